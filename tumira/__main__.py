@@ -1,0 +1,5 @@
+"""Runs the command line as `python -m tumira`."""
+
+from tumira.cli import main
+
+main()

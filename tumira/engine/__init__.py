@@ -1,0 +1,1 @@
+"""The worker: loops that run beside the web faces."""

@@ -1,0 +1,1 @@
+"""Pure rules: values in, values out; no clock, no database, no network."""

@@ -1,0 +1,1 @@
+"""All SQL, and the PostgreSQL that it runs on."""
