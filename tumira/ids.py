@@ -1,8 +1,11 @@
 """How does an identifier look, and how is one made?
 
-An id is a UUIDv7: its first 48 bits are the milliseconds at which it was made, so ids sort by age
-and a table can be cut into weeks by its key. Outside the database it is written as a prefix that says
-what it names and 26 digits of lower-case base32, such as `msg_06dkxr2j0e3z0…`.
+An id is a UUIDv7: its first 48 bits are the milliseconds at which it was made, so ids sort by age and a
+table can be cut into weeks by its key. Outside the database it is written as a prefix that says what it
+names and 26 digits of lower-case base32, such as `msg_06dkxr2j0e3z0…`.
+
+The messages of a batch share all but the last 38 bits of the batch's id, and of those the first ten number
+the recipients. So the primary key alone finds a batch's messages, in order, with no index of their own.
 """
 
 import secrets
@@ -21,34 +24,40 @@ BATCH: Final = "bat_"
 MESSAGE: Final = "msg_"
 REQUEST: Final = "req_"
 
-# A run of ids numbers its members in the 12 bits after the milliseconds.
-RUN_MAX: Final = 4096
+MESSAGES_MAX: Final = 1024
 
 # Crockford's alphabet: no i, l, o or u, in the order of the code points, so text sorts as the ids do.
 _DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS: Final = [high + low for high in _DIGITS for low in _DIGITS]
 _VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
 _LENGTH: Final = 26
-_VERSION_7: Final = 0x7 << 76
-_VARIANT: Final = 0b10 << 62
-
-
-def new_ids(at_ms: int, count: int) -> Sequence[UUID]:
-    """Make `count` ids for one moment, in ascending order, none to be guessed from another."""
-    assert 0 < count <= RUN_MAX
-    head = (at_ms << 80) | _VERSION_7 | _VARIANT
-    random = secrets.token_bytes(8 * count)
-    return [
-        UUID(int=head | (place << 64) | (int.from_bytes(random[8 * place : 8 * place + 8]) >> 2))
-        for place in range(count)
-    ]
+_VERSION_7_AND_VARIANT: Final = 0x7 << 76 | 0b10 << 62
+_TAIL_BITS: Final = 38
+_PLACE_SHIFT: Final = 28
 
 
 def new_id(at_ms: int) -> UUID:
     """Make one id for this moment."""
-    head = (at_ms << 80) | _VERSION_7 | _VARIANT
     random = secrets.randbits(74)
-    return UUID(int=head | (random >> 62 << 64) | (random & ((1 << 62) - 1)))
+    low_62 = random & ((1 << 62) - 1)
+    return UUID(int=at_ms << 80 | _VERSION_7_AND_VARIANT | random >> 62 << 64 | low_62)
+
+
+def message_ids(batch_id: BatchId, count: int) -> Sequence[UUID]:
+    """Make the ids of a batch's messages, ascending in the order of its recipients."""
+    assert count <= MESSAGES_MAX
+    head = batch_id.int >> _TAIL_BITS << _TAIL_BITS
+    random = secrets.token_bytes(4 * count)
+    return [
+        UUID(int=head | place << _PLACE_SHIFT | int.from_bytes(random[4 * place : 4 * place + 4]) >> 4)
+        for place in range(count)
+    ]
+
+
+def message_bounds(batch_id: BatchId) -> tuple[UUID, UUID]:
+    """Return the lowest and highest id that a message of this batch can have."""
+    low = batch_id.int >> _TAIL_BITS << _TAIL_BITS
+    return UUID(int=low), UUID(int=low | ((1 << _TAIL_BITS) - 1))
 
 
 def first_id(at_ms: int) -> UUID:
@@ -56,16 +65,10 @@ def first_id(at_ms: int) -> UUID:
     return UUID(int=at_ms << 80)
 
 
-def made_at_ms(identifier: UUID) -> int:
-    """Return the moment at which an id was made, in milliseconds since 1970."""
-    return identifier.int >> 80
-
-
 def write_id(prefix: str, identifier: UUID) -> str:
     """Write an id the way callers see it."""
     value = identifier.int
-    pairs = [_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)]
-    return prefix + "".join(pairs)
+    return prefix + "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def read_id(prefix: str, text: str) -> UUID | None:

@@ -1,0 +1,109 @@
+"""What does a caller ask for, and what is decided about it?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tumira.errors import Refusal
+from tumira.ids import AccountId, BatchId
+from tumira.rules.destinations import Tariff
+from tumira.rules.quotes import Quote, SendRequest
+from tumira.rules.window import Place
+from tumira.store.batches import NewBatch
+from tumira.store.credentials import Scope, Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """What a caller posted, read as far as it could be without the database.
+
+    Each stage that failed holds its refusal instead of its result; the refusal is given when the stages
+    before it have passed, so that the same fault always gets the same code.
+    """
+
+    body: Refusal | None
+    idempotency_key: str | Refusal | None
+    fingerprint: bytes | None
+    request: SendRequest | Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: whose key it carries, what that key must allow, and what it wants sent, if anything."""
+
+    secret: Secret
+    scope: Scope
+    send: Send | None = None
+
+    @property
+    def account_id(self) -> AccountId:
+        """Return whose call it is."""
+        return self.secret.account_id
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many calls the account may make in 60 seconds, and how many it has left."""
+
+    limit: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The call was not carried out."""
+
+    refusal: Refusal
+    quota: Quota | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A call that only reads may go on; this is what its account and the tariff were at that moment."""
+
+    quota: Quota
+    balance: Decimal
+    tariff: Tariff
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A dry run: what the send would cost."""
+
+    quota: Quota
+    quote: Quote
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A live send is on disk, from this call or from an earlier one with the same Idempotency-Key."""
+
+    quota: Quota
+    response: bytes
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A live send of many recipients was admitted; it is written by itself, by `send_large`."""
+
+    quota: Quota
+    call: Call
+    batch: NewBatch
+
+
+Decision = Refused | Admitted | Priced | Answered | Large
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An accepted batch, as its caller is told of it."""
+
+    batch_id: BatchId
+    quote: Quote
+    balance_after: Decimal
+
+
+# The answer is kept for replay in the transaction that accepts the batch, so the face that speaks to
+# the caller lends its way of writing it.
+Render = Callable[[Sent], bytes]

@@ -1,0 +1,186 @@
+"""How do calls share transactions? What arrives while one group commits becomes the next group.
+
+No call waits for company: a lone call is a group of one. No call stalls or fails another:
+
+- an account that somebody else holds is skipped, and its calls come again with the next group; after a
+  second each of them waits on a connection of its own;
+- when a group fails on its data, each of its calls is tried by itself;
+- when the line breaks, the group's calls are answered 503 and the next group opens a new one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import asyncpg
+import structlog
+
+from tumira.actions.admit_calls import Tariffs, admit_alone, admit_free
+from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
+from tumira.actions.send_large import send_large
+from tumira.errors import InternalError, Refusal, ServiceUnavailable
+from tumira.rules.quotes import SendRequest
+from tumira.store.database import BUSY, Database, is_unavailable
+
+GROUP_MAX: Final = 64
+GROUP_RECIPIENTS_MAX: Final = 500
+WAITING_MAX: Final = 5_000
+PATIENCE_S: Final = 1.0
+LOCK_WAIT_MS: Final = 4_000
+PAUSE_S: Final = 0.005
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    call: Call
+    answer: "asyncio.Future[Decision]"
+    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    def resolve(self, decision: Decision) -> None:
+        # The caller may have hung up while we worked.
+        if not self.answer.done():
+            self.answer.set_result(decision)
+
+
+class Gate:
+    """Lets calls in, one group at a time."""
+
+    def __init__(self, database: Database, render: Render) -> None:
+        self._database = database
+        self._render = render
+        self._tariffs = Tariffs()
+        self._waiting: deque[_Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._loop: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
+
+    async def ask(self, call: Call) -> Decision:
+        """Return what was decided about a call; a live send is on disk by then."""
+        if self._loop is None or self._loop.done():
+            self._loop = asyncio.create_task(self._run())
+        if len(self._waiting) >= WAITING_MAX:
+            return Refused(ServiceUnavailable(retry_after_s=1), None)
+        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._arrived.set()
+        decision = await waiting.answer
+        if isinstance(decision, Large):
+            return await self._send_large(decision)
+        return decision
+
+    async def close(self) -> None:
+        """Stop; to be called when nobody waits for an answer any more."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        self._hang_up()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await self._admit(self._next_group())
+
+    def _next_group(self) -> Sequence[_Waiting]:
+        group: list[_Waiting] = []
+        recipients = 0
+        while self._waiting and len(group) < GROUP_MAX and recipients < GROUP_RECIPIENTS_MAX:
+            waiting = self._waiting.popleft()
+            recipients += _recipients(waiting.call)
+            group.append(waiting)
+        if not self._waiting:
+            self._arrived.clear()
+        return group
+
+    async def _admit(self, group: Sequence[_Waiting]) -> None:
+        try:
+            decisions = await self._transact(group)
+        except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
+            self._hang_up()
+            if is_unavailable(error):
+                _log.warning("database unavailable", error=repr(error), calls=len(group))
+                for waiting in group:
+                    waiting.resolve(Refused(ServiceUnavailable(retry_after_s=1), None))
+            else:
+                _log.warning("group failed, each call is tried alone", error=repr(error), calls=len(group))
+                for waiting in group:
+                    self._try_alone(waiting)
+            return
+        self._hand_out(group, decisions)
+        if all(decision is None for decision in decisions):
+            # Everybody here waits for somebody else's lock: let the holder get on.
+            await asyncio.sleep(PAUSE_S)
+
+    def _hand_out(self, group: Sequence[_Waiting], decisions: Sequence[Decision | None]) -> None:
+        now = asyncio.get_running_loop().time()
+        again = []
+        for waiting, decision in zip(group, decisions, strict=True):
+            if decision is not None:
+                waiting.resolve(decision)
+            elif now - waiting.since > PATIENCE_S:
+                self._try_alone(waiting)
+            else:
+                again.append(waiting)
+        if again:
+            self._waiting.extendleft(reversed(again))
+            self._arrived.set()
+
+    async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            connection = self._connection = await self._database.connect()
+        calls = [waiting.call for waiting in group]
+        # A lost window entry costs nobody anything, so calls that only read need not wait for the disk.
+        await connection.execute(
+            "BEGIN" if any(_sends(call) for call in calls) else "BEGIN; SET LOCAL synchronous_commit TO off"
+        )
+        decisions = await admit_free(connection, self._tariffs, self._render, calls)
+        await connection.execute("COMMIT")
+        return decisions
+
+    def _try_alone(self, waiting: _Waiting) -> None:
+        task = asyncio.create_task(self._admit_alone(waiting))
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
+
+    async def _admit_alone(self, waiting: _Waiting) -> None:
+        try:
+            async with self._database.transaction() as connection:
+                await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+                decision = await admit_alone(connection, self._tariffs, self._render, waiting.call)
+        except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
+            decision = Refused(_refusal(error), None)
+        waiting.resolve(decision)
+
+    async def _send_large(self, large: Large) -> Answered | Refused:
+        try:
+            return await send_large(self._database, large, self._render)
+        except Exception as error:  # noqa: BLE001 - as above
+            return Refused(_refusal(error), large.quota)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+def _refusal(error: Exception) -> Refusal:
+    if is_unavailable(error) or isinstance(error, BUSY):
+        _log.warning("call not admitted", error=repr(error))
+        return ServiceUnavailable(retry_after_s=1)
+    _log.error("call failed", exc_info=error)
+    return InternalError()
+
+
+def _sends(call: Call) -> bool:
+    request = call.send.request if call.send is not None else None
+    return isinstance(request, SendRequest) and not request.dry_run
+
+
+def _recipients(call: Call) -> int:
+    request = call.send.request if call.send is not None else None
+    return len(request.to) if isinstance(request, SendRequest) else 0

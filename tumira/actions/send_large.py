@@ -1,0 +1,86 @@
+"""How is a send to many recipients written without holding up anybody else?
+
+On a connection of its own, the thousand rows first and the account's row last, so that the account is
+locked only for the moment in which its balance is lowered.
+"""
+
+from typing import Final
+
+from tumira.actions.calls import Answered, Large, Refused, Render, Sent
+from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
+from tumira.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
+from tumira.store import accounts, batches, calls, ledger
+from tumira.store.calls import Standing
+from tumira.store.database import BUSY, Database
+from tumira.store.sql import Connection
+
+SAME_KEY_WAIT_MS: Final = 2_000
+ACCOUNT_WAIT_MS: Final = 5_000
+
+
+async def send_large(database: Database, large: Large, render: Render) -> Answered | Refused:
+    """Write an admitted send in one transaction; all of it is on disk when this returns, or none."""
+    try:
+        async with database.transaction() as connection:
+            return await _send(connection, large, render)
+    except _AnsweredBeforeError as earlier:
+        return earlier.answer
+    except Refusal as refusal:
+        return Refused(refusal, large.quota)
+
+
+class _AnsweredBeforeError(Exception):
+    """The same send was accepted before; raised so that what this one inserted is undone."""
+
+    def __init__(self, answer: Answered) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+async def _send(connection: Connection, large: Large, render: Render) -> Answered:
+    send, batch = large.call.send, large.batch
+    assert send is not None
+    assert not isinstance(send.idempotency_key, Refusal)
+    if send.idempotency_key is not None:
+        await _wait_for_same_key(connection, large, send.idempotency_key)
+        _give_earlier_answer(large, await _standing(connection, large, send.idempotency_key))
+    await batches.insert_many(connection, [batch])
+    await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
+    account = await accounts.hold(connection, batch.account_id)
+    # Read again now that the account is ours: another call may have used the key or the money meanwhile.
+    _give_earlier_answer(large, await _standing(connection, large, send.idempotency_key))
+    surroundings = await calls.get_surroundings(connection, [])
+    cost = batch.quote.total_cost
+    if account.suspended:
+        raise AccountSuspended
+    limit = over_limit(account, cost, surroundings)
+    if limit is not None:
+        raise limit
+    if cost > account.balance:
+        raise InsufficientBalance.of(cost, account.balance)
+    spend(account, cost, local_day(surroundings))
+    debit = debit_of(batch, send, render(Sent(batch.id, batch.quote, account.balance)))
+    await accounts.charge(connection, [(account, cost)])
+    await ledger.record_debits(connection, [debit])
+    return Answered(large.quota, debit.response, replayed=False)
+
+
+async def _wait_for_same_key(connection: Connection, large: Large, key: str) -> None:
+    """Wait for a large send with the same Idempotency-Key; only those take this lock."""
+    await connection.execute(f"SET LOCAL lock_timeout = {SAME_KEY_WAIT_MS}")
+    try:
+        await calls.lock_idempotency_key(connection, large.batch.account_id, key)
+    except BUSY as error:
+        raise IdempotencyInProgress(retry_after_s=1) from error
+
+
+async def _standing(connection: Connection, large: Large, key: str | None) -> Standing:
+    return (await calls.list_standings(connection, [large.call.secret.key_id], [key]))[0]
+
+
+def _give_earlier_answer(large: Large, standing: Standing) -> None:
+    if standing.response is None:
+        return
+    assert large.call.send is not None
+    answer = replay(large.quota, large.call.send, standing.fingerprint, standing.response)
+    raise answer if isinstance(answer, Refusal) else _AnsweredBeforeError(answer)

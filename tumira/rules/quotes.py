@@ -1,0 +1,102 @@
+"""What would a send cost, and whom would it reach?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tumira.errors import Refusal, TooManyRecipients, TooManySegments
+from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
+from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """What a caller wants sent; every field is of the right form."""
+
+    channel: str
+    to: Sequence[str]
+    body: str
+    reference: str | None
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """The messages of a batch that go to one country: they cost the same and share a flow."""
+
+    country: str
+    cost: Decimal
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A priced send: who is accepted, in the order given, and on which leg each travels."""
+
+    numbers: Sequence[str]
+    leg_of: Sequence[int]
+    legs: Sequence[Leg]
+    rejected: Sequence[Rejected]
+    segments: int
+    total_cost: Decimal
+    tariff_version: int
+
+
+def quote(tariff: Tariff, request: SendRequest) -> Quote | Refusal:
+    """Price a send by this tariff, or say why it cannot be sent at all."""
+    if len(request.to) > RECIPIENTS_MAX:
+        return TooManyRecipients(
+            f"The call names {len(request.to)} numbers; split them over calls of at most {RECIPIENTS_MAX}.",
+            details=[
+                {
+                    "field": "to",
+                    "code": TooManyRecipients.code,
+                    "message": f"At most {RECIPIENTS_MAX} numbers.",
+                    "recipients": len(request.to),
+                    "recipients_max": RECIPIENTS_MAX,
+                }
+            ],
+        )
+    recipients = sort_recipients(tariff, request.channel, request.to)
+    size = measure(request.body)
+    if size.segments > SEGMENTS_MAX:
+        return _too_long(request.body)
+    places: dict[str, int] = {}
+    prices: list[Decimal] = []
+    leg_of: list[int] = []
+    for recipient in recipients.accepted:
+        place = places.get(recipient.country)
+        if place is None:
+            place = places[recipient.country] = len(prices)
+            prices.append(recipient.price_usd)
+        leg_of.append(place)
+    legs = [
+        Leg(country, prices[place] * size.segments, leg_of.count(place)) for country, place in places.items()
+    ]
+    return Quote(
+        numbers=[recipient.number for recipient in recipients.accepted],
+        leg_of=leg_of,
+        legs=legs,
+        rejected=recipients.rejected,
+        segments=size.segments,
+        total_cost=sum((leg.cost * leg.count for leg in legs), Decimal(0)),
+        tariff_version=tariff.version,
+    )
+
+
+def _too_long(body: str) -> TooManySegments:
+    size = measure(body)
+    return TooManySegments(
+        f"The text needs {size.segments} segments in {size.encoding}; shorten it to {SEGMENTS_MAX}.",
+        details=[
+            {
+                "field": "body",
+                "code": TooManySegments.code,
+                "message": f"At most {SEGMENTS_MAX} segments.",
+                "segments": size.segments,
+                "segments_max": SEGMENTS_MAX,
+                "encoding": size.encoding,
+                "ucs2_characters": ucs2_characters(body),
+            }
+        ],
+    )

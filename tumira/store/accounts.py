@@ -1,0 +1,200 @@
+"""Who are the accounts, and what do they have?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Final
+
+import asyncpg
+
+from tumira.ids import AccountId
+from tumira.rules.window import Window
+from tumira.store.sql import Connection, Statement
+
+
+@dataclass(slots=True)
+class Held:
+    """An account whose row we hold locked, with what a call may change on it."""
+
+    id: AccountId
+    balance: Decimal
+    rate_limit: int
+    window: Window
+    daily_limit: Decimal | None
+    spent_on: date | None
+    spent_today: Decimal
+    weight: int
+    suspended: bool
+
+
+_HELD: Final = """
+SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, spent_on, spent_today, weight,
+       suspended_at IS NOT NULL AS suspended
+  FROM accounts
+"""
+
+# In order of id, so that two groups never wait for each other in a circle. Whoever is locked elsewhere
+# is left out: nobody waits for somebody else's account.
+SQL_HOLD_FREE: Final = Statement(
+    _HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+)
+
+SQL_HOLD: Final = Statement(_HELD + "WHERE id = %(account_id)s FOR NO KEY UPDATE")
+
+
+async def hold_free(connection: Connection, account_ids: Sequence[AccountId]) -> dict[AccountId, Held]:
+    """Lock those of the accounts that nobody else holds."""
+    return {row["id"]: _held(row) for row in await SQL_HOLD_FREE.rows(connection, account_ids=account_ids)}
+
+
+async def hold(connection: Connection, account_id: AccountId) -> Held:
+    """Lock one account, waiting for it as long as the transaction's lock timeout allows."""
+    row = await SQL_HOLD.row(connection, account_id=account_id)
+    assert row is not None, "accounts are never deleted"
+    return _held(row)
+
+
+def _held(row: asyncpg.Record) -> Held:
+    return Held(
+        id=AccountId(row["id"]),
+        balance=row["balance"],
+        rate_limit=row["rate_limit"],
+        window=Window(tuple(row["call_times"]), tuple(row["call_counts"])),
+        daily_limit=row["daily_limit"],
+        spent_on=row["spent_on"],
+        spent_today=row["spent_today"],
+        weight=row["weight"],
+        suspended=row["suspended"],
+    )
+
+
+# The balance is lowered, not set: the row is locked and the CHECK stands behind it, so even a mistake in the
+# arithmetic above cannot create money or take the balance below zero.
+SQL_CHARGE: Final = Statement("""
+UPDATE accounts
+   SET balance = balance - %(amount)s,
+       call_times = %(call_times)s,
+       call_counts = %(call_counts)s,
+       spent_on = %(spent_on)s,
+       spent_today = %(spent_today)s
+ WHERE id = %(account_id)s
+""")
+
+
+async def charge(connection: Connection, charges: Sequence[tuple[Held, Decimal]]) -> None:
+    """Write back what calls changed on accounts that we hold, and take from each what it spent."""
+    await SQL_CHARGE.each(
+        connection,
+        [
+            {
+                "account_id": held.id,
+                "amount": amount,
+                "call_times": held.window.times_us,
+                "call_counts": held.window.counts,
+                "spent_on": held.spent_on,
+                "spent_today": held.spent_today,
+            }
+            for held, amount in charges
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as the operator sees it."""
+
+    id: AccountId
+    phone: str
+    name: str
+    business: str
+    balance: Decimal
+    rate_limit: int
+    daily_limit: Decimal | None
+    suspended_at: datetime | None
+    created_at: datetime
+
+
+_ACCOUNT: Final = """
+SELECT id, phone, name, business, balance, rate_limit, daily_limit, suspended_at, created_at FROM accounts
+"""
+
+SQL_FIND: Final = Statement(_ACCOUNT + "WHERE id = %(account_id)s")
+
+SQL_LIST: Final = Statement(_ACCOUNT + "WHERE id > %(after)s ORDER BY id LIMIT %(count_max)s")
+
+
+async def find(connection: Connection, account_id: AccountId) -> Account | None:
+    """Return an account, or None."""
+    row = await SQL_FIND.row(connection, account_id=account_id)
+    return None if row is None else Account(*row)
+
+
+async def list_after(connection: Connection, after: AccountId, count_max: int) -> Sequence[Account]:
+    """Return accounts in the order in which they were made."""
+    return [Account(*row) for row in await SQL_LIST.rows(connection, after=after, count_max=count_max)]
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO accounts (id, phone, name, business, rate_limit)
+VALUES (%(account_id)s, %(phone)s, %(name)s, %(business)s, %(rate_limit)s)
+    ON CONFLICT (phone) DO NOTHING
+RETURNING id
+""")
+
+
+async def insert(
+    connection: Connection, account_id: AccountId, phone: str, name: str, business: str, rate_limit: int
+) -> bool:
+    """Add an account with nothing on it; False when the phone number has one."""
+    inserted = await SQL_INSERT.value(
+        connection, account_id=account_id, phone=phone, name=name, business=business, rate_limit=rate_limit
+    )
+    return inserted is not None
+
+
+SQL_FIND_BY_PHONE: Final = Statement(_ACCOUNT + "WHERE phone = %(phone)s")
+
+
+async def find_by_phone(connection: Connection, phone: str) -> Account | None:
+    """Return the account of a phone number, or None."""
+    row = await SQL_FIND_BY_PHONE.row(connection, phone=phone)
+    return None if row is None else Account(*row)
+
+
+SQL_MARK_SUSPENDED: Final = Statement("""
+UPDATE accounts
+   SET suspended_at = CASE WHEN %(suspended)s::boolean THEN coalesce(suspended_at, now()) END
+ WHERE id = %(account_id)s
+""")
+
+
+async def mark_suspended(connection: Connection, account_id: AccountId, *, suspended: bool) -> None:
+    """Stop an account from sending, or let it send again."""
+    await SQL_MARK_SUSPENDED.rows(connection, account_id=account_id, suspended=suspended)
+
+
+SQL_SET_LIMITS: Final = Statement("""
+UPDATE accounts
+   SET rate_limit = coalesce(%(rate_limit)s, rate_limit),
+       daily_limit = CASE WHEN %(change_daily)s::boolean THEN %(daily_limit)s ELSE daily_limit END
+ WHERE id = %(account_id)s
+""")
+
+
+async def set_limits(
+    connection: Connection,
+    account_id: AccountId,
+    *,
+    rate_limit: int | None,
+    daily_limit: Decimal | None,
+    change_daily: bool,
+) -> None:
+    """Change how often an account may call and how much it may spend in a day."""
+    await SQL_SET_LIMITS.rows(
+        connection,
+        account_id=account_id,
+        rate_limit=rate_limit,
+        daily_limit=daily_limit,
+        change_daily=change_daily,
+    )

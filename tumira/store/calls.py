@@ -1,0 +1,135 @@
+"""What must be known about a group of calls before they are decided, and what do they leave behind?
+
+The account's row is locked first. What is read here comes in a later statement on purpose: a statement sees
+the database as of its own start, and the first one's start is older than its locks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from tumira.ids import AccountId, KeyId
+from tumira.store.sql import Connection, Statement
+
+IDEMPOTENCY_HOURS: Final = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What one call's key may do, and what its Idempotency-Key was used for."""
+
+    revoked: bool
+    scopes: Sequence[str]
+    # True when the last use is so old that this one is worth a write.
+    use_is_news: bool
+    fingerprint: bytes | None
+    response: bytes | None
+
+
+# The sub-selects with OFFSET 0 are looked up by primary key for each call, whatever the planner believes
+# about tables that nobody has analysed yet.
+SQL_STANDINGS: Final = Statement(f"""
+SELECT k.revoked_at IS NOT NULL AS revoked, k.scopes,
+       k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
+       i.fingerprint, i.response
+  FROM unnest(%(key_ids)s::uuid[], %(idempotency_keys)s::text[])
+       WITH ORDINALITY AS call (key_id, idempotency_key, place)
+ CROSS JOIN LATERAL (
+       SELECT account_id, revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
+       ) k
+  LEFT JOIN LATERAL (
+       SELECT fingerprint, response
+         FROM idempotency_keys
+        WHERE account_id = k.account_id
+          AND key = call.idempotency_key
+          AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
+       OFFSET 0
+       ) i ON true
+ ORDER BY call.place
+""")  # noqa: S608 - the one value put in is a constant
+
+
+async def list_standings(
+    connection: Connection, key_ids: Sequence[KeyId], idempotency_keys: Sequence[str | None]
+) -> Sequence[Standing]:
+    """Return one standing per call, in their order."""
+    rows = await SQL_STANDINGS.rows(connection, key_ids=key_ids, idempotency_keys=idempotency_keys)
+    assert len(rows) == len(key_ids), "keys are never deleted"
+    return [Standing(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all calls of a group share: the moment, the tariff's version, and how far the turns are."""
+
+    now_us: int
+    tariff_version: int
+    clocks: Mapping[tuple[str, int], int]
+    next_turns: Mapping[tuple[AccountId, str, int], int]
+
+    @property
+    def now(self) -> datetime:
+        """Return the database's moment."""
+        return datetime.fromtimestamp(self.now_us / 1_000_000, UTC)
+
+
+SQL_SURROUNDINGS: Final = Statement("""
+SELECT NULL::uuid AS account_id, '' AS country, 0::smallint AS lane, version AS number FROM tariff
+ UNION ALL
+SELECT NULL, '', 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+ UNION ALL
+SELECT NULL, country, lane, turn FROM clocks
+ UNION ALL
+SELECT account_id, country, lane, next_turn FROM flows WHERE account_id = ANY(%(account_ids)s::uuid[])
+""")
+
+
+async def get_surroundings(connection: Connection, account_ids: Sequence[AccountId]) -> Surroundings:
+    """Read what the calls of these accounts share; their rows must be locked."""
+    clocks: dict[tuple[str, int], int] = {}
+    next_turns: dict[tuple[AccountId, str, int], int] = {}
+    for account_id, country, lane, number in await SQL_SURROUNDINGS.rows(connection, account_ids=account_ids):
+        if account_id is None:
+            clocks[country, lane] = number
+        else:
+            next_turns[account_id, country, lane] = number
+    return Surroundings(
+        tariff_version=clocks.pop(("", 0)), now_us=clocks.pop(("", 1)), clocks=clocks, next_turns=next_turns
+    )
+
+
+SQL_LOCK_KEY: Final = Statement(
+    "SELECT pg_advisory_xact_lock(hashtextextended(%(account_id)s::uuid::text || %(key)s::text, 0))"
+)
+
+
+async def lock_idempotency_key(connection: Connection, account_id: AccountId, key: str) -> None:
+    """Wait until no other transaction that took this lock still works on the same key."""
+    await SQL_LOCK_KEY.value(connection, account_id=account_id, key=key)
+
+
+SQL_MARK_USED: Final = Statement("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = %(key_id)s")
+
+
+async def mark_used(connection: Connection, key_ids: Sequence[KeyId]) -> None:
+    """Note that these keys were used just now."""
+    await SQL_MARK_USED.each(connection, [{"key_id": key_id} for key_id in key_ids])
+
+
+SQL_DELETE_OLD: Final = Statement(f"""
+DELETE FROM idempotency_keys
+ WHERE (account_id, key) IN (
+       SELECT account_id, key
+         FROM idempotency_keys
+        WHERE created_at < clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
+        ORDER BY created_at
+        LIMIT %(count_max)s
+       )
+RETURNING 1
+""")  # noqa: S608 - the one value put in is a constant
+
+
+async def delete_old_idempotency_keys(connection: Connection, count_max: int) -> int:
+    """Forget up to `count_max` answers that are no longer replayed, and return how many there were."""
+    return len(await SQL_DELETE_OLD.rows(connection, count_max=count_max))
