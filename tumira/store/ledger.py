@@ -73,7 +73,7 @@ class AlreadyRecordedError(Exception):
 SQL_MOVE: Final = Statement("""
 WITH moved AS (
     UPDATE accounts
-       SET balance = balance + CASE WHEN %(to_book)s = 'customer' THEN %(amount)s ELSE -%(amount)s END
+       SET balance = balance + %(amount)s * CASE WHEN %(to_book)s = 'customer' THEN 1 ELSE -1 END
      WHERE id = %(account_id)s
  RETURNING id, balance
 ), recorded AS (

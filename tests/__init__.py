@@ -1,0 +1,1 @@
+"""Everything that shows that Tumira keeps its promises."""

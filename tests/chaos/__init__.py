@@ -1,0 +1,1 @@
+"""Kill, cut and repeat, then audit."""

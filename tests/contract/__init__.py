@@ -1,0 +1,1 @@
+"""The API against its document, and each refusal provoked."""

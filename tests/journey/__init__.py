@@ -1,0 +1,1 @@
+"""Real processes, from a command to its result."""

@@ -1,0 +1,76 @@
+"""Where does a test get a database? One server for the run, a clone of a migrated template for each."""
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from tumira.store import embedded
+from tumira.store.database import Database
+from tumira.store.migrate import migrate
+
+TEMPLATE: Final = "tumira_template"
+
+_numbers: Final = itertools.count(1)
+
+
+@contextmanager
+def open_directory(prefix: str) -> Iterator[Path]:
+    """Make a directory that PostgreSQL's own user can reach, unlike pytest's."""
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    path.chmod(0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def run_server() -> Iterator[str]:
+    """Run a PostgreSQL with a migrated template database, and give the server's address."""
+    with open_directory("tumira-test-") as path, embedded.start(path / "data", lambda _line: None) as url:
+        execute(url, f"CREATE DATABASE {TEMPLATE}")
+        asyncio.run(_migrate(sibling(url, TEMPLATE)))
+        yield url
+
+
+async def _migrate(url: str) -> None:
+    database = Database(url, connections_max=1)
+    await migrate(database)
+    await database.close()
+
+
+@contextmanager
+def clone(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
+    """Give the address of a fresh copy of the template, and drop it at the end."""
+    name = f"tumira_test_{next(_numbers)}"
+    execute(server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    try:
+        yield sibling(server_url, name)
+    finally:
+        execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def sibling(url: str, name: str) -> str:
+    """Return the address of another database on the same server."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def execute(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    """Run one statement and return its rows."""
+    return asyncio.run(_execute(url, statement, *arguments))
+
+
+async def _execute(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetch(statement, *arguments)
+    finally:
+        await connection.close()

@@ -1,0 +1,161 @@
+"""How does a test talk to a running service? Starts real processes and speaks HTTP to them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+import httpx
+
+from tests.support.postgres import execute
+from tumira.actions.manage_access import create_key
+from tumira.actions.open_account import open_account
+from tumira.ids import ACCOUNT, KEY, AccountId, write_id
+from tumira.store.credentials import Scope
+from tumira.store.database import Database
+
+START_S: Final = 30
+
+_phones: Final = iter(range(10_000, 100_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An account with a key."""
+
+    id: AccountId
+    account_id: str
+    key_id: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A web process on a database of its own."""
+
+    base: str
+    url: str
+    process: "subprocess.Popen[bytes]"
+
+    def open_account(
+        self, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
+    ) -> Caller:
+        """Open an account with a key."""
+        return asyncio.run(_open(self.url, Decimal(balance), rate, scopes))
+
+    def call(
+        self,
+        caller: Caller | str | None,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> httpx.Response:
+        """Make one API call, with the caller's key."""
+        key = caller.key if isinstance(caller, Caller) else caller
+        authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return httpx.request(
+            method,
+            f"{self.base}/api/v1{path}",
+            headers={**authorization, **(headers or {})},
+            timeout=30,
+            trust_env=False,
+            **options,
+        )
+
+    def send(self, caller: Caller, headers: Mapping[str, str] | None = None, **fields: Any) -> httpx.Response:
+        """Post a send, with something sensible in each field that is not given."""
+        body = {"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."} | fields
+        # Not httpx's own encoder: it cannot write lone surrogates.
+        return self.call(
+            caller,
+            "POST",
+            "/messages",
+            content=json.dumps(body),
+            headers={"Content-Type": "application/json", **(headers or {})},
+        )
+
+    def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement on the service's database."""
+        return execute(self.url, statement, *arguments)
+
+    def balance(self, caller: Caller) -> Decimal:
+        """Read a balance from the database, without a call."""
+        balance = self.sql("SELECT balance FROM accounts WHERE id = $1", caller.id)[0][0]
+        assert isinstance(balance, Decimal)
+        return balance
+
+
+async def _open(url: str, balance: Decimal, rate: int, scopes: Sequence[Scope]) -> Caller:
+    database = Database(url, connections_max=1)
+    try:
+        account = await open_account(
+            database,
+            phone=f"+2637712{next(_phones)}",
+            name="Test",
+            business="Test",
+            balance=balance,
+            rate_limit=rate,
+            actor="test",
+        )
+        key_id, key = await create_key(database, account.id, "test", scopes)
+    finally:
+        await database.close()
+    return Caller(account.id, write_id(ACCOUNT, account.id), write_id(KEY, key_id), key)
+
+
+@contextmanager
+def run_web(url: str, **environment: str) -> Iterator[Service]:
+    """Run `tumira web` on a database."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tumira", "web"],
+        env={
+            **os.environ,
+            "TUMIRA_DATABASE_URL": url,
+            "TUMIRA_PORT": str(port),
+            "TUMIRA_LOG_LEVEL": "error",
+            **environment,
+        },
+    )
+    try:
+        base = f"http://127.0.0.1:{port}"
+        wait_until_ready(base, process)
+        yield Service(base, url, process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def wait_until_ready(base: str, process: "subprocess.Popen[bytes]") -> None:
+    """Wait for `/readyz`, as long as the process lives."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the process ended with {process.returncode}"
+        try:
+            if httpx.get(f"{base}/readyz", trust_env=False).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the service did not become ready")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    assert isinstance(port, int)
+    return port

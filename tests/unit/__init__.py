@@ -1,0 +1,1 @@
+"""Rules: examples and properties."""

@@ -1,0 +1,40 @@
+"""How are API keys given out and taken back?"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+
+from tumira.errors import Trouble
+from tumira.ids import AccountId, KeyId, new_id
+from tumira.rules.keys import ParsedKey, write_key
+from tumira.store import accounts, credentials
+from tumira.store.credentials import ApiKey, Scope, Secret
+from tumira.store.database import Database
+
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SECRET_LENGTH = 32
+
+
+async def create_key(
+    database: Database, account_id: AccountId, name: str, scopes: Sequence[Scope]
+) -> tuple[KeyId, str]:
+    """Make a key and return its value, which is kept nowhere."""
+    key_id = KeyId(new_id(time.time_ns() // 1_000_000))
+    secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
+    async with database.transaction() as connection:
+        if await accounts.find(connection, account_id) is None:
+            raise Trouble("There is no such account; `tumira account list` shows them.")
+        await credentials.insert(
+            connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
+        )
+    return key_id, write_key(ParsedKey(key_id, secret))
+
+
+async def revoke_key(database: Database, key_id: KeyId) -> ApiKey:
+    """End a key's use, from the next call on."""
+    async with database.transaction() as connection:
+        key = await credentials.mark_revoked(connection, key_id)
+    if key is None:
+        raise Trouble("There is no such key; `tumira key list` shows them.")
+    return key

@@ -1,0 +1,90 @@
+"""What does the operator change while the service runs?"""
+
+from decimal import Decimal
+
+import asyncpg
+
+from tumira.errors import Trouble
+from tumira.ids import AccountId
+from tumira.rules.destinations import Destination, Price
+from tumira.store import accounts, ledger, prices
+from tumira.store.accounts import Account
+from tumira.store.database import Database
+from tumira.store.sql import Connection
+
+
+async def credit(
+    database: Database, account_id: AccountId, amount: Decimal, *, note: str, actor: str
+) -> Account:
+    """Give an account money, or with a negative amount take some, and say why."""
+    try:
+        async with database.transaction() as connection:
+            await _existing(connection, account_id)
+            await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
+            return await _existing(connection, account_id)
+    except asyncpg.CheckViolationError:
+        raise Trouble("The account has less than that; nothing was taken.") from None
+    except asyncpg.NumericValueOutOfRangeError:
+        raise Trouble("The balance would have more than ten digits; nothing was credited.") from None
+
+
+async def suspend(database: Database, account_id: AccountId, *, suspended: bool) -> Account:
+    """Stop an account from sending, or let it send again."""
+    async with database.transaction() as connection:
+        await _existing(connection, account_id)
+        await accounts.mark_suspended(connection, account_id, suspended=suspended)
+        return await _existing(connection, account_id)
+
+
+async def limit(
+    database: Database,
+    account_id: AccountId,
+    *,
+    rate_limit: int | None,
+    daily_limit: Decimal | None,
+    change_daily: bool,
+) -> Account:
+    """Change how often an account may call, and how much it may spend in a day."""
+    async with database.transaction() as connection:
+        await _existing(connection, account_id)
+        await accounts.set_limits(
+            connection,
+            account_id,
+            rate_limit=rate_limit,
+            daily_limit=daily_limit,
+            change_daily=change_daily,
+        )
+        return await _existing(connection, account_id)
+
+
+async def add_destination(database: Database, destination: Destination) -> None:
+    """Add a country; it can be sent to as soon as it has an active price."""
+    try:
+        async with database.transaction() as connection:
+            if not await prices.insert_destination(connection, destination):
+                raise Trouble(f"{destination.country} is a destination already; `tumira destination list`.")
+    except asyncpg.CheckViolationError:
+        raise Trouble(
+            "A country is two capital letters and a calling code one to four digits, as in "
+            "`--country ZM --calling-code 260`."
+        ) from None
+
+
+async def set_price(database: Database, price: Price) -> None:
+    """Set the price of a channel, country and status; it counts from the next call."""
+    try:
+        async with database.transaction() as connection:
+            await prices.set_price(connection, price.channel, price.country, price.status, price.price_usd)
+    except asyncpg.ForeignKeyViolationError:
+        raise Trouble(
+            f"{price.country} is not a destination; add it first with `tumira destination add`."
+        ) from None
+    except asyncpg.CheckViolationError:
+        raise Trouble(f"The channel {price.channel} cannot be priced; use sms.") from None
+
+
+async def _existing(connection: Connection, account_id: AccountId) -> Account:
+    account = await accounts.find(connection, account_id)
+    if account is None:
+        raise Trouble("There is no such account; `tumira account list` shows them.")
+    return account

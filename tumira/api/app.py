@@ -1,0 +1,135 @@
+"""Which endpoint answers a request under `/api/`? Every answer, refusals included, leaves through here.
+
+The hot endpoint takes thousands of calls a second, so this face speaks ASGI itself: a framework's request
+and response objects would cost more than the call (docs/decisions/0003).
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from tumira.actions.gate import Gate
+from tumira.api import schemas
+from tumira.api.callers import Callers
+from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
+from tumira.api.envelope import JSON, Answer, refuse
+from tumira.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
+from tumira.ids import REQUEST, new_id, write_id
+from tumira.store.database import Database, is_unavailable
+
+PREFIX: Final = "/api/v1"
+DOCUMENT_PATH: Final = PREFIX + "/openapi.json"
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_log: Final = structlog.get_logger()
+
+CALLS: Final = Counter("tumira_api_calls", "API calls answered.", ["operation", "status"])
+DURATION: Final = Histogram(
+    "tumira_api_call_seconds",
+    "Time from a call's first byte to its answer.",
+    ["operation"],
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)
+
+Scope = Mapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+def request_id(headers: list[tuple[bytes, bytes]]) -> str:
+    """Return the caller's own id for this request if it is a safe one, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return value.decode("ascii")
+    return write_id(REQUEST, new_id(time.time_ns() // 1_000_000))
+
+
+class Api:
+    """The ASGI application below `/api/`."""
+
+    def __init__(self, database: Database, document: bytes) -> None:
+        self.services = Services(database, Callers(database), Gate(database, schemas.write_sent))
+        self._document = document
+        self._exact = {
+            (endpoint.method, PREFIX + endpoint.path): endpoint
+            for endpoint in ENDPOINTS
+            if not endpoint.path.endswith("/{id}")
+        }
+        self._by_id = {
+            (endpoint.method, PREFIX + endpoint.path.removesuffix("{id}")): endpoint
+            for endpoint in ENDPOINTS
+            if endpoint.path.endswith("/{id}")
+        }
+
+    async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
+        """Answer one request."""
+        began = time.perf_counter()
+        operation, answer, identifier = await self._answer(scope, receive)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": answer.status,
+                "headers": [
+                    (b"content-type", JSON),
+                    (b"content-length", b"%d" % len(answer.body)),
+                    (b"cache-control", b"no-store"),
+                    (b"x-request-id", identifier.encode()),
+                    *answer.headers,
+                ],
+            }
+        )
+        await send({"type": "http.response.body", "body": answer.body})
+        CALLS.labels(operation, answer.status).inc()
+        DURATION.labels(operation).observe(time.perf_counter() - began)
+
+    async def close(self) -> None:
+        """Stop the gate."""
+        await self.services.gate.close()
+
+    async def _answer(self, scope: Scope, receive: Any) -> tuple[str, Answer, str]:
+        method, path = scope["method"], scope["path"]
+        identifier = request_id(scope["headers"])
+        found = self._find("GET" if method == "HEAD" else method, path)
+        if found is None:
+            return "none", self._unrouted(method, path, identifier), identifier
+        endpoint, path_id = found
+        client = scope.get("client")
+        request = Request(identifier, client[0] if client else "", scope["headers"], receive, path_id)
+        try:
+            answer = await endpoint.handle(self.services, request)
+        except Refusal as refusal:
+            answer = refuse(refusal, identifier)
+        except Exception as error:  # noqa: BLE001 - the caller gets an envelope and an id to quote, whatever it was
+            answer = _failed(error, identifier, path)
+        return endpoint.operation, answer, identifier
+
+    def _find(self, method: str, path: str) -> tuple[Endpoint, str] | None:
+        endpoint = self._exact.get((method, path))
+        if endpoint is not None:
+            return endpoint, ""
+        head, slash, path_id = path.rpartition("/")
+        endpoint = self._by_id.get((method, head + slash))
+        return None if endpoint is None or not path_id else (endpoint, path_id)
+
+    def _unrouted(self, method: str, path: str, identifier: str) -> Answer:
+        if path == DOCUMENT_PATH and method in {"GET", "HEAD"}:
+            return Answer(200, self._document)
+        allowed = [other for other in ("GET", "POST") if self._find(other, path) is not None]
+        if path == DOCUMENT_PATH:
+            allowed = ["GET"]
+        if not allowed:
+            return refuse(NotFound("There is nothing at this address; see /docs."), identifier)
+        if "GET" in allowed:
+            allowed.append("HEAD")
+        return refuse(MethodNotAllowed(headers=[("Allow", ", ".join(allowed))]), identifier)
+
+
+def _failed(error: Exception, identifier: str, path: str) -> Answer:
+    if is_unavailable(error):
+        _log.warning("database unavailable", error=repr(error), request_id=identifier)
+        return refuse(ServiceUnavailable(retry_after_s=1), identifier)
+    _log.error("call failed", exc_info=error, request_id=identifier, path=path)
+    return refuse(InternalError(), identifier)

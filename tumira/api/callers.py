@@ -1,0 +1,71 @@
+"""Who is calling? Reads the API key, and slows down those who guess at keys."""
+
+import time
+from collections import OrderedDict
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Final
+
+from tumira.errors import InvalidApiKey, MissingApiKey, RateLimited
+from tumira.ids import KeyId
+from tumira.rules.keys import parse_key
+from tumira.store import credentials
+from tumira.store.credentials import Secret
+from tumira.store.database import Database
+
+REMEMBERED_MAX: Final = 10_000
+BAD_KEYS_MAX: Final = 60
+BAD_KEYS_WINDOW_S: Final = 60
+ADDRESSES_MAX: Final = 10_000
+
+
+class Callers:
+    """Knows keys by their secret's hash; whether a key may still be used is asked with every call."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._secrets: OrderedDict[KeyId, Secret] = OrderedDict()
+        self._guesses: OrderedDict[str, list[float]] = OrderedDict()
+
+    async def identify(self, authorization: str | None, address: str) -> Secret:
+        """Return whose key this is, or refuse it."""
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise MissingApiKey
+        parsed = parse_key(token)
+        secret = None if parsed is None else await self._find(parsed.key_id)
+        if parsed is None or secret is None:
+            raise self._bad_key(address)
+        if not compare_digest(secret.sha256, sha256(parsed.secret.encode()).digest()):
+            raise self._bad_key(address)
+        return secret
+
+    async def _find(self, key_id: KeyId) -> Secret | None:
+        secret = self._secrets.get(key_id)
+        if secret is not None:
+            return secret
+        async with self._database.connection() as connection:
+            secret = await credentials.find_secret(connection, key_id)
+        if secret is not None:
+            self._secrets[key_id] = secret
+            if len(self._secrets) > REMEMBERED_MAX:
+                self._secrets.popitem(last=False)
+        return secret
+
+    def _bad_key(self, address: str) -> InvalidApiKey | RateLimited:
+        """Count a bad key to its address; from the 61st in a minute on the answer is to slow down."""
+        now = time.monotonic()
+        guesses = [at for at in self._guesses.pop(address, []) if now - at < BAD_KEYS_WINDOW_S]
+        if len(guesses) < BAD_KEYS_MAX:
+            refusal: InvalidApiKey | RateLimited = InvalidApiKey()
+            guesses.append(now)
+        else:
+            wait_s = int(guesses[0] + BAD_KEYS_WINDOW_S - now) + 1
+            refusal = RateLimited(
+                f"Too many unknown API keys from this address; try again in {wait_s} s.", retry_after_s=wait_s
+            )
+        self._guesses[address] = guesses
+        if len(self._guesses) > ADDRESSES_MAX:
+            self._guesses.popitem(last=False)
+        return refusal

@@ -1,0 +1,210 @@
+"""What do the five endpoints do?"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tumira.actions.calls import Admitted, Answered, Call, Priced, Refused
+from tumira.actions.gate import Gate
+from tumira.api import schemas
+from tumira.api.callers import Callers
+from tumira.api.envelope import Answer, rate_headers, refuse
+from tumira.api.reading import BODY_BYTES_MAX, read_send
+from tumira.errors import NotFound
+from tumira.ids import BATCH, MESSAGE, BatchId, MessageId, read_id
+from tumira.store import batches
+from tumira.store.credentials import Scope
+from tumira.store.database import Database
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request, as far as the endpoints need it."""
+
+    id: str
+    address: str
+    headers: Sequence[tuple[bytes, bytes]]
+    receive: Receive
+    path_id: str
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's first value."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return None
+
+    def header_all(self, name: bytes) -> Sequence[str]:
+        """Return every value of a header."""
+        return [value.decode("latin-1") for key, value in self.headers if key == name]
+
+    async def body(self) -> bytes | None:
+        """Read the body, or return None when it is larger than allowed; no more than that is ever kept."""
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            event = await self.receive()
+            chunk = event.get("body", b"")
+            size += len(chunk)
+            if size <= BODY_BYTES_MAX:
+                chunks.append(chunk)
+            if not event.get("more_body", False):
+                break
+            if size > BODY_BYTES_MAX:
+                return None
+        return b"".join(chunks) if size <= BODY_BYTES_MAX else None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the endpoints work with."""
+
+    database: Database
+    callers: Callers
+    gate: Gate
+
+
+async def send_messages(services: Services, request: Request) -> Answer:
+    """Send a batch, or price it."""
+    secret = await services.callers.identify(request.header(b"authorization"), request.address)
+    send = read_send(
+        request.header(b"content-type"),
+        request.header(b"content-encoding"),
+        request.header_all(b"idempotency-key"),
+        await request.body(),
+    )
+    decision = await services.gate.ask(Call(secret, Scope.SEND, send))
+    match decision:
+        case Answered(quota, response, replayed):
+            replay = [(b"idempotency-replayed", b"true")] if replayed else []
+            return Answer(202, response, [*rate_headers(quota), *replay])
+        case Priced(quota, _):
+            return Answer(200, schemas.write_priced(decision), rate_headers(quota))
+        case Refused(refusal, quota):
+            return refuse(refusal, request.id, quota)
+    raise AssertionError(decision)
+
+
+async def get_batch(services: Services, request: Request) -> Answer:
+    """Look up a batch with every recipient's outcome."""
+    admitted = await _admit(services, request, Scope.READ)
+    if isinstance(admitted, Answer):
+        return admitted
+    call, decision = admitted
+    batch_id = read_id(BATCH, request.path_id)
+    if batch_id is not None:
+        async with services.database.connection() as connection:
+            batch = await batches.find(connection, call.account_id, BatchId(batch_id))
+            if batch is not None:
+                messages = await batches.list_messages(connection, call.account_id, batch.id)
+                return Answer(200, schemas.write_batch(batch, messages), rate_headers(decision.quota))
+    return refuse(NotFound("You have no batch with this id."), request.id, decision.quota)
+
+
+async def get_message(services: Services, request: Request) -> Answer:
+    """Look up one message."""
+    admitted = await _admit(services, request, Scope.READ)
+    if isinstance(admitted, Answer):
+        return admitted
+    call, decision = admitted
+    message_id = read_id(MESSAGE, request.path_id)
+    if message_id is not None:
+        async with services.database.connection() as connection:
+            message = await batches.find_message(connection, call.account_id, MessageId(message_id))
+        if message is not None:
+            return Answer(200, schemas.write_message(message), rate_headers(decision.quota))
+    return refuse(NotFound("You have no message with this id."), request.id, decision.quota)
+
+
+async def get_balance(services: Services, request: Request) -> Answer:
+    """Read the account's balance."""
+    admitted = await _admit(services, request, Scope.ACCOUNT)
+    if isinstance(admitted, Answer):
+        return admitted
+    _, decision = admitted
+    return Answer(200, schemas.write_balance(decision.balance), rate_headers(decision.quota))
+
+
+async def get_pricing(services: Services, request: Request) -> Answer:
+    """Read the price list."""
+    admitted = await _admit(services, request, Scope.ACCOUNT)
+    if isinstance(admitted, Answer):
+        return admitted
+    _, decision = admitted
+    return Answer(200, schemas.write_pricing(decision.tariff.prices), rate_headers(decision.quota))
+
+
+async def _admit(services: Services, request: Request, scope: Scope) -> tuple[Call, Admitted] | Answer:
+    secret = await services.callers.identify(request.header(b"authorization"), request.address)
+    call = Call(secret, scope)
+    decision = await services.gate.ask(call)
+    if isinstance(decision, Refused):
+        return refuse(decision.refusal, request.id, decision.quota)
+    assert isinstance(decision, Admitted)
+    return call, decision
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One operation: where it is, what it needs and answers; the OpenAPI document is made from these."""
+
+    method: str
+    path: str
+    operation: str
+    summary: str
+    scope: Scope
+    handle: Callable[[Services, Request], Awaitable[Answer]]
+    answers: Mapping[int, type[Struct]]
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "POST",
+        "/messages",
+        "sendMessages",
+        "Send a batch, or price it with `dry_run`",
+        Scope.SEND,
+        send_messages,
+        {202: schemas.SendResponse, 200: schemas.DryRunResponse},
+    ),
+    Endpoint(
+        "GET",
+        "/messages/{id}",
+        "getMessage",
+        "Look up one message",
+        Scope.READ,
+        get_message,
+        {200: schemas.MessageResponse},
+    ),
+    Endpoint(
+        "GET",
+        "/batches/{id}",
+        "getBatch",
+        "Look up a batch with every recipient's outcome",
+        Scope.READ,
+        get_batch,
+        {200: schemas.BatchResponse},
+    ),
+    Endpoint(
+        "GET",
+        "/balance",
+        "getBalance",
+        "Read the balance",
+        Scope.ACCOUNT,
+        get_balance,
+        {200: schemas.BalanceResponse},
+    ),
+    Endpoint(
+        "GET",
+        "/pricing",
+        "getPricing",
+        "Read the price list",
+        Scope.ACCOUNT,
+        get_pricing,
+        {200: schemas.PricingResponse},
+    ),
+)

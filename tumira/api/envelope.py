@@ -1,0 +1,54 @@
+"""How is an answer written? The one error envelope, and the headers that stand on every answer."""
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tumira.actions.calls import Quota
+from tumira.api.schemas import encode
+from tumira.errors import Refusal, Unauthenticated
+from tumira.rules.window import WINDOW_S
+
+Header = tuple[bytes, bytes]
+
+JSON: Final = b"application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back to the caller."""
+
+    status: int
+    body: bytes
+    headers: Sequence[Header] = ()
+
+
+def refuse(refusal: Refusal, request_id: str, quota: Quota | None = None) -> Answer:
+    """Write a refusal as the error envelope."""
+    error: MutableMapping[str, Any] = {
+        "code": refusal.code,
+        "message": refusal.message,
+        "retryable": refusal.retryable,
+        "details": refusal.details,
+        "request_id": request_id,
+    }
+    headers = [(name.lower().encode(), value.encode()) for name, value in refusal.headers]
+    if isinstance(refusal, Unauthenticated):
+        headers.append((b"www-authenticate", refusal.challenge.encode()))
+    if refusal.retry_after_s is not None:
+        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+    return Answer(refusal.status, encode({"error": error}), [*headers, *rate_headers(quota)])
+
+
+def rate_headers(quota: Quota | None) -> Sequence[Header]:
+    """Say how many calls are left, in the draft standard's words and in the older ones."""
+    if quota is None:
+        return ()
+    limit, remaining, reset_s = quota.limit, quota.place.remaining, quota.place.reset_s
+    return (
+        (b"ratelimit-policy", b'"account";q=%d;w=%d' % (limit, WINDOW_S)),
+        (b"ratelimit", b'"account";r=%d;t=%d' % (remaining, reset_s)),
+        (b"x-ratelimit-limit", b"%d" % limit),
+        (b"x-ratelimit-remaining", b"%d" % remaining),
+        (b"x-ratelimit-reset", b"%d" % reset_s),
+    )

@@ -1,0 +1,235 @@
+"""How does the operator manage accounts and their keys?"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from tumira.actions import manage_access, operate
+from tumira.actions.open_account import open_account
+from tumira.cli.output import (
+    AccountIdType,
+    AmountType,
+    KeyIdType,
+    actor,
+    json_option,
+    show,
+    show_all,
+    with_database,
+)
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
+from tumira.rules import money
+from tumira.store import accounts, credentials, ledger
+from tumira.store.accounts import Account
+from tumira.store.credentials import ApiKey, Scope
+from tumira.store.database import Database
+
+LIST_MAX: Final = 10_000
+TRANSFERS_SHOWN: Final = 20
+
+
+@click.group()
+def account() -> None:
+    """Open, show, credit, suspend and limit accounts."""
+
+
+@account.command("create")
+@click.option("--phone", required=True, help="The number that signs in, like +2637712xxxxx.")
+@click.option("--name", required=True, help="Who answers for the account.")
+@click.option("--business", required=True, help="Whose messages these are.")
+@click.option("--balance", type=AmountType(), default="0", show_default=True, help="Opening balance, USD.")
+@click.option(
+    "--rate", type=click.IntRange(1, 1_000_000), default=60, show_default=True, help="Calls a minute."
+)
+@json_option
+@with_database
+async def account_create(
+    database: Database, *, phone: str, name: str, business: str, balance: Decimal, rate: int, as_json: bool
+) -> None:
+    """Open an account."""
+    opened = await open_account(
+        database, phone=phone, name=name, business=business, balance=balance, rate_limit=rate, actor=actor()
+    )
+    show(_account(opened), as_json=as_json, title="Account opened.")
+
+
+@account.command("list")
+@json_option
+@with_database
+async def account_list(database: Database, *, as_json: bool) -> None:
+    """List all accounts."""
+    async with database.connection() as connection:
+        found = await accounts.list_after(connection, AccountId(UUID(int=0)), LIST_MAX)
+    show_all(
+        [_account(one) for one in found], as_json=as_json, empty="No accounts yet: `tumira account create`."
+    )
+
+
+@account.command("show")
+@click.argument("account_id", type=AccountIdType())
+@json_option
+@with_database
+async def account_show(database: Database, *, account_id: AccountId, as_json: bool) -> None:
+    """Show an account with its latest transfers."""
+    async with database.connection() as connection:
+        found = await accounts.find(connection, account_id)
+        transfers = await ledger.list_latest(connection, account_id, TRANSFERS_SHOWN)
+    if found is None:
+        raise Trouble("There is no such account; `tumira account list` shows them.")
+    rows = [_transfer(transfer) for transfer in transfers]
+    if as_json:
+        show({**_account(found), "transfers": rows}, as_json=True)
+    else:
+        show(_account(found), as_json=False)
+        show_all(rows, as_json=False, empty="No transfers yet.")
+
+
+@account.command("credit", context_settings={"ignore_unknown_options": True})
+@click.argument("account_id", type=AccountIdType())
+@click.argument("amount", type=AmountType(signed=True))
+@click.option("--note", required=True, help="Why; the customer sees it in the ledger.")
+@json_option
+@with_database
+async def account_credit(
+    database: Database, *, account_id: AccountId, amount: Decimal, note: str, as_json: bool
+) -> None:
+    """Give an account money; a negative amount takes some back."""
+    if not amount:
+        raise Trouble("The amount is zero; nothing to do.")
+    found = await operate.credit(database, account_id, amount, note=note, actor=actor())
+    show(_account(found), as_json=as_json, title="Done.")
+
+
+@account.command("suspend")
+@click.argument("account_id", type=AccountIdType())
+@click.option("--lift", is_flag=True, help="Let the account send again.")
+@json_option
+@with_database
+async def account_suspend(database: Database, *, account_id: AccountId, lift: bool, as_json: bool) -> None:
+    """Stop an account from sending; it can still look things up."""
+    found = await operate.suspend(database, account_id, suspended=not lift)
+    show(_account(found), as_json=as_json, title="Suspended." if not lift else "Not suspended any more.")
+
+
+@account.command("limit")
+@click.argument("account_id", type=AccountIdType())
+@click.option("--daily", help="At most this many USD a day (UTC+02:00); `none` for no limit.")
+@click.option("--rate", type=click.IntRange(1, 1_000_000), help="Calls a minute.")
+@json_option
+@with_database
+async def account_limit(
+    database: Database, *, account_id: AccountId, daily: str | None, rate: int | None, as_json: bool
+) -> None:
+    """Limit what an account may spend in a day, or how often it may call."""
+    if daily is None and rate is None:
+        raise Trouble("Say what to limit: --daily AMOUNT, or --rate CALLS.")
+    amount = None if daily in {None, "none"} else money.parse(str(daily))
+    if amount is None and daily not in {None, "none"}:
+        raise Trouble(f"{daily!r} is not an amount in US dollars, such as 5, nor `none`.")
+    found = await operate.limit(
+        database, account_id, rate_limit=rate, daily_limit=amount, change_daily=daily is not None
+    )
+    show(_account(found), as_json=as_json, title="Done.")
+
+
+@click.group()
+def key() -> None:
+    """Create, list and revoke API keys."""
+
+
+@key.command("create")
+@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--name", required=True, help="What the key is for.")
+@click.option("--scopes", help=f"Some of {', '.join(Scope)}, with commas; all by default.")
+@json_option
+@with_database
+async def key_create(
+    database: Database, *, account_id: AccountId, name: str, scopes: str | None, as_json: bool
+) -> None:
+    """Create an API key; its value is shown once."""
+    chosen = _scopes(scopes)
+    key_id, value = await manage_access.create_key(database, account_id, name, chosen)
+    shown = {
+        "key_id": write_id(KEY, key_id),
+        "key": value,
+        "name": name,
+        "scopes": [str(one) for one in chosen],
+    }
+    show(shown, as_json=as_json, title="Key created. Copy it now: it is not shown again.")
+
+
+@key.command("list")
+@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
+@json_option
+@with_database
+async def key_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
+    """List API keys, without their values."""
+    async with database.connection() as connection:
+        if account_id is None:
+            found = await credentials.list_all(connection, LIST_MAX)
+        else:
+            found = await credentials.list_of_account(connection, account_id)
+    show_all([_key(one) for one in found], as_json=as_json, empty="No keys yet: `tumira key create`.")
+
+
+@key.command("revoke")
+@click.argument("key_id", type=KeyIdType())
+@json_option
+@with_database
+async def key_revoke(database: Database, *, key_id: KeyId, as_json: bool) -> None:
+    """End a key's use from the next call on."""
+    show(_key(await manage_access.revoke_key(database, key_id)), as_json=as_json, title="Revoked.")
+
+
+def _scopes(text: str | None) -> Sequence[Scope]:
+    if text is None:
+        return list(Scope)
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in list(Scope)]
+    if unknown:
+        raise Trouble(f"{unknown[0]!r} is not a scope; choose from {', '.join(Scope)}.")
+    return [Scope(name) for name in dict.fromkeys(names)]
+
+
+def _account(found: Account) -> Mapping[str, Any]:
+    return {
+        "account_id": write_id(ACCOUNT, found.id),
+        "phone": found.phone,
+        "name": found.name,
+        "business": found.business,
+        "balance": money.write(found.balance),
+        "rate": found.rate_limit,
+        "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
+        "suspended": found.suspended_at is not None,
+        "created_at": found.created_at.isoformat(timespec="milliseconds"),
+    }
+
+
+def _transfer(transfer: ledger.Transfer) -> Mapping[str, Any]:
+    return {
+        "at": transfer.created_at.isoformat(timespec="milliseconds"),
+        "from": transfer.from_book,
+        "to": transfer.to_book,
+        "amount": money.write(transfer.amount),
+        "batch_id": None if transfer.batch_id is None else write_id(BATCH, transfer.batch_id),
+        "note": transfer.note,
+        "by": transfer.actor,
+    }
+
+
+def _key(found: ApiKey) -> Mapping[str, Any]:
+    times = {
+        "created_at": found.created_at,
+        "last_used_at": found.last_used_at,
+        "revoked_at": found.revoked_at,
+    }
+    return {
+        "key_id": write_id(KEY, found.id),
+        "account_id": write_id(ACCOUNT, found.account_id),
+        "name": found.name,
+        "scopes": list(found.scopes),
+        **{name: None if at is None else at.isoformat(timespec="milliseconds") for name, at in times.items()},
+    }

@@ -1,0 +1,170 @@
+"""How does a command print? For people by default, one JSON value with `--json`."""
+
+import asyncio
+import functools
+import getpass
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+import asyncpg
+import click
+
+from tumira import config
+from tumira.config import Settings
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
+from tumira.rules import money
+from tumira.runtime import open_database, prepare
+from tumira.store.database import Database
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def tell(line: str) -> None:
+    """Say something to the person at the terminal, beside the command's own output."""
+    click.echo(line, err=True)
+
+
+def fail(problem: str) -> NoReturn:
+    """End with one line on standard error."""
+    click.echo(f"Error: {problem}", err=True)
+    sys.exit(1)
+
+
+def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let a command end with one line that says what is wrong, instead of a stack."""
+
+    @functools.wraps(command)
+    def said_plainly(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return command(*args, **kwargs)
+        except Trouble as trouble:
+            fail(str(trouble))
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            fail(f"{type(error).__name__}: {error}")
+        except BrokenPipeError:
+            os._exit(1)
+
+    return said_plainly
+
+
+def with_database(
+    command: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
+) -> Callable[Parameters, Result]:
+    """Open the database, with today's schema, around a command."""
+
+    @functools.wraps(command)
+    def opened(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        settings = config.load()
+        with open_database(settings, tell) as url:
+            return asyncio.run(_run(url, *args, **kwargs))
+
+    async def _run(url: str, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        await prepare(url, tell)
+        database = Database(url, connections_max=2)
+        try:
+            return await command(database, *args, **kwargs)
+        finally:
+            await database.close()
+
+    return plainly(opened)
+
+
+def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """Print one object."""
+    if as_json:
+        click.echo(json.dumps(value, ensure_ascii=False))
+        return
+    if title:
+        click.echo(title)
+    width = max(len(name) for name in value)
+    for name, item in value.items():
+        click.echo(f"  {name.replace('_', ' '):<{width}}  {_plain(item)}")
+
+
+def show_all(values: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
+    """Print a list of objects as a table."""
+    if as_json:
+        click.echo(json.dumps(values, ensure_ascii=False))
+        return
+    if not values:
+        click.echo(empty)
+        return
+    rows = [[name.replace("_", " ") for name in values[0]]]
+    rows.extend([_plain(item) for item in value.values()] for value in values)
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _plain(item: Any) -> str:
+    if item is None:
+        return "-"
+    if isinstance(item, list | tuple):
+        return ",".join(str(part) for part in item)
+    return str(item)
+
+
+def actor() -> str:
+    """Return who is at the command line, for the records that name somebody."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        return f"cli:{os.geteuid()}"
+
+
+def load_settings() -> Settings:
+    """Read the settings."""
+    return config.load()
+
+
+class AmountType(click.ParamType[Decimal]):
+    """US dollars with at most four decimals."""
+
+    name = "amount"
+
+    def __init__(self, *, signed: bool = False) -> None:
+        self._signed = signed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        """Read what was typed."""
+        if isinstance(value, Decimal):
+            return value
+        minus = self._signed and value.startswith("-")
+        amount = money.parse(value[1:] if minus else value)
+        if amount is None:
+            self.fail(f"{value!r} is not an amount in US dollars, such as 5 or 0.0190.", param, ctx)
+        return -amount if minus else amount
+
+
+class AccountIdType(click.ParamType[AccountId]):
+    """An account's id."""
+
+    name = "acc_…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AccountId:
+        """Read what was typed."""
+        identifier = read_id(ACCOUNT, value)
+        if identifier is None:
+            self.fail(f"{value!r} is not an account's id; `tumira account list` shows them.", param, ctx)
+        return AccountId(identifier)
+
+
+class KeyIdType(click.ParamType[KeyId]):
+    """An API key's id."""
+
+    name = "key_…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> KeyId:
+        """Read what was typed."""
+        identifier = read_id(KEY, value)
+        if identifier is None:
+            self.fail(f"{value!r} is not a key's id; `tumira key list` shows them.", param, ctx)
+        return KeyId(identifier)

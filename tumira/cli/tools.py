@@ -1,0 +1,169 @@
+"""What else does an operator or a newcomer ask of the command line?"""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from tumira.actions import manage_access, operate
+from tumira.actions.open_account import open_account
+from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, with_database
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, KEY, write_id
+from tumira.rules import money
+from tumira.rules.segments import measure
+from tumira.store import accounts
+from tumira.store import audit as audits
+from tumira.store.credentials import Scope
+from tumira.store.database import Database
+
+DEMO_PHONE: Final = "+263771200000"
+DEMO_BALANCE: Final = Decimal(10)
+
+
+@click.command()
+@json_option
+@with_database
+async def audit(database: Database, *, as_json: bool) -> None:
+    """Prove that the money adds up and that no message is lost."""
+    findings = []
+    async with audits.snapshot(database) as connection:
+        for check in audits.CHECKS:
+            finding = await audits.run(connection, check)
+            findings.append(finding)
+            if not as_json:
+                click.echo(f"{'ok    ' if not finding.rows else 'BROKEN'}  {check.promise}")
+                for row in finding.rows:
+                    click.echo("        " + json.dumps(_printable(row)))
+    broken = [finding for finding in findings if finding.rows]
+    if as_json:
+        checks = [
+            {
+                "name": finding.check.name,
+                "ok": not finding.rows,
+                "promise": finding.check.promise,
+                "rows": [_printable(row) for row in finding.rows],
+            }
+            for finding in findings
+        ]
+        click.echo(json.dumps({"ok": not broken, "checks": checks}))
+    if broken:
+        fail(f"{len(broken)} of {len(findings)} promises are broken; the rows above show where.")
+
+
+def _printable(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        name: item if item is None or isinstance(item, str | int) else _written(item)
+        for name, item in row.items()
+    }
+
+
+def _written(item: Any) -> str:
+    if isinstance(item, datetime):
+        return item.isoformat()
+    return str(item) if isinstance(item, UUID | Decimal) else repr(item)
+
+
+@click.command()
+@click.argument("text", required=False)
+@json_option
+@plainly
+def segments(*, text: str | None, as_json: bool) -> None:
+    """Count the segments of TEXT, or of each JSON line with a `text` on standard input."""
+    if text is not None:
+        show(_segments(text), as_json=as_json)
+        return
+    for number, line in enumerate(sys.stdin, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            given = entry["text"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            given = None
+        if not isinstance(given, str):
+            raise Trouble(f'Line {number} is not a JSON object with a string `text`, like {{"text": "Hi"}}.')
+        click.echo(json.dumps(_segments(given)))
+
+
+def _segments(text: str) -> Mapping[str, Any]:
+    size = measure(text)
+    return {"segments": size.segments, "encoding": str(size.encoding), "characters": size.characters}
+
+
+@click.command()
+@json_option
+@plainly
+def demo(*, as_json: bool) -> None:
+    """Make an account with a key and a balance, and print a first message to send."""
+    settings = load_settings()
+    if settings.database_url is not None:
+        raise Trouble(
+            "The demo is for the embedded database; unset TUMIRA_DATABASE_URL, or create an account."
+        )
+    _demo(url=settings.public_url, as_json=as_json)
+
+
+@with_database
+async def _demo(database: Database, *, url: str, as_json: bool) -> None:
+    async with database.connection() as connection:
+        account = await accounts.find_by_phone(connection, DEMO_PHONE)
+    if account is None:
+        account = await open_account(
+            database,
+            phone=DEMO_PHONE,
+            name="Demo",
+            business="Demo",
+            balance=DEMO_BALANCE,
+            rate_limit=60,
+            actor=actor(),
+        )
+    elif account.balance < 1:
+        account = await operate.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
+    key_id, key = await manage_access.create_key(database, account.id, "Demo", list(Scope))
+    curl = _curl(url, key)
+    if as_json:
+        shown = {
+            "account_id": write_id(ACCOUNT, account.id),
+            "balance": money.write(account.balance),
+            "key_id": write_id(KEY, key_id),
+            "key": key,
+            "curl": curl,
+        }
+        show(shown, as_json=True)
+        return
+    click.echo(f"Account {write_id(ACCOUNT, account.id)}, balance {money.write(account.balance)} USD. Try:\n")
+    click.echo(curl)
+
+
+def _curl(url: str, key: str) -> str:
+    body = json.dumps(
+        {"channel": "sms", "to": ["+263771200001", "+27821230002"], "body": "Your order 1042 is on its way."}
+    )
+    return " \\\n  ".join(
+        [
+            f"curl {shlex.quote(url + '/api/v1/messages')}",
+            f"-H {shlex.quote('Authorization: Bearer ' + key)}",
+            "-H 'Content-Type: application/json'",
+            f"-d {shlex.quote(body)}",
+        ]
+    )
+
+
+def own_command() -> str:
+    """Return how this program can be called again from a shell."""
+    if shutil.which("tumira"):
+        return "tumira"
+    beside = Path(sys.executable).parent / "tumira"
+    try:
+        return str(beside.relative_to(Path.cwd()))
+    except ValueError:
+        return str(beside)

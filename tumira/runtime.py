@@ -1,0 +1,75 @@
+"""What does every process need? Settings in, log lines out, and an open database with today's schema."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+
+from tumira.config import Settings
+from tumira.errors import Trouble
+from tumira.store import embedded, migrate, partitions
+from tumira.store.database import Database, check
+
+Tell = Callable[[str], None]
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def configure_logging(level: str) -> None:
+    """Write log lines as JSON to standard error."""
+    if level not in LOG_LEVELS:
+        raise Trouble(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+@contextmanager
+def open_database(settings: Settings, tell: Tell) -> Iterator[str]:
+    """Give the address of the database: the operator's, a running embedded one, or one started for us."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    running = embedded.attach(settings.data_dir)
+    if running is not None:
+        yield running
+        return
+    with embedded.start(settings.data_dir, tell) as url:
+        yield url
+
+
+async def prepare(url: str, tell: Tell) -> None:
+    """Make sure that the database can be used and has today's schema."""
+    await check(url)
+    database = Database(url, connections_max=1)
+    try:
+        for name in await migrate.migrate(database):
+            tell(f"Applied migration {name}.")
+    finally:
+        await database.close()
+
+
+async def is_ready(database: Database) -> str | None:
+    """Return what keeps this node from serving, or None."""
+    try:
+        async with database.connection() as connection:
+            if not await migrate.is_current(connection):
+                return "Migrations are missing; run `tumira migrate`."
+            weeks = await partitions.weeks_left(connection)
+            if weeks < partitions.WEEKS_AHEAD_MIN:
+                return f"Tables are ready for {weeks} weeks only; is a worker running?"
+    except Exception as error:  # noqa: BLE001 - whatever it is, this node cannot serve
+        return f"The database cannot be reached: {error!r}"
+    return None

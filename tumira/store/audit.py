@@ -1,0 +1,185 @@
+"""Does everything add up? Each check is a query for the rows that break a promise."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tumira.store.database import Database
+from tumira.store.sql import Connection, Statement
+
+ROWS_SHOWN_MAX: Final = 20
+AUDIT_TIMEOUT_S: Final = 6 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A promise in words, and a query that finds what breaks it."""
+
+    name: str
+    promise: str
+    statement: Statement
+
+
+CHECKS: Final = (
+    Check(
+        "balance",
+        "Every balance is the sum of the account's transfers.",
+        Statement("""
+SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
+  FROM accounts a
+  LEFT JOIN (
+       SELECT account_id, sum(CASE WHEN to_book = 'customer' THEN amount ELSE -amount END) AS total
+         FROM transfers
+        GROUP BY account_id
+       ) t ON t.account_id = a.id
+ WHERE a.balance <> coalesce(t.total, 0)
+    OR a.balance < 0
+"""),
+    ),
+    Check(
+        "batch_cost",
+        "A batch's cost and number of recipients are those of its messages.",
+        Statement("""
+SELECT coalesce(b.id, m.batch_id) AS batch_id, b.total_cost, m.cost AS messages_cost,
+       b.recipients, m.count AS messages
+  FROM batches b
+  FULL JOIN (
+       SELECT batch_id, sum(cost) AS cost, count(*) AS count FROM messages GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.id IS NULL
+    OR b.total_cost <> coalesce(m.cost, 0)
+    OR b.recipients <> coalesce(m.count, 0)
+"""),
+    ),
+    Check(
+        "debit",
+        "Every batch that costs something was debited once, from its own account, at its cost.",
+        Statement("""
+SELECT b.id AS batch_id, b.account_id, b.total_cost, t.account_id AS debited_account_id, t.amount
+  FROM batches b
+  LEFT JOIN transfers t ON t.batch_id = b.id AND t.message_id IS NULL
+ WHERE b.total_cost <> coalesce(t.amount, 0)
+    OR b.account_id <> t.account_id
+"""),
+    ),
+    Check(
+        "debit_without_batch",
+        "Every debit belongs to a batch, as long as batches of its week are kept.",
+        Statement("""
+SELECT t.id AS transfer_id, t.batch_id, t.amount
+  FROM transfers t
+ WHERE t.batch_id >= (SELECT min(id) FROM batches)
+   AND t.message_id IS NULL
+   AND NOT EXISTS (SELECT FROM batches b WHERE b.id = t.batch_id)
+"""),
+    ),
+    Check(
+        "refund",
+        "Every refund returns the cost of one message of its own account, and the message says so.",
+        Statement("""
+SELECT coalesce(t.message_id, m.id) AS message_id, m.cost, m.refunded_at, t.amount
+  FROM (SELECT * FROM transfers WHERE message_id IS NOT NULL) t
+  FULL JOIN (SELECT * FROM messages WHERE refunded_at IS NOT NULL) m ON m.id = t.message_id
+ WHERE t.message_id IS NULL AND m.cost > 0
+    OR m.id IS NULL AND t.message_id >= (SELECT min(id) FROM messages)
+    OR t.amount <> m.cost
+    OR t.account_id <> m.account_id
+    OR t.batch_id <> m.batch_id
+"""),
+    ),
+    Check(
+        "refunded",
+        "A batch's refunded amount is that of its messages.",
+        Statement("""
+SELECT b.id AS batch_id, b.refunded, coalesce(m.cost, 0) AS messages_refunded
+  FROM batches b
+  LEFT JOIN (
+       SELECT batch_id, sum(cost) AS cost FROM messages WHERE refunded_at IS NOT NULL GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.refunded <> coalesce(m.cost, 0)
+"""),
+    ),
+    Check(
+        "owner",
+        "Every message belongs to the account of its batch.",
+        Statement("""
+SELECT m.id AS message_id, m.account_id, b.account_id AS batch_account_id
+  FROM messages m
+  JOIN batches b ON b.id = m.batch_id
+ WHERE m.account_id <> b.account_id
+    OR NOT EXISTS (SELECT FROM accounts a WHERE a.id = m.account_id)
+"""),
+    ),
+    Check(
+        "waiting",
+        "Every message that waits stands in exactly one of queue, in_flight and retries, and no other does.",
+        Statement("""
+SELECT coalesce(m.id, w.message_id) AS message_id, m.status, coalesce(w.places, 0) AS places
+  FROM (SELECT id, status FROM messages WHERE status IN ('queued', 'sending')) m
+  FULL JOIN (
+       SELECT message_id, count(*) AS places
+         FROM (SELECT message_id FROM queue
+                UNION ALL
+               SELECT message_id FROM in_flight
+                UNION ALL
+               SELECT message_id FROM retries) AS place
+        GROUP BY message_id
+       ) w ON w.message_id = m.id
+ WHERE m.id IS NULL
+    OR w.places IS DISTINCT FROM 1
+"""),
+    ),
+    Check(
+        "pending",
+        "A batch's pending count is that of its messages without a final status; it is completed at zero.",
+        Statement("""
+SELECT b.id AS batch_id, b.status, b.pending, coalesce(m.count, 0) AS messages_pending
+  FROM batches b
+  LEFT JOIN (
+       SELECT batch_id, count(*) AS count
+         FROM messages
+        WHERE status IN ('queued', 'sending', 'sent')
+        GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.pending <> coalesce(m.count, 0)
+    OR (b.pending = 0) <> (b.status = 'completed')
+    OR (b.pending = 0) <> (b.completed_at IS NOT NULL)
+"""),
+    ),
+    Check(
+        "idempotency",
+        "Every remembered answer belongs to a batch of the same account.",
+        Statement("""
+SELECT i.account_id, i.key, i.batch_id
+  FROM idempotency_keys i
+  LEFT JOIN batches b ON b.id = i.batch_id
+ WHERE b.account_id IS DISTINCT FROM i.account_id
+"""),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    check: Check
+    rows: Sequence[Mapping[str, Any]]
+
+
+@asynccontextmanager
+async def snapshot(database: Database) -> AsyncIterator[Connection]:
+    """Lend a connection that sees one moment of the database, however long the checks take."""
+    async with (
+        database.connection() as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+    ):
+        yield connection
+
+
+async def run(connection: Connection, check: Check) -> Finding:
+    """Carry out one check; of the rows that break it the first few are enough."""
+    first = f"SELECT * FROM ({check.statement.text}) AS broken LIMIT {ROWS_SHOWN_MAX}"  # noqa: S608 - our own text
+    rows = await connection.fetch(first, timeout=AUDIT_TIMEOUT_S)
+    return Finding(check, [dict(row) for row in rows])
