@@ -8,11 +8,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
 import httpx
@@ -25,6 +25,9 @@ from tumira.store.credentials import Scope
 from tumira.store.database import Database
 
 START_S: Final = 30
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _phones: Final = iter(range(10_000, 100_000))
 
@@ -51,7 +54,7 @@ class Service:
         self, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
     ) -> Caller:
         """Open an account with a key."""
-        return asyncio.run(_open(self.url, Decimal(balance), rate, scopes))
+        return asyncio.run(new_caller(self.url, balance, rate, scopes))
 
     def call(
         self,
@@ -86,6 +89,15 @@ class Service:
             headers={"Content-Type": "application/json", **(headers or {})},
         )
 
+    def run(
+        self,
+        action: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Carry out an action on the service's database, as another process would."""
+        return asyncio.run(_run(self.url, action, *args, **kwargs))
+
     def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement on the service's database."""
         return execute(self.url, statement, *arguments)
@@ -97,7 +109,23 @@ class Service:
         return balance
 
 
-async def _open(url: str, balance: Decimal, rate: int, scopes: Sequence[Scope]) -> Caller:
+async def _run(
+    url: str,
+    action: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
+    *args: Parameters.args,
+    **kwargs: Parameters.kwargs,
+) -> Result:
+    database = Database(url, connections_max=1)
+    try:
+        return await action(database, *args, **kwargs)
+    finally:
+        await database.close()
+
+
+async def new_caller(
+    url: str, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
+) -> Caller:
+    """Open an account with a key."""
     database = Database(url, connections_max=1)
     try:
         account = await open_account(
@@ -105,7 +133,7 @@ async def _open(url: str, balance: Decimal, rate: int, scopes: Sequence[Scope]) 
             phone=f"+2637712{next(_phones)}",
             name="Test",
             business="Test",
-            balance=balance,
+            balance=Decimal(balance),
             rate_limit=rate,
             actor="test",
         )

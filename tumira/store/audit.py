@@ -69,7 +69,7 @@ SELECT b.id AS batch_id, b.account_id, b.total_cost, t.account_id AS debited_acc
         Statement("""
 SELECT t.id AS transfer_id, t.batch_id, t.amount
   FROM transfers t
- WHERE t.batch_id >= (SELECT min(id) FROM batches)
+ WHERE t.batch_id >= (SELECT id FROM batches ORDER BY id LIMIT 1)
    AND t.message_id IS NULL
    AND NOT EXISTS (SELECT FROM batches b WHERE b.id = t.batch_id)
 """),
@@ -82,7 +82,7 @@ SELECT coalesce(t.message_id, m.id) AS message_id, m.cost, m.refunded_at, t.amou
   FROM (SELECT * FROM transfers WHERE message_id IS NOT NULL) t
   FULL JOIN (SELECT * FROM messages WHERE refunded_at IS NOT NULL) m ON m.id = t.message_id
  WHERE t.message_id IS NULL AND m.cost > 0
-    OR m.id IS NULL AND t.message_id >= (SELECT min(id) FROM messages)
+    OR m.id IS NULL AND t.message_id >= (SELECT id FROM messages ORDER BY id LIMIT 1)
     OR t.amount <> m.cost
     OR t.account_id <> m.account_id
     OR t.batch_id <> m.batch_id

@@ -1,0 +1,153 @@
+"""Do the promises hold when everybody comes at once? Each race has a twin without the guard that loses it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Final
+
+import asyncpg
+import pytest
+
+from tests.support.gates import Gates, broken_promises, open_gates, read_call, send_call
+from tests.support.postgres import clone
+from tests.support.service import Caller, Service, new_caller, run_web
+from tumira.actions.calls import Admitted, Answered, Decision, Refused
+from tumira.actions.manage_access import create_key
+from tumira.errors import InsufficientBalance, RateLimited
+from tumira.ids import KEY, write_id
+from tumira.store import accounts, ledger
+from tumira.store.credentials import Scope
+from tumira.store.sql import Statement
+
+GATES: Final = 8
+UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id")
+
+
+@pytest.fixture
+def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the lock on the account's row away, in its waiting and in its skipping form."""
+    monkeypatch.setattr(accounts, "SQL_HOLD_FREE", UNLOCKED)
+    monkeypatch.setattr(accounts, "SQL_HOLD", Statement(accounts._HELD + "WHERE id = %(account_id)s"))
+
+
+def kinds(decisions: Sequence[Decision]) -> Counter[str]:
+    return Counter(
+        type(decision.refusal if isinstance(decision, Refused) else decision).__name__
+        for decision in decisions
+    )
+
+
+async def race_for_the_last_dollar(gates: Gates, url: str) -> tuple[Counter[str], Decimal]:
+    """Let twenty calls spend the same dollar: each wants 25 messages to Zimbabwe."""
+    caller = await new_caller(url, balance="1")
+    numbers = [f"+2637712{number:05}" for number in range(25)]
+    decisions = await gates.ask_all([send_call(caller, numbers) for _ in range(20)])
+    async with gates.database.connection() as connection:
+        account = await accounts.find(connection, caller.id)
+    assert account is not None
+    return kinds(decisions), account.balance
+
+
+async def test_the_last_dollar_is_spent_once(database_url: str) -> None:
+    async with open_gates(database_url, GATES) as gates:
+        outcome, balance = await race_for_the_last_dollar(gates, database_url)
+        assert outcome == {"Answered": 1, InsufficientBalance.__name__: 19}
+        assert balance == 0
+        assert await broken_promises(gates.database) == []
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_the_last_dollar_is_spent_more_than_once(database_url: str) -> None:
+    await execute(database_url, "ALTER TABLE accounts DROP CONSTRAINT accounts_balance_check")
+    async with open_gates(database_url, GATES) as gates:
+        outcome, balance = await race_for_the_last_dollar(gates, database_url)
+        assert outcome["Answered"] > 1
+        assert balance < 0
+
+
+async def race_for_one_key(gates: Gates, url: str, recipients: int) -> tuple[int, int, Decimal]:
+    """Let sixteen calls use one Idempotency-Key; return distinct answers, batches, and the balance after."""
+    caller = await new_caller(url, balance="1000")
+    numbers = [f"+2637712{number:05}" for number in range(recipients)]
+    call = send_call(caller, numbers, idempotency_key="only-once")
+    decisions = await gates.ask_all([call] * 16)
+    answers = {decision.response for decision in decisions if isinstance(decision, Answered)}
+    assert kinds(decisions) == {"Answered": 16}
+    async with gates.database.connection() as connection:
+        account = await accounts.find(connection, caller.id)
+        batches = await connection.fetchval("SELECT count(*) FROM batches WHERE account_id = $1", caller.id)
+    assert account is not None
+    return len(answers), batches, account.balance
+
+
+@pytest.mark.parametrize(("recipients", "balance"), [(1, "999.96"), (60, "997.60")])
+async def test_one_key_bills_once(database_url: str, recipients: int, balance: str) -> None:
+    async with open_gates(database_url, GATES) as gates:
+        assert await race_for_one_key(gates, database_url, recipients) == (1, 1, Decimal(balance))
+        assert await broken_promises(gates.database) == []
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_and_the_unique_key_one_key_bills_more_than_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await execute(database_url, "ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey")
+    before, rest = ledger.SQL_RECORD_DEBITS.text.split("ON CONFLICT", 1)
+    unguarded = Statement.__new__(Statement)
+    unguarded.names = ledger.SQL_RECORD_DEBITS.names
+    unguarded.text = before + "RETURNING 1" + rest.split("RETURNING 1", 1)[1]
+    monkeypatch.setattr(ledger, "SQL_RECORD_DEBITS", unguarded)
+    async with open_gates(database_url, GATES) as gates:
+        answers, batches, _ = await race_for_one_key(gates, database_url, 1)
+        assert answers > 1
+        assert batches == answers
+
+
+@pytest.fixture
+def two_services(server_url: str) -> Iterator[tuple[Service, Service]]:
+    """Run two web processes on one database."""
+    with clone(server_url) as url, run_web(url) as first, run_web(url) as second:
+        yield first, second
+
+
+def test_eighty_calls_find_sixty_places_over_two_keys_and_two_processes(
+    two_services: tuple[Service, Service],
+) -> None:
+    caller = two_services[0].open_account(rate=60)
+    key = two_services[0].run(create_key, caller.id, "second", list(Scope))
+    keys = [caller.key, key[1]]
+    with ThreadPoolExecutor(20) as pool:
+        statuses = Counter(
+            pool.map(
+                lambda turn: two_services[turn % 2].call(keys[turn // 2 % 2], "GET", "/balance").status_code,
+                range(80),
+            )
+        )
+    assert statuses == {200: 60, 429: 20}
+
+
+async def race_for_places(gates: Gates, url: str) -> Counter[str]:
+    caller = await new_caller(url, rate=60)
+    database_key = await create_key(gates.database, caller.id, "second", list(Scope))
+    second = Caller(caller.id, caller.account_id, write_id(KEY, database_key[0]), database_key[1])
+    return kinds(await gates.ask_all([read_call((caller, second)[turn % 2]) for turn in range(80)]))
+
+
+async def test_the_window_is_exact_over_all_gates(database_url: str) -> None:
+    async with open_gates(database_url, GATES) as gates:
+        outcome = await race_for_places(gates, database_url)
+        assert outcome == {Admitted.__name__: 60, RateLimited.__name__: 20}
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_more_calls_than_places_get_through(database_url: str) -> None:
+    async with open_gates(database_url, GATES) as gates:
+        outcome = await race_for_places(gates, database_url)
+        assert outcome[Admitted.__name__] > 60
+
+
+async def execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()

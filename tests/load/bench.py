@@ -1,0 +1,136 @@
+"""How fast is Tumira here and now? `make bench` prints rates, and ratios of what one run measured."""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+
+from tests.load.generator import request
+from tests.support.postgres import clone, run_server
+from tests.support.service import Caller, Service, run_web
+from tumira.ids import BatchId, message_ids, new_id
+from tumira.rules.quotes import Leg, Quote, SendRequest
+from tumira.store import batches, ledger
+from tumira.store.batches import NewBatch
+from tumira.store.ledger import Debit
+
+PATH: Final = "/api/v1/messages"
+BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
+RECIPIENTS: Final = 1000
+ROUNDS: Final = 3
+NUMBERS: Final = [f"+2637712{number:05}" for number in range(RECIPIENTS)]
+
+
+async def _bare(url: str, caller: Caller, calls: int) -> float:
+    """Run the accept's writes straight on the database, call after call; return messages a second."""
+    connection = await asyncpg.connect(url)
+    quote = Quote(NUMBERS, [0] * RECIPIENTS, [Leg("ZW", Decimal("0.04"), RECIPIENTS)], [], 1, Decimal(40), 1)
+    wanted = SendRequest("sms", NUMBERS, BODY, None, dry_run=False)
+    try:
+        began = time.perf_counter()
+        for turn in range(calls):
+            batch_id = BatchId(new_id(time.time_ns() // 1_000_000))
+            turns = range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000)
+            ids = message_ids(batch_id, RECIPIENTS)
+            async with connection.transaction():
+                await batches.insert_many(
+                    connection,
+                    [NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns)],
+                )
+                await connection.execute(
+                    "UPDATE accounts SET balance = balance - $2 WHERE id = $1", caller.id, Decimal(40)
+                )
+                await ledger.record_debits(
+                    connection, [Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")]
+                )
+        return calls * RECIPIENTS / (time.perf_counter() - began)
+    finally:
+        await connection.close()
+
+
+def _load(service: Service, connections: int, count: int, requests: Sequence[str]) -> dict[str, Any]:
+    host, port = service.base.removeprefix("http://").split(":")
+    before = _cpu_s(service)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.load.generator", host, port, str(connections), str(count)],
+        input="\n".join(json.dumps(one) for one in requests),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert set(result["statuses"]) == {"202"}, result["statuses"]
+    return {**result, "web_cpu_s": _cpu_s(service) - before}
+
+
+def _cpu_s(service: Service) -> float:
+    with open(f"/proc/{service.process.pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - not a real file
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _show(label: str, result: dict[str, Any], recipients: int) -> float:
+    rate = float(result["per_second"]) * recipients
+    web, load = (result[part] / result["seconds"] for part in ("web_cpu_s", "own_cpu_s"))
+    print(
+        f"{label:<44} {rate:>9,.0f}/s   p50 {result['p50_ms']:6.1f} ms   p99 {result['p99_ms']:6.1f} ms   "
+        f"web {web:4.0%} cpu   load {load:4.0%} cpu",
+        flush=True,
+    )
+    return rate
+
+
+def _median(label: str, values: Sequence[float]) -> float:
+    middle = statistics.median(values)
+    print(f"{label:<44} {middle:>9,.0f}/s   (median of {len(values)})", flush=True)
+    return middle
+
+
+def main() -> None:
+    """Measure everything, in one run on one server."""
+    print(f"{os.cpu_count()} cores; PostgreSQL with fsync on, web and load generator share them.\n")
+    with run_server() as server, clone(server) as url, run_web(url) as service:
+        one = service.open_account(balance="100000000", rate=1_000_000)
+        many = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
+        large = [request(PATH, one.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
+        single = [
+            request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
+            for place, caller in enumerate(many)
+        ]
+        _load(service, 2, 5, large)
+        _load(service, 16, 500, single)
+        bare, through = [], []
+        for _ in range(ROUNDS):
+            bare.append(asyncio.run(_bare(url, one, 40)))
+            lone = _load(service, 1, 40, large)
+            _show("  1,000 recipients a call, one caller", lone, RECIPIENTS)
+            through.append(
+                _show("  1,000 recipients a call, four callers", _load(service, 4, 80, large), RECIPIENTS)
+            )
+        print()
+        bare_rate = _median("(a) accept straight on the database, messages", bare)
+        http_rate = _median("(b) through HTTP, messages", through)
+        print(f"    ratio (b)/(a)                            {http_rate / bare_rate:.2f}   (goal: 0.60)\n")
+        for connections in (16, 64):
+            rates = [
+                _show(
+                    f"  single sends, {connections} connections", _load(service, connections, 6000, single), 1
+                )
+                for _ in range(ROUNDS)
+            ]
+            rate = _median(f"(c) single sends, {connections} connections", rates)
+            print(f"    against the goal of 2,000/s              {rate / 2000:.2f}")
+            print(f"    against Kannel's 3,400/s in memory       {rate / 3400:.2f}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""How does a test race several web processes against each other? With a gate for each, in one event loop.
+
+A gate is all of a web process that decides; each has its own connection, so gates meet only in the database.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tests.support.service import Caller
+from tumira.actions.calls import Call, Decision, Send
+from tumira.actions.gate import Gate
+from tumira.api.reading import fingerprint
+from tumira.api.schemas import write_sent
+from tumira.ids import KEY, KeyId, read_id
+from tumira.rules.quotes import SendRequest
+from tumira.store import audit
+from tumira.store.credentials import Scope, Secret
+from tumira.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Several gates on one database."""
+
+    database: Database
+    gates: Sequence[Gate]
+
+    async def ask_all(self, calls: Sequence[Call]) -> Sequence[Decision]:
+        """Make all calls at once, each at the next gate in turn."""
+        return await asyncio.gather(
+            *(self.gates[place % len(self.gates)].ask(call) for place, call in enumerate(calls))
+        )
+
+
+@asynccontextmanager
+async def open_gates(url: str, count: int) -> AsyncIterator[Gates]:
+    """Open `count` gates."""
+    database = Database(url)
+    gates = [Gate(database, write_sent) for _ in range(count)]
+    try:
+        yield Gates(database, gates)
+    finally:
+        await asyncio.gather(*(gate.close() for gate in gates))
+        await database.close()
+
+
+def send_call(
+    caller: Caller,
+    to: Sequence[str] = ("+263771200001",),
+    body: str = "Your code is 493817.",
+    idempotency_key: str | None = None,
+) -> Call:
+    """Make a live send as the API would have read it."""
+    request = SendRequest("sms", to, body, None, dry_run=False)
+    payload = None if idempotency_key is None else fingerprint({"to": list(to), "body": body})
+    return Call(secret_of(caller), Scope.SEND, Send(None, idempotency_key, payload, request))
+
+
+def read_call(caller: Caller) -> Call:
+    """Make a call that only reads."""
+    return Call(secret_of(caller), Scope.ACCOUNT)
+
+
+def secret_of(caller: Caller) -> Secret:
+    """Return what the API knows of a caller once the key was proved."""
+    key_id = read_id(KEY, caller.key_id)
+    assert key_id is not None
+    return Secret(KeyId(key_id), caller.id, b"")
+
+
+async def broken_promises(database: Database) -> Sequence[str]:
+    """Audit the database and return the names of the checks that fail."""
+    async with audit.snapshot(database) as connection:
+        findings = [await audit.run(connection, check) for check in audit.CHECKS]
+    return [finding.check.name for finding in findings if finding.rows]

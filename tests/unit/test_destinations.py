@@ -1,0 +1,215 @@
+"""Is every number a caller gives accepted once at its price, or rejected once with the right code?"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.errors import RecipientCode
+from tumira.rules.destinations import (
+    RECIPIENTS_MAX,
+    Destination,
+    Price,
+    PriceStatus,
+    Recipient,
+    Rejected,
+    Sorted,
+    Tariff,
+    sort_recipients,
+)
+
+ZW = Destination("ZW", "263", "Zimbabwe", (9,))
+ZA = Destination("ZA", "27", "South Africa", (9,))
+PRICES = (
+    Price("sms", "ZW", Decimal("0.0400"), PriceStatus.ACTIVE),
+    Price("sms", "ZA", Decimal("0.0200"), PriceStatus.ACTIVE),
+    Price("sms", "ZW", Decimal("0.0190"), PriceStatus.COMING_SOON),
+)
+TARIFF = Tariff(1, (ZW, ZA), PRICES)
+
+INVALID = RecipientCode.INVALID_NUMBER
+UNSUPPORTED = RecipientCode.UNSUPPORTED_DESTINATION
+
+
+def active(country: str, price_usd: str) -> Price:
+    return Price("sms", country, Decimal(price_usd), PriceStatus.ACTIVE)
+
+
+def code_of(tariff: Tariff, number: str) -> RecipientCode | None:
+    outcome = sort_recipients(tariff, "sms", [number])
+    return outcome.rejected[0].code if outcome.rejected else None
+
+
+def test_each_number_is_accepted_with_its_country_and_active_price() -> None:
+    assert sort_recipients(TARIFF, "sms", ["+263771200001", "+27821230001"]) == Sorted(
+        [
+            Recipient("+263771200001", "ZW", Decimal("0.0400")),
+            Recipient("+27821230001", "ZA", Decimal("0.0200")),
+        ],
+        [],
+    )
+
+
+def test_the_rows_of_a_tariff_are_kept_as_given() -> None:
+    assert (TARIFF.version, TARIFF.destinations, TARIFF.prices) == (1, (ZW, ZA), PRICES)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("", " ", "+", "263771200001", "0771200001", "00263771200001", "++263771200001", "+0263771200001"),
+        *("+263 771 200 001", "+263-771-200001", "+26377120000a", "+263771200001;ext=5", "tel:+263771200001"),
+        *("+26377120000\N{FULLWIDTH DIGIT ONE}", "+26377120000\N{ARABIC-INDIC DIGIT ONE}", "+26377120000²"),
+        "\N{FULLWIDTH PLUS SIGN}263771200001",
+        *("+263771200001\0", "+263771200001\n+27821230001", "+123456", "+1234567890123456"),
+        *("+26377120000", "+2637712000011", "+2782123000", "+278212300011", "+2782123", "+27821"),
+    ],
+)
+def test_what_is_not_e164_or_lacks_a_digit_is_an_invalid_number(number: str) -> None:
+    assert code_of(TARIFF, number) is INVALID
+
+
+@pytest.mark.parametrize(
+    "number", ["+15550001234", "+1555000", "+155500012345678", "+447911123456", "+260955000000", "+2699999"]
+)
+def test_a_number_of_another_country_is_an_unsupported_destination(number: str) -> None:
+    assert code_of(TARIFF, number) is UNSUPPORTED
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "\r\n", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"])
+def test_space_around_a_number_is_trimmed(space: str) -> None:
+    outcome = sort_recipients(TARIFF, "sms", [f"{space}+263771200001{space}"])
+    assert [recipient.number for recipient in outcome.accepted] == ["+263771200001"]
+
+
+def test_duplicates_merge_after_trimming_and_keep_the_first_place() -> None:
+    outcome = sort_recipients(
+        TARIFF,
+        "sms",
+        ["+27821230001", " +263771200001", "+27821230001 ", "+263771200001", "+27821230002", "+27821230001"],
+    )
+    assert [recipient.number for recipient in outcome.accepted] == [
+        "+27821230001",
+        "+263771200001",
+        "+27821230002",
+    ]
+
+
+def test_a_rejected_number_is_named_once_as_the_caller_first_wrote_it() -> None:
+    given_numbers = [" +15550001234", "nonsense ", "+15550001234", "nonsense", "+263771200001"]
+    assert sort_recipients(TARIFF, "sms", given_numbers).rejected == [
+        Rejected(" +15550001234", UNSUPPORTED),
+        Rejected("nonsense ", INVALID),
+    ]
+
+
+def test_an_announced_price_does_not_open_a_destination() -> None:
+    announced = Price("sms", "ZM", Decimal("0.0300"), PriceStatus.COMING_SOON)
+    zambia = Destination("ZM", "260", "Zambia", (9,))
+    assert code_of(Tariff(2, (ZW, ZA, zambia), (*PRICES, announced)), "+260955000000") is UNSUPPORTED
+    assert code_of(Tariff(3, (ZW, ZA, zambia), (*PRICES, active("ZM", "0.0300"))), "+260955000000") is None
+
+
+def test_a_short_number_of_a_country_without_a_price_is_unsupported_before_it_is_invalid() -> None:
+    zambia = Destination("ZM", "260", "Zambia", (9,))
+    assert code_of(Tariff(2, (zambia,), ()), "+26095500") is UNSUPPORTED
+
+
+def test_a_price_on_one_channel_opens_no_other() -> None:
+    assert sort_recipients(TARIFF, "whatsapp", ["+263771200001"]).rejected == [
+        Rejected("+263771200001", UNSUPPORTED)
+    ]
+    prices = (*PRICES, Price("whatsapp", "ZA", Decimal("0.0100"), PriceStatus.ACTIVE))
+    outcome = sort_recipients(Tariff(2, (ZW, ZA), prices), "whatsapp", ["+263771200001", "+27821230001"])
+    assert outcome.accepted == [Recipient("+27821230001", "ZA", Decimal("0.0100"))]
+
+
+def test_the_longest_calling_code_decides() -> None:
+    united_states = Destination("US", "1", "United States", (10,))
+    bahamas = Destination("BS", "1242", "Bahamas", (7,))
+    both = Tariff(2, (united_states, bahamas), (active("US", "0.01"), active("BS", "0.09")))
+    assert [recipient.country for recipient in sort_recipients(both, "sms", ["+15550001234"]).accepted] == [
+        "US"
+    ]
+    assert [recipient.country for recipient in sort_recipients(both, "sms", ["+12425550001"]).accepted] == [
+        "BS"
+    ]
+    # Without a price of its own the longer code is closed; it does not fall to the shorter one's price.
+    assert (
+        code_of(Tariff(3, (united_states, bahamas), (active("US", "0.01"),)), "+12425550001") is UNSUPPORTED
+    )
+
+
+def test_of_countries_with_one_calling_code_the_first_whose_length_fits_is_taken() -> None:
+    one = Destination("US", "1", "United States", (10,))
+    two = Destination("CA", "1", "Canada", (9, 10))
+    tariff = Tariff(2, (one, two), (active("US", "0.01"), active("CA", "0.02")))
+    outcome = sort_recipients(tariff, "sms", ["+15550001234", "+1555000123", "+155500012345"])
+    assert [recipient.country for recipient in outcome.accepted] == ["US", "CA"]
+    assert outcome.rejected == [Rejected("+155500012345", INVALID)]
+    # A country without a price does not stand in the way of the next one.
+    only_canada = Tariff(3, (one, two), (active("CA", "0.02"),))
+    assert [
+        recipient.country for recipient in sort_recipients(only_canada, "sms", ["+15550001234"]).accepted
+    ] == ["CA"]
+
+
+def test_a_destination_may_have_several_lengths() -> None:
+    tariff = Tariff(2, (Destination("ZW", "263", "Zimbabwe", (7, 9, 10)),), PRICES)
+    numbers = ["+2637712000", "+26377120000", "+263771200001", "+2637712000011"]
+    outcome = sort_recipients(tariff, "sms", numbers)
+    assert [recipient.number for recipient in outcome.accepted] == [numbers[0], numbers[2], numbers[3]]
+    assert outcome.rejected == [Rejected(numbers[1], INVALID)]
+
+
+def test_an_empty_tariff_supports_nothing() -> None:
+    assert code_of(Tariff(0, (), ()), "+263771200001") is UNSUPPORTED
+    assert code_of(Tariff(0, (), ()), "nonsense") is INVALID
+
+
+def test_a_call_without_numbers_has_no_outcome() -> None:
+    assert sort_recipients(TARIFF, "sms", []) == Sorted([], [])
+
+
+def test_a_call_takes_a_thousand_numbers() -> None:
+    numbers = [f"+2637712{place:05}" for place in range(RECIPIENTS_MAX)]
+    outcome = sort_recipients(TARIFF, "sms", numbers)
+    assert [recipient.number for recipient in outcome.accepted] == numbers
+    assert RECIPIENTS_MAX == 1000
+
+
+def expected_code(number: str) -> RecipientCode | None:
+    """Apply the rule the long way round."""
+    digits = number[1:]
+    if not number.startswith("+") or not digits.isascii() or not digits.isdecimal():
+        return INVALID
+    if digits.startswith("0") or not 7 <= len(digits) <= 15:
+        return INVALID
+    for destination in (ZW, ZA):
+        if digits.startswith(destination.calling_code):
+            national = digits.removeprefix(destination.calling_code)
+            return None if len(national) in destination.national_lengths else INVALID
+    return UNSUPPORTED
+
+
+texts = st.one_of(
+    st.from_regex(r"\A\+(263|27|26|1|0)?[0-9]{0,14}\Z"),
+    st.from_regex(r"\A\s?\+(2637712[0-9]{5}|2782123[0-9]{4})\s?\Z"),
+    st.text(max_size=18),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(texts, max_size=30))
+def test_every_distinct_number_has_exactly_one_outcome(numbers: Sequence[str]) -> None:
+    outcome = sort_recipients(TARIFF, "sms", numbers)
+    distinct = list(dict.fromkeys(number.strip() for number in numbers))
+    assert [recipient.number for recipient in outcome.accepted] == [
+        number for number in distinct if expected_code(number) is None
+    ]
+    assert [(rejected.to.strip(), rejected.code) for rejected in outcome.rejected] == [
+        (number, expected_code(number)) for number in distinct if expected_code(number)
+    ]
+    assert all(rejected.to in numbers for rejected in outcome.rejected)

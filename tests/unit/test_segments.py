@@ -1,0 +1,210 @@
+"""Are texts counted and cut as handsets and carriers count and cut them?"""
+
+import string
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.rules.segments import SEGMENTS_MAX, Encoding, Measure, measure, parts, ucs2_characters
+
+GSM = Encoding.GSM_7
+UCS = Encoding.UCS_2
+
+# The table of 3GPP TS 23.038, by what it takes from ASCII and what it adds, apart from the code under test.
+ASCII_MISSING = "[\\]^`{|}~"
+ASCII_BASIC = "".join(
+    character
+    for character in string.ascii_letters + string.digits + string.punctuation + " \n\r"
+    if character not in ASCII_MISSING
+)
+BASIC = ASCII_BASIC + "£¥èéùìòÇØøÅåÆæßÉ¤¡ÄÖÑÜ§¿äöñüà" + "ΔΦΓΛΩΠΨΣΘΞ"
+EXTENSION = "\f^{}\\[~]|€"
+
+EMOJI = "\N{GRINNING FACE}"
+FLAG = "\N{REGIONAL INDICATOR SYMBOL LETTER Z}\N{REGIONAL INDICATOR SYMBOL LETTER W}"
+FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}\N{ZERO WIDTH JOINER}\N{BOY}"
+CYRILLIC = "я"
+# The pairs with the lowest and the highest second unit.
+FIRST_PAIR = chr(0x10000)
+LAST_PAIR = chr(0x10FFFF)
+
+
+@pytest.mark.parametrize(
+    ("text", "segments", "encoding", "characters"),
+    [
+        ("", 1, GSM, 0),
+        ("a", 1, GSM, 1),
+        ("a" * 160, 1, GSM, 160),
+        ("a" * 161, 2, GSM, 161),
+        ("a" * 306, 2, GSM, 306),
+        ("a" * 307, 3, GSM, 307),
+        ("a" * 765, 5, GSM, 765),
+        ("a" * 766, 6, GSM, 766),
+        ("a" * 153_000, 1000, GSM, 153_000),
+        ("€" * 80, 1, GSM, 160),
+        ("€" * 81, 2, GSM, 162),
+        ("€" * 152, 2, GSM, 304),
+        ("€" * 153, 3, GSM, 306),
+        ("a" * 152 + "€" + "a" * 6, 1, GSM, 160),
+        ("a" * 152 + "€" + "a" * 7, 2, GSM, 161),
+        ("a" * 152 + "€" + "a" * 151, 2, GSM, 305),
+        ("a" * 152 + "€" + "a" * 152, 3, GSM, 306),
+        ("a" * 151 + "€" + "a" * 153, 2, GSM, 306),
+        ("\r\n" * 80, 1, GSM, 160),
+        ("\r\n" * 80 + "a", 2, GSM, 161),
+        (BASIC, 1, GSM, 127),
+        (EXTENSION, 1, GSM, 20),
+        (BASIC + EXTENSION, 1, GSM, 147),
+        (CYRILLIC * 70, 1, UCS, 70),
+        (CYRILLIC * 71, 2, UCS, 71),
+        (CYRILLIC * 134, 2, UCS, 134),
+        (CYRILLIC * 135, 3, UCS, 135),
+        (CYRILLIC * 335, 5, UCS, 335),
+        (CYRILLIC * 336, 6, UCS, 336),
+        ("a" * 69 + CYRILLIC, 1, UCS, 70),
+        ("€" * 69 + CYRILLIC, 1, UCS, 70),
+        (EMOJI * 35, 1, UCS, 70),
+        (EMOJI * 36, 2, UCS, 72),
+        (EMOJI * 66, 2, UCS, 132),
+        (EMOJI * 67, 3, UCS, 134),
+        (CYRILLIC * 66 + EMOJI + CYRILLIC * 65, 2, UCS, 133),
+        (CYRILLIC * 66 + EMOJI + CYRILLIC * 66, 3, UCS, 134),
+        (CYRILLIC * 65 + EMOJI + CYRILLIC * 67, 2, UCS, 134),
+        (CYRILLIC * 66 + FIRST_PAIR + CYRILLIC * 66, 3, UCS, 134),
+        (CYRILLIC * 66 + LAST_PAIR + CYRILLIC * 66, 3, UCS, 134),
+        (CYRILLIC * 67 + "\N{BYTE ORDER MARK}" * 67, 2, UCS, 134),
+        (FAMILY, 1, UCS, 11),
+        (CYRILLIC * 60 + FAMILY + CYRILLIC * 62, 2, UCS, 133),
+        (FLAG, 1, UCS, 4),
+        (FLAG * 33, 2, UCS, 132),
+        ("e\N{COMBINING ACUTE ACCENT}" * 35, 1, UCS, 70),
+        ("e\N{COMBINING ACUTE ACCENT}" * 36, 2, UCS, 72),
+        ("é" * 160, 1, GSM, 160),
+        ("\x1b", 1, UCS, 1),
+        ("\x1b" * 71, 2, UCS, 71),
+    ],
+)
+def test_the_boundaries(text: str, segments: int, encoding: Encoding, characters: int) -> None:
+    assert measure(text) == Measure(segments, encoding, characters)
+    assert len(parts(text)) == segments
+    assert "".join(parts(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [""]),
+        ("a" * 160, ["a" * 160]),
+        ("a" * 161, ["a" * 153, "a" * 8]),
+        ("a" * 152 + "€" + "b" * 20, ["a" * 152, "€" + "b" * 20]),
+        ("a" * 151 + "€" + "b" * 20, ["a" * 151 + "€", "b" * 20]),
+        (CYRILLIC * 66 + EMOJI + "b" * 20, [CYRILLIC * 66, EMOJI + "b" * 20]),
+        (CYRILLIC * 65 + EMOJI + "b" * 20, [CYRILLIC * 65 + EMOJI, "b" * 20]),
+        # The standard knows code units only: a flag may lose its second half to the next part.
+        (CYRILLIC * 65 + FLAG + "b" * 20, [CYRILLIC * 65 + FLAG[0], FLAG[1] + "b" * 20]),
+    ],
+)
+def test_a_text_is_cut_where_a_part_is_full_but_never_inside_a_pair(
+    text: str, expected: Sequence[str]
+) -> None:
+    assert list(parts(text)) == list(expected)
+
+
+@pytest.mark.parametrize(
+    "character", list("`\t\N{NO-BREAK SPACE}çáíóúêëôûš°\N{LEFT SINGLE QUOTATION MARK}“”")
+)
+def test_characters_that_look_like_gsm_7_but_are_not_force_ucs_2(character: str) -> None:
+    assert measure("Hello " + character).encoding is UCS
+    assert ucs2_characters("Hello " + character) == (character,)
+
+
+@pytest.mark.parametrize(
+    "character", ["\N{EN DASH}", "\N{EM DASH}", "…", "\N{ZERO WIDTH SPACE}", "\x1b", "\0"]
+)
+def test_typographic_and_invisible_characters_force_ucs_2(character: str) -> None:
+    assert ucs2_characters(f"a{character}b") == (character,)
+
+
+def test_exactly_the_characters_of_the_table_are_gsm_7() -> None:
+    everything = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    found = [character for character in everything if measure(character).encoding is GSM]
+    assert sorted(found) == sorted(BASIC + EXTENSION)
+    assert [character for character in found if measure(character).characters == 2] == sorted(EXTENSION)
+
+
+def test_the_characters_that_forced_ucs_2_are_named_once_as_they_come() -> None:
+    assert ucs2_characters(f"Hi {EMOJI} «я» {EMOJI} €") == (EMOJI, "«", "я", "»")
+    assert ucs2_characters(BASIC + EXTENSION) == ()
+    assert ucs2_characters("") == ()
+
+
+HIGH = chr(0xD83D)
+LOW = chr(0xDE00)
+
+
+@pytest.mark.parametrize("text", [HIGH, LOW, (LOW + HIGH) * 100, HIGH * 300, "a" * 67 + LOW * 9])
+def test_a_lone_surrogate_does_not_stop_the_count(text: str) -> None:
+    assert measure(text).encoding is UCS
+    assert measure(text).characters == len(text)
+    assert len(parts(text)) == measure(text).segments
+
+
+def test_a_message_has_at_most_five_segments() -> None:
+    assert SEGMENTS_MAX == 5
+
+
+def widths(text: str) -> list[int]:
+    """Count what each character takes, the plain way."""
+    if all(character in BASIC + EXTENSION for character in text):
+        return [2 if character in EXTENSION else 1 for character in text]
+    return [2 if ord(character) > 0xFFFF else 1 for character in text]
+
+
+def counted_one_by_one(text: str) -> Measure:
+    """Fill the parts with one character after the other."""
+    gsm = all(character in BASIC + EXTENSION for character in text)
+    single, part_max = (160, 153) if gsm else (70, 67)
+    total = sum(widths(text))
+    segments, filled = 1, 0
+    for width in widths(text) if total > single else ():
+        if filled + width > part_max:
+            segments, filled = segments + 1, 0
+        filled += width
+    return Measure(segments, GSM if gsm else UCS, total)
+
+
+def around(*boundaries: int) -> st.SearchStrategy[int]:
+    return st.sampled_from(boundaries).flatmap(
+        lambda boundary: st.integers(max(0, boundary - 3), boundary + 3)
+    )
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Place wide characters close to where a text is cut."""
+    filler = draw(st.sampled_from(["a", "é", "€", CYRILLIC, EMOJI]))
+    special = draw(st.text(alphabet="ab[]€\n" + draw(st.sampled_from(["", f"я\t{EMOJI}"])), max_size=8))
+    head = filler * draw(around(0, 32, 67, 70, 76, 134, 153, 160, 306))
+    return head + special + draw(st.sampled_from(["a", "€", filler])) * draw(around(0, 67, 153, 306))
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.one_of(texts(), st.text(max_size=200), st.text(alphabet=BASIC + EXTENSION, max_size=400)))
+def test_the_count_equals_that_of_filling_the_parts_one_by_one(text: str) -> None:
+    assert measure(text) == counted_one_by_one(text)
+
+
+@settings(deadline=None, max_examples=500)
+@given(texts())
+def test_the_parts_of_a_text_make_up_the_text_and_none_is_too_long(text: str) -> None:
+    pieces = parts(text)
+    size = measure(text)
+    assert "".join(pieces) == text
+    assert len(pieces) == size.segments
+    if size.segments > 1:
+        # What a part takes depends on the encoding of the whole text, not on its own characters.
+        most = 153 if size.encoding is GSM else 67
+        width = iter(widths(text))
+        assert all(0 < sum(next(width) for _ in piece) <= most for piece in pieces)

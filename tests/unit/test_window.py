@@ -1,0 +1,261 @@
+"""Does the window let in every call within the limit and never one more, however clock and limit move?"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tumira.rules.window import EXACT_MAX, WINDOW_S, Place, Window, look, take
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+START = 1_794_700_800 * SECOND + 250_000
+EMPTY = Window((), ())
+
+
+def filled(limit: int, times_us: Sequence[int]) -> Window:
+    window = EMPTY
+    for now_us in times_us:
+        place = take(window, limit, now_us)
+        assert place.allowed
+        window = place.window
+    return window
+
+
+def test_the_first_call_finds_an_empty_window() -> None:
+    assert look(EMPTY, 60, START) == Place(allowed=True, remaining=60, reset_s=0, window=EMPTY)
+    assert take(EMPTY, 60, START) == Place(
+        allowed=True, remaining=59, reset_s=60, window=Window((START,), (1,))
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 2, 60, EXACT_MAX, EXACT_MAX + 1, 2000])
+def test_the_call_after_the_last_place_is_refused_and_changes_nothing(limit: int) -> None:
+    window = filled(limit, [START] * limit)
+    refused = take(window, limit, START)
+    assert (refused.allowed, refused.remaining) == (False, 0)
+    assert refused.window is window
+
+
+def test_a_place_is_free_again_after_exactly_60_seconds() -> None:
+    window = filled(1, [START])
+    assert not take(window, 1, START + MINUTE - 1).allowed
+    assert take(window, 1, START + MINUTE).allowed
+
+
+def test_above_600_a_place_is_free_again_60_seconds_after_the_end_of_its_second() -> None:
+    window = filled(601, [START] * 601)
+    end_us = START // SECOND * SECOND + SECOND
+    assert not take(window, 601, end_us + MINUTE - 1).allowed
+    assert take(window, 601, end_us + MINUTE).allowed
+
+
+def test_up_to_600_every_call_is_an_entry_and_above_that_every_second() -> None:
+    times_us = [START + place * 95_000 for place in range(600)]
+    exact = filled(600, times_us)
+    assert exact == Window(tuple(times_us), (1,) * 600)
+    by_second = filled(601, times_us)
+    assert len(by_second.times_us) == 58
+    assert sum(by_second.counts) == 600
+    assert all(time_us % SECOND == 0 for time_us in by_second.times_us)
+
+
+def test_a_window_above_600_never_has_more_than_61_entries() -> None:
+    window = EMPTY
+    for place in range(3000):
+        window = take(window, 1500, START + place * 70_000).window
+        assert len(window.times_us) <= 61
+
+
+def test_the_reset_is_rounded_up_to_whole_seconds() -> None:
+    window = filled(2, [START, START + 10 * SECOND])
+    assert take(window, 2, START + 10 * SECOND).reset_s == 50
+    assert take(window, 2, START + 10 * SECOND + 1).reset_s == 50
+    assert take(window, 2, START + 11 * SECOND - 1).reset_s == 50
+    assert take(window, 2, START + 11 * SECOND).reset_s == 49
+    assert take(window, 2, START + MINUTE - 1).reset_s == 1
+
+
+def test_the_reset_of_an_allowed_call_says_when_the_oldest_leaves() -> None:
+    window = filled(60, [START])
+    assert take(window, 60, START + 20 * SECOND).reset_s == 40
+
+
+def test_after_a_lowered_limit_the_reset_waits_for_as_many_calls_as_are_too_many() -> None:
+    window = filled(10, [START + place * SECOND for place in range(10)])
+    now_us = START + 9 * SECOND
+    refused = take(window, 3, now_us)
+    # Ten are counted and a call needs two at most: the eighth, made at 7 s, must leave.
+    assert (refused.allowed, refused.remaining, refused.reset_s) == (False, 0, 58)
+    assert look(window, 3, now_us) == refused
+    assert not take(window, 3, now_us + 57 * SECOND).allowed
+    assert take(window, 3, now_us + 58 * SECOND).allowed
+
+
+def test_a_raised_limit_counts_at_once_and_keeps_what_is_counted() -> None:
+    window = filled(60, [START] * 60)
+    place = take(window, 1000, START + 1)
+    assert (place.allowed, place.remaining) == (True, 939)
+    assert place.window.counts == (1,) * 61
+
+
+def test_a_limit_lowered_below_601_keeps_what_is_counted() -> None:
+    window = filled(1000, [START] * 590)
+    place = take(window, 600, START + 1)
+    assert (place.allowed, place.remaining) == (True, 9)
+    assert place.window == Window((START + 1, START + 1), (590, 1))
+
+
+def test_a_clock_set_far_back_is_forgotten_with_the_next_call() -> None:
+    window = filled(60, [START + 3600 * SECOND] * 10)
+    for limit in (60, 1000):
+        place = take(window, limit, START)
+        assert place.allowed
+        assert place.remaining == limit - 11
+        assert place.reset_s <= 61
+        assert look(place.window, limit, START + MINUTE + SECOND).remaining == limit
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_our_mistake(limit: int) -> None:
+    with pytest.raises(AssertionError):
+        take(EMPTY, limit, START)
+    with pytest.raises(AssertionError):
+        look(EMPTY, limit, START)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Wait, set the clock back, set the limit, then call so many times."""
+
+    wait_us: int
+    back_us: int
+    limit: int
+    calls: int
+    apart_us: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: when it really happened, what the clock said, and what was answered."""
+
+    real_us: int
+    clock_us: int
+    limit: int
+    before: Window
+    place: Place
+
+
+def play(steps: Sequence[Step]) -> Iterator[Call]:
+    """Let an account call as the steps say.
+
+    A clock set back makes calls look younger than they are. A clock set forward cannot be told from waiting,
+    so the histories have none: waiting stands for both.
+    """
+    real_us, set_back_us, window = START, 0, EMPTY
+    for step in steps:
+        real_us += step.wait_us
+        set_back_us += step.back_us
+        for _ in range(step.calls):
+            real_us += step.apart_us
+            clock_us = real_us - set_back_us
+            place = take(window, step.limit, clock_us)
+            yield Call(real_us, clock_us, step.limit, window, place)
+            window = place.window
+
+
+def count_since(allowed_us: Sequence[int], now_us: int, seconds: int) -> int:
+    """Count the allowed calls that are less than so many seconds old."""
+    return len(allowed_us) - bisect_right(allowed_us, now_us - seconds * SECOND)
+
+
+waits = st.one_of(
+    st.just(0),
+    st.integers(0, 3 * SECOND),
+    st.integers(0, 70 * SECOND),
+    st.sampled_from([1, SECOND - 1, SECOND, MINUTE - SECOND, MINUTE - 1, MINUTE, MINUTE + SECOND]),
+)
+limits = st.one_of(st.integers(1, 5), st.integers(1, 80), st.integers(595, 605), st.integers(1, 2000))
+bursts = st.one_of(st.integers(1, 8), st.integers(1, 90), st.integers(300, 900), st.integers(1, 2100))
+gaps = st.one_of(st.just(0), st.integers(0, 50), st.integers(0, 200_000))
+
+
+def histories(
+    limit: st.SearchStrategy[int], backs: st.SearchStrategy[int], steps_max: int = 8
+) -> st.SearchStrategy[list[Step]]:
+    step = st.builds(Step, wait_us=waits, back_us=backs, limit=limit, calls=bursts, apart_us=gaps)
+    return st.lists(step, min_size=1, max_size=steps_max)
+
+
+never = st.just(0)
+sometimes = st.one_of(st.just(0), st.just(0), st.integers(0, 2 * SECOND), st.integers(0, 300 * SECOND))
+one_limit = limits.flatmap(lambda limit: histories(st.just(limit), never))
+restless = st.one_of(
+    limits.flatmap(lambda limit: histories(st.just(limit), sometimes)), histories(limits, sometimes)
+)
+
+
+@settings(deadline=None, max_examples=250)
+@given(restless)
+def test_no_60_seconds_ever_hold_more_calls_than_the_limit(steps: Sequence[Step]) -> None:
+    allowed_us: list[int] = []
+    for call in play(steps):
+        if call.place.allowed:
+            allowed_us.append(call.real_us)
+            # Any 60 seconds end with some allowed call, so to look back from each of these is to look at all.
+            assert count_since(allowed_us, call.real_us, WINDOW_S) <= call.limit
+
+
+@settings(deadline=None, max_examples=150)
+@given(one_limit)
+@example([Step(0, 0, 600, 601, 100_001)])
+def test_no_call_is_refused_that_the_limit_allows(steps: Sequence[Step]) -> None:
+    allowed_us: list[int] = []
+    for call in play(steps):
+        # Where the calls of a second share an entry, a call counts up to a second longer.
+        seconds = WINDOW_S if call.limit <= EXACT_MAX else WINDOW_S + 1
+        if call.place.allowed:
+            allowed_us.append(call.real_us)
+        else:
+            assert count_since(allowed_us, call.real_us, seconds) >= call.limit
+            assert call.place.window is call.before
+
+
+@settings(deadline=None, max_examples=150)
+@given(restless)
+def test_a_refused_caller_who_waits_as_told_is_let_in_and_not_a_second_sooner(steps: Sequence[Step]) -> None:
+    for call in play(steps):
+        if not call.place.allowed:
+            assert call.place.reset_s >= 1
+            then_us = call.clock_us + call.place.reset_s * SECOND
+            assert take(call.place.window, call.limit, then_us).allowed
+            assert not take(call.place.window, call.limit, then_us - SECOND).allowed
+
+
+@settings(deadline=None, max_examples=150)
+@given(restless)
+def test_the_entries_stay_in_order_and_few(steps: Sequence[Step]) -> None:
+    for call in play(steps):
+        window = call.place.window
+        assert len(window.times_us) == len(window.counts) <= EXACT_MAX + 61
+        if call.place.allowed:
+            assert all(one <= two for one, two in pairwise(window.times_us))
+            assert min(window.counts) > 0
+            assert call.clock_us - MINUTE < window.times_us[0]
+            assert window.times_us[-1] <= call.clock_us + SECOND
+
+
+@settings(deadline=None, max_examples=150)
+@given(restless)
+def test_a_look_says_what_the_call_before_was_told_and_what_the_next_will_be(steps: Sequence[Step]) -> None:
+    for call in play(steps):
+        before = look(call.before, call.limit, call.clock_us)
+        after = look(call.place.window, call.limit, call.clock_us)
+        assert before.allowed == call.place.allowed
+        assert before.remaining == call.place.remaining + call.place.allowed
+        assert (after.remaining, after.reset_s) == (call.place.remaining, call.place.reset_s)
+        assert before.window is call.before

@@ -1,0 +1,30 @@
+"""How is an amount of money written, and how is one read from what an operator types?
+
+Amounts are `Decimal` US dollars with at most four decimals, from the database to the JSON answer; no float
+ever touches one.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+CURRENCY: Final = "USD"
+
+# Ten digits are far more than any balance and leave every sum inside the 28 digits of Decimal's arithmetic.
+# The classes name ASCII digits because `\d` and Decimal() both take digits of other scripts.
+_PLAIN: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
+
+
+def write(amount: Decimal) -> str:
+    """Write an amount with exactly four decimals, as in `0.0400`."""
+    assert amount.is_finite()
+    # `z` because a zero that kept a minus sign from a subtraction would read as a debt.
+    text = f"{amount:z.4f}"
+    # A fifth decimal would mean that money was made or lost by rounding somewhere above.
+    assert Decimal(text) == amount
+    return text
+
+
+def parse(text: str) -> Decimal | None:
+    """Read a plain amount such as `5` or `12.50`, or None: nobody should guess what `1e3` or `5,00` meant."""
+    return Decimal(text) if _PLAIN.fullmatch(text) else None

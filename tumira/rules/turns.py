@@ -1,0 +1,42 @@
+"""In which lane does a send wait, and which turns do its messages get?
+
+A turn is a moment of virtual time. Each flow (account, country, lane) spends turns in proportion to the
+segments it sends, so accounts that wait at the same time are served alternately, however much each of them
+has waiting.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+SMALL_MAX: Final = 10
+WEIGHT_DEFAULT: Final = 1
+
+_LANE_SMALL: Final = 0
+_LANE_BULK: Final = 1
+_TURNS_PER_SEGMENT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The turns of one batch in one flow: the i-th message has the turn `first + i * step`."""
+
+    first: int
+    step: int
+    next_turn: int
+
+
+def lane(recipients: int) -> int:
+    """Return the lane of a send, so that a passcode never waits behind a newsletter of the same account."""
+    return _LANE_SMALL if recipients <= SMALL_MAX else _LANE_BULK
+
+
+def run(clock: int, next_turn: int, segments: int, weight: int, count: int) -> Run:
+    """Give `count` messages of `segments` segments each their turns."""
+    assert segments > 0
+    assert weight > 0
+    assert count >= 0
+    # An idle flow enters at the clock: it neither saves up turns for a burst nor queues behind the past.
+    first = max(clock, next_turn)
+    # At least one, or an account of great weight would place a whole batch on a single turn.
+    step = max(1, _TURNS_PER_SEGMENT * segments // weight)
+    return Run(first, step, first + count * step)

@@ -1,0 +1,105 @@
+"""May this account make another call now, and if not, when?
+
+The rolling window of an account is a list of entries in ascending order, each a time and the number of calls
+it stands for. The time is the latest moment at which any of these calls may have happened, in microseconds
+since 1970 by the database's clock, and an entry leaves when 60 seconds have passed since. So an entry never
+leaves before its calls are 60 seconds old, and no 60 seconds ever hold more calls than the limit.
+
+Up to `EXACT_MAX` calls a minute, each call is an entry with its own time. Above that the calls of a second
+share an entry that bears the end of this second, which keeps the list at 61 entries and holds a call against
+the account for at most one second too long. Entries of both kinds may stand in one list, as they do after
+the limit was changed.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+WINDOW_S: Final = 60
+EXACT_MAX: Final = 600
+
+_SECOND_US: Final = 1_000_000
+_WINDOW_US: Final = WINDOW_S * _SECOND_US
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The entries of one account: when, and how many calls."""
+
+    times_us: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The answer to a call that wants a place in the window.
+
+    `window` is to be written back, and is the very object that was given when nothing changed. A caller that
+    was refused and waits `reset_s` seconds finds a place, unless another call takes it first; otherwise
+    `reset_s` says when the next place becomes free, and is 0 when none is taken.
+    """
+
+    allowed: bool
+    remaining: int
+    reset_s: int
+    window: Window
+
+
+def take(window: Window, limit: int, now_us: int) -> Place:
+    """Take a place for one call, if there is one."""
+    assert limit > 0
+    oldest, total = _counted(window, now_us)
+    if total >= limit:
+        # A limit that was lowered may lie far below what is counted; then many calls must leave first.
+        reset_s = _until_left_s(window, oldest, total - limit + 1, now_us)
+        return Place(allowed=False, remaining=0, reset_s=reset_s, window=window)
+    add = _add_exact if limit <= EXACT_MAX else _add_to_second
+    added = add(window, oldest, now_us)
+    reset_s = _until_left_s(added, 0, 1, now_us)
+    return Place(allowed=True, remaining=limit - total - 1, reset_s=reset_s, window=added)
+
+
+def look(window: Window, limit: int, now_us: int) -> Place:
+    """Say how the window stands without taking a place; `allowed` is what `take` would answer."""
+    assert limit > 0
+    oldest, total = _counted(window, now_us)
+    reset_s = _until_left_s(window, oldest, max(1, total - limit + 1), now_us) if total else 0
+    return Place(allowed=total < limit, remaining=max(0, limit - total), reset_s=reset_s, window=window)
+
+
+def _counted(window: Window, now_us: int) -> tuple[int, int]:
+    """Return the place of the oldest entry still in the window, and the calls from there on."""
+    oldest = bisect_right(window.times_us, now_us - _WINDOW_US)
+    return oldest, sum(window.counts[oldest:])
+
+
+def _until_left_s(window: Window, oldest: int, leaving: int, now_us: int) -> int:
+    """Return the whole seconds, rounded up, until so many calls have left."""
+    last = oldest
+    if leaving > 1:
+        last += bisect_left(list(accumulate(window.counts[oldest:])), leaving)
+    return -((now_us - _WINDOW_US - window.times_us[last]) // _SECOND_US)
+
+
+def _add_exact(window: Window, oldest: int, now_us: int) -> Window:
+    """Add a call as an entry of its own."""
+    # Whatever is counted already happened before now, so an entry with a later time (the end of a second, or
+    # the clock was set back) may be dated now. That keeps the order, and forgets a wrong clock.
+    past = bisect_right(window.times_us, now_us, oldest)
+    later = len(window.times_us) - past
+    return Window(
+        window.times_us[oldest:past] + (now_us,) * (later + 1),
+        (*window.counts[oldest:], 1),
+    )
+
+
+def _add_to_second(window: Window, oldest: int, now_us: int) -> Window:
+    """Add a call to the entry of its second."""
+    end_us = (now_us // _SECOND_US + 1) * _SECOND_US
+    # From here on stands the entry of this very second, or what was dated later by a clock since set back.
+    past = bisect_left(window.times_us, end_us, oldest)
+    return Window(
+        (*window.times_us[oldest:past], end_us),
+        (*window.counts[oldest:past], sum(window.counts[past:]) + 1),
+    )
