@@ -6,6 +6,12 @@ import pytest
 
 from tests.support.postgres import clone, run_server
 from tests.support.service import Service, run_web
+from tumira.runtime import configure_logging
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_log_lines() -> None:
+    configure_logging("error")
 
 
 @pytest.fixture(scope="session")

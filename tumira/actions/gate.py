@@ -2,9 +2,9 @@
 
 No call waits for company: a lone call is a group of one. No call stalls or fails another:
 
-- an account that somebody else holds is skipped, and its calls come again with the next group; after a
-  second each of them waits on a connection of its own;
-- when a group fails on its data, each of its calls is tried by itself;
+- an account that somebody else holds is skipped, and its calls come again with a later group; after a
+  second a few of them wait on connections of their own, and after five all are answered 503;
+- when a group fails on its data, each half of it is tried by itself, down to the call that is at fault;
 - when the line breaks, the group's calls are answered 503 and the next group opens a new one.
 """
 
@@ -28,7 +28,10 @@ GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500
 WAITING_MAX: Final = 5_000
 PATIENCE_S: Final = 1.0
+GIVE_UP_S: Final = 5.0
 LOCK_WAIT_MS: Final = 4_000
+# So few that the pool keeps connections for everybody else.
+ALONE_MAX: Final = 4
 PAUSE_S: Final = 0.005
 
 _log: Final = structlog.get_logger()
@@ -100,15 +103,16 @@ class Gate:
         try:
             decisions = await self._transact(group)
         except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
-            self._hang_up()
-            if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error), calls=len(group))
+            await self._roll_back(error)
+            if is_unavailable(error) or len(group) == 1:
+                refusal = _refusal(error)
                 for waiting in group:
-                    waiting.resolve(Refused(ServiceUnavailable(retry_after_s=1), None))
+                    waiting.resolve(Refused(refusal, None))
             else:
-                _log.warning("group failed, each call is tried alone", error=repr(error), calls=len(group))
-                for waiting in group:
-                    self._try_alone(waiting)
+                _log.warning("group failed, its halves are tried", error=repr(error), calls=len(group))
+                middle = len(group) // 2
+                await self._admit(group[:middle])
+                await self._admit(group[middle:])
             return
         self._hand_out(group, decisions)
         if all(decision is None for decision in decisions):
@@ -117,17 +121,17 @@ class Gate:
 
     def _hand_out(self, group: Sequence[_Waiting], decisions: Sequence[Decision | None]) -> None:
         now = asyncio.get_running_loop().time()
-        again = []
         for waiting, decision in zip(group, decisions, strict=True):
             if decision is not None:
                 waiting.resolve(decision)
-            elif now - waiting.since > PATIENCE_S:
+            elif now - waiting.since > GIVE_UP_S:
+                waiting.resolve(Refused(ServiceUnavailable(retry_after_s=1), None))
+            elif now - waiting.since > PATIENCE_S and len(self._alone) < ALONE_MAX:
                 self._try_alone(waiting)
             else:
-                again.append(waiting)
-        if again:
-            self._waiting.extendleft(reversed(again))
-            self._arrived.set()
+                # Behind the others: calls of one locked account must not fill every group.
+                self._waiting.append(waiting)
+                self._arrived.set()
 
     async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
         connection = self._connection
@@ -161,6 +165,15 @@ class Gate:
             return await send_large(self._database, large, self._render)
         except Exception as error:  # noqa: BLE001 - as above
             return Refused(_refusal(error), large.quota)
+
+    async def _roll_back(self, error: Exception) -> None:
+        if is_unavailable(error) or self._connection is None:
+            self._hang_up()
+            return
+        try:
+            await self._connection.execute("ROLLBACK")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            self._hang_up()
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None

@@ -73,7 +73,7 @@ class AlreadyRecordedError(Exception):
 SQL_MOVE: Final = Statement("""
 WITH moved AS (
     UPDATE accounts
-       SET balance = balance + %(amount)s * CASE WHEN %(to_book)s = 'customer' THEN 1 ELSE -1 END
+       SET balance = balance + CASE WHEN %(to_book)s = 'customer' THEN 1 ELSE -1 END * %(amount)s::numeric
      WHERE id = %(account_id)s
  RETURNING id, balance
 ), recorded AS (

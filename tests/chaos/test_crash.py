@@ -1,0 +1,113 @@
+"""What is left when a process dies in the middle of an accept? It dies at step one, then at step two, …"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.service import Caller, new_caller
+from tumira.actions.calls import Answered
+from tumira.ids import ACCOUNT, AccountId, read_id
+from tumira.store import accounts
+
+STEPS_MAX: Final = 80
+
+
+def _die_at(step: int) -> None:
+    """Make this process kill itself at its `step`-th word with the database; before it for even steps."""
+    count = 0
+
+    def mortal(
+        method: Callable[..., Awaitable[Any]],
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = await method(*args, **kwargs)
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
+        setattr(asyncpg.Connection, name, mortal(getattr(asyncpg.Connection, name)))
+
+
+async def _send(url: str, caller: Caller, recipients: int) -> None:
+    numbers = [f"+2637712{number:05}" for number in range(recipients)]
+    async with open_gates(url, 1) as gates:
+        answer = await gates.gates[0].ask(send_call(caller, numbers, idempotency_key="crash-test"))
+        assert isinstance(answer, Answered)
+
+
+def main() -> None:
+    """Send one keyed batch, dying at the step that the arguments name."""
+    url, account_id, key_id, recipients, step = sys.argv[1:]
+    identifier = read_id(ACCOUNT, account_id)
+    assert identifier is not None
+    caller = Caller(AccountId(identifier), account_id, key_id, "")
+    _die_at(int(step))
+    asyncio.run(_send(url, caller, int(recipients)))
+
+
+@pytest.mark.parametrize(("recipients", "cost"), [(1, "0.04"), (60, "2.40")])
+def test_an_accept_that_dies_at_any_step_leaves_all_or_nothing(
+    database_url: str, recipients: int, cost: str
+) -> None:
+    died = 0
+    for step in range(1, STEPS_MAX):
+        caller = asyncio.run(new_caller(database_url))
+        code = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.chaos.test_crash",
+                database_url,
+                caller.account_id,
+                caller.key_id,
+                str(recipients),
+                str(step),
+            ],
+            check=False,
+        ).returncode
+        assert code in {0, -signal.SIGKILL}
+        died += code != 0
+        asyncio.run(_check_after(database_url, caller, recipients, cost))
+        if code == 0:
+            break
+    else:
+        raise AssertionError("no run completed")
+    # BEGIN, the locks, the reads, the writes and COMMIT, each with a death before and one after.
+    assert died >= 14
+
+
+async def _check_after(url: str, caller: Caller, recipients: int, cost: str) -> None:
+    async with open_gates(url, 1) as gates:
+        assert await broken_promises(gates.database) == []
+    # The caller tries again with the same key, as told to, and is billed once in all.
+    await _send(url, caller, recipients)
+    async with open_gates(url, 1) as gates:
+        assert await broken_promises(gates.database) == []
+        async with gates.database.connection() as connection:
+            account = await accounts.find(connection, caller.id)
+            batches = await connection.fetchval(
+                "SELECT count(*) FROM batches WHERE account_id = $1", caller.id
+            )
+    assert account is not None
+    assert str(100 - account.balance).rstrip("0") == cost.rstrip("0")
+    assert batches == 1
+
+
+if __name__ == "__main__":
+    main()

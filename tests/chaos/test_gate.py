@@ -1,0 +1,169 @@
+"""Does one call in a group ever fail or stall another?"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from tests.support.gates import broken_promises, open_gates, read_call, send_call
+from tests.support.service import new_caller
+from tumira.actions.calls import Admitted, Answered, Refused
+from tumira.errors import InternalError, ServiceUnavailable
+
+# Stands for any value that the database refuses and our checks do not know of.
+POISON = """
+CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'poison';
+END $$;
+CREATE TRIGGER poison BEFORE INSERT ON messages
+    FOR EACH ROW WHEN (NEW.recipient = '+263771299999') EXECUTE FUNCTION poison();
+"""
+
+# Makes the commit itself take two seconds for one text, so that the line can be cut in the middle of it.
+SLOW_COMMIT = """
+CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_sleep(2);
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON transfers DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION slow_commit();
+"""
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_twenty_poisoned_sends_fail_alone_among_640_others(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute(POISON)
+    callers = [await new_caller(database_url, rate=100_000) for _ in range(10)]
+    calls = [
+        send_call(callers[turn % 10], ["+263771299999" if turn % 33 == 0 else "+263771200001"])
+        for turn in range(660)
+    ]
+    async with open_gates(database_url, 1) as gates:
+        decisions = await gates.ask_all(calls)
+        for turn, decision in enumerate(decisions):
+            if turn % 33 == 0:
+                assert isinstance(decision, Refused)
+                assert isinstance(decision.refusal, InternalError)
+            else:
+                assert isinstance(decision, Answered)
+        assert await broken_promises(gates.database) == []
+    async with connected(database_url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM batches") == 640
+
+
+async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(database_url: str) -> None:
+    locked, free = await new_caller(database_url), await new_caller(database_url)
+    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+        await gates.ask_all([read_call(free)])
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
+        waiting = asyncio.gather(*(gates.gates[0].ask(send_call(locked)) for _ in range(150)))
+        slowest = 0.0
+        for _ in range(40):
+            began = time.perf_counter()
+            assert isinstance(await gates.gates[0].ask(send_call(free)), Answered)
+            slowest = max(slowest, time.perf_counter() - began)
+            await asyncio.sleep(0.05)
+        assert not waiting.done()
+        # Far below the second after which a call waits alone, and the four for which it then may.
+        assert slowest < 0.9
+        await transaction.rollback()
+        assert all(isinstance(answer, Answered) for answer in await waiting)
+
+
+async def test_an_account_that_stays_locked_is_answered_503(database_url: str) -> None:
+    locked = await new_caller(database_url)
+    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
+            decision = await gates.gates[0].ask(send_call(locked))
+        assert isinstance(decision, Refused)
+        assert isinstance(decision.refusal, ServiceUnavailable)
+        assert decision.refusal.retry_after_s == 1
+        assert isinstance(await gates.gates[0].ask(send_call(locked)), Answered)
+
+
+async def test_a_line_that_breaks_at_commit_is_answered_503_and_the_next_group_goes_through(
+    database_url: str,
+) -> None:
+    callers = [await new_caller(database_url) for _ in range(8)]
+    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+        await connection.execute(SLOW_COMMIT)
+        group = asyncio.create_task(gates.ask_all([send_call(caller) for caller in callers]))
+        await cut_during_commit(connection)
+        for decision in await group:
+            assert isinstance(decision, Refused)
+            assert isinstance(decision.refusal, ServiceUnavailable)
+        await connection.execute("DROP TRIGGER slow_commit ON transfers")
+        assert isinstance(await gates.gates[0].ask(read_call(callers[0])), Admitted)
+        answers = await gates.ask_all([send_call(caller) for caller in callers])
+        assert all(isinstance(answer, Answered) for answer in answers)
+        # What was answered 503 was cut before it was on disk: eight batches, not sixteen.
+        assert await connection.fetchval("SELECT count(*) FROM batches") == 8
+        assert await broken_promises(gates.database) == []
+
+
+async def cut_during_commit(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    for _ in range(200):
+        cut = await connection.fetchval("""
+            SELECT pg_terminate_backend(pid)
+              FROM pg_stat_activity
+             WHERE query = 'COMMIT' AND wait_event = 'PgSleep' AND datname = current_database()
+        """)
+        if cut:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("no commit was seen")
+
+
+async def test_calls_that_arrive_together_share_few_transactions(database_url: str) -> None:
+    callers = [await new_caller(database_url, rate=100_000) for _ in range(4)]
+    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+        await gates.ask_all([read_call(callers[0])])
+        count = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        before = await settled(connection, count)
+        answers = await gates.ask_all([send_call(callers[turn % 4]) for turn in range(256)])
+        assert all(isinstance(answer, Answered) for answer in answers)
+        # Four groups of 64; the rest of the difference are this test's own look-ups.
+        assert await settled(connection, count) - before < 40
+
+
+async def settled(connection: "asyncpg.Connection[asyncpg.Record]", query: str) -> int:
+    """Return a statistic once it no longer changes by more than our own asking."""
+    value = int(await connection.fetchval(query))
+    for _ in range(10):
+        await asyncio.sleep(0.15)
+        value = int(await connection.fetchval(query))
+    return value
+
+
+async def test_a_passcode_is_answered_while_large_sends_of_the_same_account_are_written(
+    database_url: str,
+) -> None:
+    caller = await new_caller(database_url, balance="10000", rate=100_000)
+    numbers = [f"+2637712{number:05}" for number in range(1000)]
+    async with open_gates(database_url, 1) as gates:
+        await gates.ask_all([send_call(caller)])
+        bulk = asyncio.gather(*(gates.gates[0].ask(send_call(caller, numbers)) for _ in range(30)))
+        answered_meanwhile = 0
+        while not bulk.done():
+            assert isinstance(await gates.gates[0].ask(send_call(caller)), Answered)
+            answered_meanwhile += not bulk.done()
+        assert all(isinstance(answer, Answered) for answer in await bulk)
+        assert answered_meanwhile >= 3
+        assert await broken_promises(gates.database) == []

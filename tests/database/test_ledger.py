@@ -1,0 +1,136 @@
+"""Can money appear, vanish or be moved twice? The constraints are tried one by one, then random histories."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from uuid import UUID
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.service import Caller, new_caller
+from tumira.actions import operate
+from tumira.actions.calls import Answered, Refused
+from tumira.errors import InsufficientBalance, Trouble
+from tumira.store import ledger
+from tumira.store.database import Database
+
+ID = UUID(int=7)
+OTHER = UUID(int=8)
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """Give an open database."""
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def caller(database_url: str) -> Caller:
+    """Give an account with a hundred dollars."""
+    return await new_caller(database_url)
+
+
+INSERT = """
+INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id, note, actor)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "constraint"),
+    [
+        (("customer", "revenue", "0", ID, None, None, None), "transfers_amount_check"),
+        (("customer", "revenue", "-1", ID, None, None, None), "transfers_amount_check"),
+        (("customer", "customer", "1", None, None, None, None), "one_side_is_the_customer"),
+        (("adjustment", "revenue", "1", None, None, "n", "a"), "one_side_is_the_customer"),
+        (("customer", "revenue", "1", None, None, None, None), "a_debit_names_its_batch"),
+        (("topup:paynow", "customer", "1", ID, None, None, None), "a_debit_names_its_batch"),
+        (("revenue", "customer", "1", None, ID, None, None), "a_refund_names_its_message"),
+        (("revenue", "customer", "1", None, None, None, None), "a_refund_names_its_message"),
+        (("adjustment", "customer", "1", None, None, None, "a"), "an_adjustment_says_why_and_who"),
+        (("adjustment", "customer", "1", None, None, "n", None), "an_adjustment_says_why_and_who"),
+    ],
+)
+async def test_a_transfer_that_makes_no_sense_is_refused(
+    database: Database, caller: Caller, row: tuple[object, ...], constraint: str
+) -> None:
+    source, target, amount, batch_id, message_id, note, actor = row
+    async with database.connection() as connection:
+        with pytest.raises(asyncpg.CheckViolationError, match=constraint):
+            await connection.execute(
+                INSERT, caller.id, source, target, Decimal(str(amount)), batch_id, message_id, note, actor
+            )
+
+
+async def test_a_batch_is_debited_and_a_message_refunded_at_most_once(
+    database: Database, caller: Caller
+) -> None:
+    async with database.connection() as connection:
+        debit = (caller.id, "customer", "revenue", Decimal(1), ID, None, None, None)
+        refund = (caller.id, "revenue", "customer", Decimal(1), ID, OTHER, None, None)
+        for row in (debit, refund):
+            await connection.execute(INSERT, *row)
+            with pytest.raises(asyncpg.UniqueViolationError):
+                await connection.execute(INSERT, *row)
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE transfers SET amount = 2", "DELETE FROM transfers", "TRUNCATE transfers"]
+)
+async def test_a_transfer_is_never_changed(database: Database, caller: Caller, change: str) -> None:
+    assert caller
+    async with database.connection() as connection:
+        with pytest.raises(asyncpg.RaiseError, match="a transfer is never changed"):
+            await connection.execute(change)
+
+
+async def test_no_balance_goes_below_zero(database: Database, caller: Caller) -> None:
+    with pytest.raises(Trouble, match="has less than that"):
+        await operate.credit(database, caller.id, Decimal("-100.0001"), note="n", actor="a")
+    account = await operate.credit(database, caller.id, Decimal(-100), note="n", actor="a")
+    assert account.balance == 0
+    assert await broken_promises(database) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> None:
+    chance = random.Random(seed)
+    callers = [await new_caller(database_url, balance="2", rate=100_000) for _ in range(3)]
+    expected = {caller.id: Decimal(2) for caller in callers}
+    async with open_gates(database_url, 3) as gates:
+        for _ in range(15):
+            group = [
+                (chance.choice(callers), chance.choice([1, 2, 9, 30, 55]))
+                for _ in range(chance.randint(1, 12))
+            ]
+            sends = [
+                send_call(
+                    caller,
+                    [f"+2637712{number:05}" for number in range(recipients)],
+                    idempotency_key=chance.choice([None, f"key-{chance.randint(1, 20):03}"]),
+                )
+                for caller, recipients in group
+            ]
+            adjusted = chance.choice(callers)
+            amount = Decimal(chance.randint(1, 300)) / 100
+            decisions, _ = await asyncio.gather(
+                gates.ask_all(sends), operate.credit(gates.database, adjusted.id, amount, note="n", actor="a")
+            )
+            expected[adjusted.id] += amount
+            for (caller, recipients), decision in zip(group, decisions, strict=True):
+                if isinstance(decision, Answered) and not decision.replayed:
+                    expected[caller.id] -= recipients * Decimal("0.04")
+                elif isinstance(decision, Refused):
+                    assert decision.refusal.code in {InsufficientBalance.code, "IDEMPOTENCY_CONFLICT"}
+        async with gates.database.connection() as connection:
+            rows = await connection.fetch("SELECT id, balance FROM accounts")
+            books = await ledger.books(connection)
+        assert {row["id"]: row["balance"] for row in rows} == expected
+        assert sum(books.values()) == 0
+        assert await broken_promises(gates.database) == []
