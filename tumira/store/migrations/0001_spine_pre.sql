@@ -104,7 +104,7 @@ CREATE TABLE transfers (
 );
 CREATE INDEX transfers_of_account ON transfers (account_id, id);
 CREATE UNIQUE INDEX transfers_one_debit_per_batch ON transfers (batch_id) WHERE message_id IS NULL;
-CREATE UNIQUE INDEX transfers_one_refund_per_message ON transfers (message_id);
+CREATE UNIQUE INDEX transfers_one_refund_per_message ON transfers (message_id) WHERE message_id IS NOT NULL;
 
 CREATE FUNCTION transfers_are_final() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
