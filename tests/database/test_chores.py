@@ -43,7 +43,7 @@ async def test_answers_are_forgotten_after_72_hours_and_not_before(
             assert isinstance(await gates.gates[0].ask(send_call(caller, idempotency_key=key)), Answered)
     async with database.connection() as connection:
         await connection.execute(
-            "UPDATE idempotency_keys SET created_at = now() - interval '72 hours 1 second' WHERE key = 'old-key'"
+            "UPDATE idempotency_keys SET created_at = now() - interval '73 hours' WHERE key = 'old-key'"
         )
         await connection.execute(
             "UPDATE idempotency_keys SET created_at = now() - interval '71 hours' WHERE key = 'new-key'"
