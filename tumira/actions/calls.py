@@ -1,8 +1,9 @@
 """What does a caller ask for, and what is decided about it?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec import Struct
 
 from tumira.errors import Refusal
 from tumira.ids import AccountId, BatchId
@@ -13,8 +14,7 @@ from tumira.store.batches import NewBatch
 from tumira.store.credentials import Scope, Secret
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """What a caller posted, read as far as it could be without the database.
 
     Each stage that failed holds its refusal instead of its result; the refusal is given when the stages
@@ -27,8 +27,7 @@ class Send:
     request: SendRequest | Refusal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call: whose key it carries, what that key must allow, and what it wants sent, if anything."""
 
     secret: Secret
@@ -41,24 +40,21 @@ class Call:
         return self.secret.account_id
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """How many calls the account may make in 60 seconds, and how many it has left."""
 
     limit: int
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The call was not carried out."""
 
     refusal: Refusal
     quota: Quota | None
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """A call that only reads may go on; this is what its account and the tariff were at that moment."""
 
     quota: Quota
@@ -66,16 +62,14 @@ class Admitted:
     tariff: Tariff
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(Struct, frozen=True):
     """A dry run: what the send would cost."""
 
     quota: Quota
     quote: Quote
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A live send is on disk, from this call or from an earlier one with the same Idempotency-Key."""
 
     quota: Quota
@@ -83,8 +77,7 @@ class Answered:
     replayed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Large:
+class Large(Struct, frozen=True):
     """A live send of many recipients was admitted; it is written by itself, by `send_large`."""
 
     quota: Quota
@@ -95,8 +88,7 @@ class Large:
 Decision = Refused | Admitted | Priced | Answered | Large
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """An accepted batch, as its caller is told of it."""
 
     batch_id: BatchId

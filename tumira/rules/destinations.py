@@ -61,8 +61,7 @@ class Rejected(Struct, frozen=True):
     code: RecipientCode
 
 
-@dataclass(frozen=True, slots=True)
-class Sorted:
+class Sorted(Struct, frozen=True):
     """The distinct numbers of a call, each list in the order in which they first appeared."""
 
     accepted: Sequence[Recipient]

@@ -1,16 +1,16 @@
 """What does an API key look like? `tmr_<public id>_<secret>`: the id finds it, the secret proves it."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tumira.ids import KEY, KeyId, read_id, write_id
 
 _SHAPE: Final = re.compile(r"tmr_([0-9a-z]{26})_([0-9a-z]{32})")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedKey:
+class ParsedKey(Struct, frozen=True):
     """The two halves of a key."""
 
     key_id: KeyId

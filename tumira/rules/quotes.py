@@ -1,16 +1,16 @@
 """What would a send cost, and whom would it reach?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec import Struct
 
 from tumira.errors import Refusal, TooManyRecipients, TooManySegments
 from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
 from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(Struct, frozen=True):
     """What a caller wants sent; every field is of the right form."""
 
     channel: str
@@ -20,8 +20,7 @@ class SendRequest:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(Struct, frozen=True):
     """The messages of a batch that go to one country: they cost the same and share a flow."""
 
     country: str
@@ -29,8 +28,7 @@ class Leg:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True):
     """A priced send: who is accepted, in the order given, and on which leg each travels."""
 
     numbers: Sequence[str]

@@ -6,10 +6,11 @@ UCS-2 and is counted in UTF-16 code units. Texts are never normalised: that coul
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 SEGMENTS_MAX: Final = 5
 
@@ -41,8 +42,7 @@ class Encoding(StrEnum):
     UCS_2 = "UCS-2"
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """What a text takes; `characters` are the septets or UTF-16 units that count against the limit."""
 
     segments: int

@@ -5,8 +5,9 @@ segments it sends, so accounts that wait at the same time are served alternately
 has waiting.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 SMALL_MAX: Final = 10
 WEIGHT_DEFAULT: Final = 1
@@ -16,8 +17,7 @@ _LANE_BULK: Final = 1
 _TURNS_PER_SEGMENT: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """The turns of one batch in one flow: the i-th message has the turn `first + i * step`."""
 
     first: int

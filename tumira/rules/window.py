@@ -12,9 +12,10 @@ the limit was changed.
 """
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
+
+from msgspec import Struct
 
 WINDOW_S: Final = 60
 EXACT_MAX: Final = 600
@@ -23,16 +24,14 @@ _SECOND_US: Final = 1_000_000
 _WINDOW_US: Final = WINDOW_S * _SECOND_US
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """The entries of one account: when, and how many calls."""
 
     times_us: tuple[int, ...]
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The answer to a call that wants a place in the window.
 
     `window` is to be written back, and is the very object that was given when nothing changed. A caller that

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Final
 
 import asyncpg
+from msgspec import Struct
 
 from tumira.ids import AccountId
 from tumira.rules.window import Window
 from tumira.store.sql import Connection, Statement
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct):
     """An account whose row we hold locked, with what a call may change on it."""
 
     id: AccountId

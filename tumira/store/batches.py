@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from tumira.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.store.sql import Connection, Statement
 
 
-@dataclass(frozen=True, slots=True)
-class NewBatch:
+class NewBatch(Struct, frozen=True):
     """A batch to be stored: the request, its price, and the ids and turns of its messages."""
 
     id: BatchId

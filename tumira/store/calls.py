@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import Struct
+
 from tumira.ids import AccountId, KeyId
 from tumira.store.sql import Connection, Statement
 
 IDEMPOTENCY_HOURS: Final = 72
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What one call's key may do, and what its Idempotency-Key was used for."""
 
     revoked: bool

@@ -6,12 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from msgspec import Struct
+
 from tumira.ids import AccountId, BatchId
 from tumira.store.sql import Connection, Statement
 
 
-@dataclass(frozen=True, slots=True)
-class Debit:
+class Debit(Struct, frozen=True):
     """What one accepted batch costs, and the answer to give when its Idempotency-Key comes again."""
 
     account_id: AccountId
