@@ -50,6 +50,9 @@ def read_send(
     if isinstance(document, Refusal):
         return Send(document, None, None, None)
     key = read_idempotency_key(idempotency_keys)
+    if document.get("dry_run") is True and isinstance(key, str):
+        # Ignored also when the fields are faulty, or their faults would hide behind a conflict.
+        key = None
     return Send(
         body=None,
         idempotency_key=key,
@@ -204,7 +207,10 @@ def _fault(field: str, code: FieldCode, message: str) -> Fault:
 
 def _summary(faults: Sequence[Fault]) -> str:
     first = f"{faults[0]['field']}: {faults[0]['message']}"
-    return first if len(faults) == 1 else f"{len(faults)} faults, listed in `details`; the first: {first}"
+    if len(faults) == 1:
+        return first
+    listed = "listed" if len(faults) <= FAULTS_MAX else f"the first {FAULTS_MAX} listed"
+    return f"{len(faults)} faults, {listed} in `details`; the first: {first}"
 
 
 def _shown(name: str) -> str:
