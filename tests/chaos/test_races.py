@@ -1,5 +1,6 @@
 """Do the promises hold when everybody comes at once? Each race has a twin without the guard that loses it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from tumira.actions.calls import Admitted, Answered, Decision, Refused
 from tumira.actions.manage_access import create_key
 from tumira.errors import InsufficientBalance, RateLimited
 from tumira.ids import KEY, write_id
-from tumira.store import accounts, ledger
+from tumira.store import acceptance, accounts
 from tumira.store.credentials import Scope
 from tumira.store.sql import Statement
 
@@ -93,11 +94,11 @@ async def test_without_the_lock_and_the_unique_key_one_key_bills_more_than_once(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await execute(database_url, "ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey")
-    before, rest = ledger.SQL_RECORD_DEBITS.text.split("ON CONFLICT", 1)
-    unguarded = Statement.__new__(Statement)
-    unguarded.names = ledger.SQL_RECORD_DEBITS.names
-    unguarded.text = before + "RETURNING 1" + rest.split("RETURNING 1", 1)[1]
-    monkeypatch.setattr(ledger, "SQL_RECORD_DEBITS", unguarded)
+    guard = re.compile(r"ON CONFLICT \(account_id, key\).*?(?=RETURNING)", re.DOTALL)
+    unguarded = Statement("")
+    unguarded.names = acceptance.SQL_ACCEPT.names
+    unguarded.text = guard.sub("", acceptance.SQL_ACCEPT.text)
+    monkeypatch.setattr(acceptance, "SQL_ACCEPT", unguarded)
     async with open_gates(database_url, GATES) as gates:
         answers, batches, _ = await race_for_one_key(gates, database_url, 1)
         assert answers > 1

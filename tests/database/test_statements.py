@@ -14,7 +14,7 @@ import pytest_asyncio
 
 import tumira
 from tumira.ids import first_id
-from tumira.store import audit, batches, calls, partitions
+from tumira.store import acceptance, audit, batches, calls, partitions
 from tumira.store.accounts import SQL_HOLD_FREE
 from tumira.store.sql import Statement
 
@@ -128,8 +128,8 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
     for statement, values in (
         (SQL_HOLD_FREE, {"account_ids": ids}),
-        (calls.SQL_STANDINGS, {"key_ids": keys, "idempotency_keys": "{}"}),
-        (calls.SQL_SURROUNDINGS, {"account_ids": ids}),
+        (calls.SQL_READ, {"key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
+        (acceptance.SQL_CHARGE, dict.fromkeys(acceptance.SQL_CHARGE.names, "{}") | {"charged_ids": ids}),
     ):
         found = await plan(connection, statement, values)
         scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)

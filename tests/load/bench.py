@@ -19,9 +19,8 @@ from tests.support.postgres import clone, run_server
 from tests.support.service import Caller, Service, run_web
 from tumira.ids import BatchId, message_ids, new_id
 from tumira.rules.quotes import Leg, Quote, SendRequest
-from tumira.store import batches, ledger
-from tumira.store.batches import NewBatch
-from tumira.store.ledger import Debit
+from tumira.store import acceptance, accounts
+from tumira.store.acceptance import Debit, NewBatch
 
 PATH: Final = "/api/v1/messages"
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
@@ -42,16 +41,13 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
             turns = range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000)
             ids = message_ids(batch_id, RECIPIENTS)
             async with connection.transaction():
-                await batches.insert_many(
+                await acceptance.store(
                     connection,
-                    [NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns)],
+                    NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns),
                 )
-                await connection.execute(
-                    "UPDATE accounts SET balance = balance - $2 WHERE id = $1", caller.id, Decimal(40)
-                )
-                await ledger.record_debits(
-                    connection, [Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")]
-                )
+                account = await accounts.hold(connection, caller.id)
+                debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
+                await acceptance.pay(connection, account, debit)
         return calls * RECIPIENTS / (time.perf_counter() - began)
     finally:
         await connection.close()

@@ -7,7 +7,7 @@ from tumira.actions.deliberation import Deliberation
 from tumira.errors import Refusal
 from tumira.ids import AccountId
 from tumira.rules.destinations import Tariff
-from tumira.store import accounts, batches, calls, ledger, prices, queue
+from tumira.store import acceptance, accounts, calls, prices
 from tumira.store.accounts import Held
 from tumira.store.calls import Standing
 from tumira.store.sql import Connection
@@ -52,28 +52,24 @@ async def _admit(
     group: Sequence[Call],
     held: Mapping[AccountId, Held],
 ) -> Sequence[Decision]:
-    standings = await calls.list_standings(
-        connection, [call.secret.key_id for call in group], [_idempotency_key(call) for call in group]
+    standings, surroundings = await calls.read(
+        connection,
+        [call.secret.key_id for call in group],
+        [_idempotency_key(call) for call in group],
+        list(held),
     )
-    surroundings = await calls.get_surroundings(connection, list(held))
     tariff = await tariffs.at(connection, surroundings.tariff_version)
     deliberation = Deliberation(held, surroundings, tariff, render)
     decisions = [deliberation.decide(call, standing) for call, standing in zip(group, standings, strict=True)]
-    await _write(connection, deliberation, held)
+    await acceptance.accept(
+        connection,
+        [(held[account_id], amount) for account_id, amount in deliberation.touched.items()],
+        deliberation.next_turns,
+        deliberation.batches,
+        deliberation.debits,
+    )
     await _mark_used(connection, group, standings)
     return decisions
-
-
-async def _write(connection: Connection, deliberation: Deliberation, held: Mapping[AccountId, Held]) -> None:
-    if deliberation.touched:
-        await accounts.charge(
-            connection, [(held[account_id], amount) for account_id, amount in deliberation.touched.items()]
-        )
-    if deliberation.next_turns:
-        await queue.advance_flows(connection, deliberation.next_turns)
-    if deliberation.batches:
-        await batches.insert_many(connection, deliberation.batches)
-        await ledger.record_debits(connection, deliberation.debits)
 
 
 async def _mark_used(connection: Connection, group: Sequence[Call], standings: Sequence[Standing]) -> None:

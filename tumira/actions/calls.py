@@ -10,7 +10,7 @@ from tumira.ids import AccountId, BatchId
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.rules.window import Place
-from tumira.store.batches import NewBatch
+from tumira.store.acceptance import NewBatch
 from tumira.store.credentials import Scope, Secret
 
 

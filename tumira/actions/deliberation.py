@@ -32,11 +32,10 @@ from tumira.ids import AccountId, BatchId, message_ids, new_id
 from tumira.rules import turns, window
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest, quote
+from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
-from tumira.store.batches import NewBatch
 from tumira.store.calls import Standing, Surroundings
 from tumira.store.credentials import Scope
-from tumira.store.ledger import Debit
 
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
 SMALL_SEND_MAX: Final = 50
@@ -63,7 +62,7 @@ class Deliberation:
         self.touched: dict[AccountId, Decimal] = {}
         self.batches: list[NewBatch] = []
         self.debits: list[Debit] = []
-        self.next_turns: dict[tuple[AccountId, str, int], int] = {}
+        self.next_turns: dict[Flow, int] = {}
         self._answers: dict[tuple[AccountId, str], tuple[bytes | None, bytes]] = {}
 
     def decide(self, call: Call, standing: Standing) -> Decision:

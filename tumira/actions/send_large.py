@@ -9,8 +9,8 @@ from typing import Final
 from tumira.actions.calls import Answered, Large, Refused, Render, Sent
 from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
 from tumira.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
-from tumira.store import accounts, batches, calls, ledger
-from tumira.store.calls import Standing
+from tumira.store import acceptance, accounts, calls
+from tumira.store.calls import Standing, Surroundings
 from tumira.store.database import BUSY, Database
 from tumira.store.sql import Connection
 
@@ -43,13 +43,13 @@ async def _send(connection: Connection, large: Large, render: Render) -> Answere
     assert not isinstance(send.idempotency_key, Refusal)
     if send.idempotency_key is not None:
         await _wait_for_same_key(connection, large, send.idempotency_key)
-        _give_earlier_answer(large, await _standing(connection, large, send.idempotency_key))
-    await batches.insert_many(connection, [batch])
+        _give_earlier_answer(large, (await _read(connection, large, send.idempotency_key))[0])
+    await acceptance.store(connection, batch)
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.hold(connection, batch.account_id)
     # Read again now that the account is ours: another call may have used the key or the money meanwhile.
-    _give_earlier_answer(large, await _standing(connection, large, send.idempotency_key))
-    surroundings = await calls.get_surroundings(connection, [])
+    standing, surroundings = await _read(connection, large, send.idempotency_key)
+    _give_earlier_answer(large, standing)
     cost = batch.quote.total_cost
     if account.suspended:
         raise AccountSuspended
@@ -60,8 +60,7 @@ async def _send(connection: Connection, large: Large, render: Render) -> Answere
         raise InsufficientBalance.of(cost, account.balance)
     spend(account, cost, local_day(surroundings))
     debit = debit_of(batch, send, render(Sent(batch.id, batch.quote, account.balance)))
-    await accounts.charge(connection, [(account, cost)])
-    await ledger.record_debits(connection, [debit])
+    await acceptance.pay(connection, account, debit)
     return Answered(large.quota, debit.response, replayed=False)
 
 
@@ -74,8 +73,9 @@ async def _wait_for_same_key(connection: Connection, large: Large, key: str) -> 
         raise IdempotencyInProgress(retry_after_s=1) from error
 
 
-async def _standing(connection: Connection, large: Large, key: str | None) -> Standing:
-    return (await calls.list_standings(connection, [large.call.secret.key_id], [key]))[0]
+async def _read(connection: Connection, large: Large, key: str | None) -> tuple[Standing, Surroundings]:
+    standings, surroundings = await calls.read(connection, [large.call.secret.key_id], [key], [])
+    return standings[0], surroundings
 
 
 def _give_earlier_answer(large: Large, standing: Standing) -> None:

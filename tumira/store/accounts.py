@@ -69,38 +69,6 @@ def _held(row: asyncpg.Record) -> Held:
     )
 
 
-# The balance is lowered, not set: the row is locked and the CHECK stands behind it, so even a mistake in the
-# arithmetic above cannot create money or take the balance below zero. The list of ids keeps the search to the
-# primary key, whatever the planner believes about unnest. Windows differ in length, which an array of arrays
-# may not, so they travel as text.
-SQL_CHARGE: Final = Statement("""
-UPDATE accounts
-   SET balance = balance - charge.amount,
-       call_times = charge.call_times::bigint[],
-       call_counts = charge.call_counts::integer[],
-       spent_on = charge.spent_on,
-       spent_today = charge.spent_today
-  FROM unnest(%(account_ids)s::uuid[], %(amounts)s::numeric[], %(call_times)s::text[],
-              %(call_counts)s::text[], %(spent_on)s::date[], %(spent_today)s::numeric[])
-       AS charge (account_id, amount, call_times, call_counts, spent_on, spent_today)
- WHERE id = charge.account_id
-   AND id = ANY(%(account_ids)s::uuid[])
-""")
-
-
-async def charge(connection: Connection, charges: Sequence[tuple[Held, Decimal]]) -> None:
-    """Write back what calls changed on accounts that we hold, and take from each what it spent."""
-    await SQL_CHARGE.rows(
-        connection,
-        account_ids=[held.id for held, _ in charges],
-        amounts=[amount for _, amount in charges],
-        call_times=[f"{{{','.join(map(str, held.window.times_us))}}}" for held, _ in charges],
-        call_counts=[f"{{{','.join(map(str, held.window.counts))}}}" for held, _ in charges],
-        spent_on=[held.spent_on for held, _ in charges],
-        spent_today=[held.spent_today for held, _ in charges],
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Account:
     """An account as the operator sees it."""

@@ -28,38 +28,6 @@ class Standing(Struct, frozen=True):
     response: bytes | None
 
 
-# The sub-selects with OFFSET 0 are looked up by primary key for each call, whatever the planner believes
-# about tables that nobody has analysed yet.
-SQL_STANDINGS: Final = Statement(f"""
-SELECT k.revoked_at IS NOT NULL AS revoked, k.scopes,
-       k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
-       i.fingerprint, i.response
-  FROM unnest(%(key_ids)s::uuid[], %(idempotency_keys)s::text[])
-       WITH ORDINALITY AS call (key_id, idempotency_key, place)
- CROSS JOIN LATERAL (
-       SELECT account_id, revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
-       ) k
-  LEFT JOIN LATERAL (
-       SELECT fingerprint, response
-         FROM idempotency_keys
-        WHERE account_id = k.account_id
-          AND key = call.idempotency_key
-          AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
-       OFFSET 0
-       ) i ON true
- ORDER BY call.place
-""")  # noqa: S608 - the one value put in is a constant
-
-
-async def list_standings(
-    connection: Connection, key_ids: Sequence[KeyId], idempotency_keys: Sequence[str | None]
-) -> Sequence[Standing]:
-    """Return one standing per call, in their order."""
-    rows = await SQL_STANDINGS.rows(connection, key_ids=key_ids, idempotency_keys=idempotency_keys)
-    assert len(rows) == len(key_ids), "keys are never deleted"
-    return [Standing(*row) for row in rows]
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What all calls of a group share: the moment, the tariff's version, and how far the turns are."""
@@ -75,29 +43,69 @@ class Surroundings:
         return datetime.fromtimestamp(self.now_us / 1_000_000, UTC)
 
 
-SQL_SURROUNDINGS: Final = Statement("""
-SELECT NULL::uuid AS account_id, '' AS country, 0::smallint AS lane, version AS number FROM tariff
+# One row for each call, then the rows of the surroundings: one round trip for all that there is to know.
+# The sub-selects with OFFSET 0 are looked up by primary key for each call, whatever the planner believes
+# about tables that nobody has analysed yet.
+SQL_READ: Final = Statement(f"""
+SELECT call.place, k.revoked_at IS NOT NULL AS revoked, k.scopes,
+       k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
+       i.fingerprint, i.response,
+       NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number
+  FROM unnest(%(key_ids)s::uuid[], %(idempotency_keys)s::text[])
+       WITH ORDINALITY AS call (key_id, idempotency_key, place)
+ CROSS JOIN LATERAL (
+       SELECT account_id, revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
+       ) k
+  LEFT JOIN LATERAL (
+       SELECT fingerprint, response
+         FROM idempotency_keys
+        WHERE account_id = k.account_id
+          AND key = call.idempotency_key
+          AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
+       OFFSET 0
+       ) i ON true
  UNION ALL
-SELECT NULL, '', 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, version FROM tariff
  UNION ALL
-SELECT NULL, country, lane, turn FROM clocks
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
  UNION ALL
-SELECT account_id, country, lane, next_turn FROM flows WHERE account_id = ANY(%(account_ids)s::uuid[])
-""")
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, country, lane, turn FROM clocks
+ UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn
+  FROM flows
+ WHERE account_id = ANY(%(account_ids)s::uuid[])
+""")  # noqa: S608 - the one value put in is a constant
 
 
-async def get_surroundings(connection: Connection, account_ids: Sequence[AccountId]) -> Surroundings:
-    """Read what the calls of these accounts share; their rows must be locked."""
+async def read(
+    connection: Connection,
+    key_ids: Sequence[KeyId],
+    idempotency_keys: Sequence[str | None],
+    account_ids: Sequence[AccountId],
+) -> tuple[Sequence[Standing], Surroundings]:
+    """Return one standing per call, in their order, and what they share; the accounts must be held by us."""
+    standings: dict[int, Standing] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
-    for account_id, country, lane, number in await SQL_SURROUNDINGS.rows(connection, account_ids=account_ids):
-        if account_id is None:
-            clocks[country, lane] = number
-        else:
+    tariff_version = now_us = 0
+    for row in await SQL_READ.rows(
+        connection, key_ids=key_ids, idempotency_keys=idempotency_keys, account_ids=account_ids
+    ):
+        place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
+        if place is not None:
+            standings[place] = Standing(revoked, scopes, use_is_news, fingerprint, response)
+        elif account_id is not None:
             next_turns[account_id, country, lane] = number
-    return Surroundings(
-        tariff_version=clocks.pop(("", 0)), now_us=clocks.pop(("", 1)), clocks=clocks, next_turns=next_turns
-    )
+        elif country is not None:
+            clocks[country, lane] = number
+        elif lane is not None:
+            now_us = number
+        else:
+            tariff_version = number
+    assert len(standings) == len(key_ids), "keys are never deleted"
+    ordered = [standings[place] for place in range(1, len(key_ids) + 1)]
+    return ordered, Surroundings(now_us, tariff_version, clocks, next_turns)
 
 
 SQL_LOCK_KEY: Final = Statement(

@@ -51,7 +51,7 @@ class Database:
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection outside the pool, for a caller that keeps it."""
-        return await asyncpg.connect(self.url, **_options())
+        return await _connect(self.url, **_options())
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -76,7 +76,12 @@ class Database:
         async with self._opening:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self.url, min_size=0, max_size=self._connections_max, reset=_reset, **_options()
+                    self.url,
+                    min_size=0,
+                    max_size=self._connections_max,
+                    connect=_connect,
+                    reset=_reset,
+                    **_options(),
                 )
             return self._pool
 
@@ -98,6 +103,14 @@ async def check(url: str) -> None:
             raise Trouble(f"The database is PostgreSQL {found}; Tumira needs {VERSION_MIN} or newer.")
     finally:
         await connection.close()
+
+
+async def _connect(*arguments: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
+    """Connect; a server that answers and refuses is as far away as one that does not answer."""
+    try:
+        return await asyncpg.connect(*arguments, **options)
+    except asyncpg.PostgresError as error:
+        raise ConnectionError(str(error)) from error
 
 
 async def _reset(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -6,69 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from msgspec import Struct
-
 from tumira.ids import AccountId, BatchId
 from tumira.store.sql import Connection, Statement
-
-
-class Debit(Struct, frozen=True):
-    """What one accepted batch costs, and the answer to give when its Idempotency-Key comes again."""
-
-    account_id: AccountId
-    batch_id: BatchId
-    amount: Decimal
-    idempotency_key: str | None
-    fingerprint: bytes | None
-    response: bytes
-
-
-# One statement for all debits of a group. The key is inserted under the lock on its account's row, after a
-# look found it unused; one that is there all the same is not overwritten, and the count tells.
-SQL_RECORD_DEBITS: Final = Statement("""
-WITH debited AS (
-    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
-    SELECT account_id, 'customer', 'revenue', amount, batch_id
-      FROM unnest(%(account_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[])
-           AS debit (account_id, amount, batch_id)
-     WHERE amount > 0
-), remembered AS (
-    INSERT INTO idempotency_keys AS old (account_id, key, fingerprint, response, batch_id)
-    SELECT account_id, key, fingerprint, response, batch_id
-      FROM unnest(%(account_ids)s::uuid[], %(keys)s::text[], %(fingerprints)s::bytea[],
-                  %(responses)s::bytea[], %(batch_ids)s::uuid[])
-           AS debit (account_id, key, fingerprint, response, batch_id)
-     WHERE key IS NOT NULL
-        ON CONFLICT (account_id, key) DO UPDATE
-       SET fingerprint = excluded.fingerprint,
-           response = excluded.response,
-           batch_id = excluded.batch_id,
-           created_at = excluded.created_at
-     WHERE old.created_at <= clock_timestamp() - interval '72 hours'
- RETURNING 1
-)
-SELECT count(*) FROM remembered
-""")
-
-
-async def record_debits(connection: Connection, debits: Sequence[Debit]) -> None:
-    """Record the debits of accounts that we hold locked; their balances are lowered by `accounts.charge`."""
-    remembered = await SQL_RECORD_DEBITS.value(
-        connection,
-        account_ids=[debit.account_id for debit in debits],
-        amounts=[debit.amount for debit in debits],
-        batch_ids=[debit.batch_id for debit in debits],
-        keys=[debit.idempotency_key for debit in debits],
-        fingerprints=[debit.fingerprint for debit in debits],
-        responses=[debit.response for debit in debits],
-    )
-    if remembered != sum(debit.idempotency_key is not None for debit in debits):
-        raise AlreadyRecordedError
-
-
-class AlreadyRecordedError(Exception):
-    """An Idempotency-Key was recorded by somebody who did not hold the account's row."""
-
 
 # One statement, so no balance is ever read and then written.
 SQL_MOVE: Final = Statement("""

@@ -1,0 +1,231 @@
+"""How is written what calls change? All that a group of them does to accounts and messages, in one statement.
+
+A send to many recipients is written in two: its rows first, and its account last, so that the account is
+locked for a moment only. The statements are made of the same four pieces.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.ids import AccountId, BatchId
+from tumira.rules.quotes import Quote, SendRequest
+from tumira.store.accounts import Held
+from tumira.store.sql import Connection, Statement
+
+Flow = tuple[AccountId, str, int]
+
+
+class NewBatch(Struct, frozen=True):
+    """A batch to be stored: the request, its price, and the ids and turns of its messages."""
+
+    id: BatchId
+    account_id: AccountId
+    created_at: datetime
+    request: SendRequest
+    quote: Quote
+    lane: int
+    message_ids: Sequence[UUID]
+    turns: Sequence[int]
+
+
+class Debit(Struct, frozen=True):
+    """What one accepted batch costs, and the answer to give when its Idempotency-Key comes again."""
+
+    account_id: AccountId
+    batch_id: BatchId
+    amount: Decimal
+    idempotency_key: str | None
+    fingerprint: bytes | None
+    response: bytes
+
+
+# The balance is lowered, not set: the row is locked and the CHECK stands behind it, so even a mistake in our
+# arithmetic cannot create money or take the balance below zero. The list of ids keeps the search to the
+# primary key, whatever the planner believes about unnest. Windows differ in length, which an array of arrays
+# may not, so they travel as text.
+_CHARGE: Final = """
+charged AS (
+    UPDATE accounts
+       SET balance = balance - charge.amount,
+           call_times = charge.call_times::bigint[],
+           call_counts = charge.call_counts::integer[],
+           spent_on = charge.spent_on,
+           spent_today = charge.spent_today
+      FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
+                  %(call_counts)s::text[], %(spent_on)s::date[], %(spent_today)s::numeric[])
+           AS charge (account_id, amount, call_times, call_counts, spent_on, spent_today)
+     WHERE id = charge.account_id
+       AND id = ANY(%(charged_ids)s::uuid[])
+)"""
+
+_ADVANCE: Final = """
+advanced AS (
+    INSERT INTO flows (account_id, country, lane, next_turn)
+    SELECT account_id, country, lane, next_turn
+      FROM unnest(%(flow_account_ids)s::uuid[], %(flow_countries)s::text[], %(flow_lanes)s::smallint[],
+                  %(next_turns)s::bigint[]) AS flow (account_id, country, lane, next_turn)
+        ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
+)"""
+
+# A message names its leg by its place in arrays of a few elements, so a thousand rows travel as four arrays.
+_STORE: Final = """
+stored AS (
+    INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
+                         total_cost, status, channel, reference, body)
+    SELECT id, account_id, created_at, CASE WHEN recipients = 0 THEN created_at END,
+           recipients, recipients, segments, total_cost,
+           CASE WHEN recipients = 0 THEN 'completed' ELSE 'queued' END, channel, reference, body
+      FROM unnest(%(ids)s::uuid[], %(account_ids)s::uuid[], %(created_ats)s::timestamptz[],
+                  %(recipient_counts)s::integer[], %(segments)s::smallint[], %(total_costs)s::numeric[],
+                  %(channels)s::text[], %(references)s::text[], %(bodies)s::text[])
+           AS batch (id, account_id, created_at, recipients, segments, total_cost, channel, reference, body)
+), addressed AS (
+    INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)
+    SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
+           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg], recipient,
+           (%(leg_costs)s::numeric[])[leg]
+      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[])
+           AS message (id, leg, recipient)
+), queued AS (
+    INSERT INTO queue (country, lane, turn, message_id)
+    SELECT (%(leg_countries)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id
+      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(turns)s::bigint[])
+           AS message (id, leg, turn)
+)"""
+
+# The key is inserted under the lock on its account's row, after a look found it unused; one that is there
+# all the same is not overwritten, and the count tells.
+_DEBIT: Final = """
+debited AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
+    SELECT account_id, 'customer', 'revenue', amount, batch_id
+      FROM unnest(%(debit_account_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[])
+           AS debit (account_id, amount, batch_id)
+     WHERE amount > 0
+), remembered AS (
+    INSERT INTO idempotency_keys AS old (account_id, key, fingerprint, response, batch_id)
+    SELECT account_id, key, fingerprint, response, batch_id
+      FROM unnest(%(debit_account_ids)s::uuid[], %(keys)s::text[], %(fingerprints)s::bytea[],
+                  %(responses)s::bytea[], %(batch_ids)s::uuid[])
+           AS debit (account_id, key, fingerprint, response, batch_id)
+     WHERE key IS NOT NULL
+        ON CONFLICT (account_id, key) DO UPDATE
+       SET fingerprint = excluded.fingerprint,
+           response = excluded.response,
+           batch_id = excluded.batch_id,
+           created_at = excluded.created_at
+     WHERE old.created_at <= clock_timestamp() - interval '72 hours'
+ RETURNING 1
+)"""
+
+_REMEMBERED: Final = "SELECT count(*) FROM remembered"
+
+SQL_CHARGE: Final = Statement(f"WITH {_CHARGE} SELECT 0")
+SQL_CHARGE_AND_ADVANCE: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE} SELECT 0")
+SQL_ACCEPT: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_DEBIT} {_REMEMBERED}")
+SQL_STORE: Final = Statement(f"WITH {_STORE} SELECT 0")
+SQL_CHARGE_AND_DEBIT: Final = Statement(f"WITH {_CHARGE}, {_DEBIT} {_REMEMBERED}")
+
+
+class AlreadyRecordedError(Exception):
+    """An Idempotency-Key was recorded by somebody who did not hold the account's row."""
+
+
+async def accept(
+    connection: Connection,
+    charges: Sequence[tuple[Held, Decimal]],
+    next_turns: Mapping[Flow, int],
+    batches: Sequence[NewBatch],
+    debits: Sequence[Debit],
+) -> None:
+    """Write what a group of calls changed; the accounts are held by us."""
+    if batches:
+        parameters = _charge(charges) | _advance(next_turns) | _store(batches) | _debit(debits)
+        _check(await SQL_ACCEPT.value(connection, **parameters), debits)
+    elif next_turns:
+        await SQL_CHARGE_AND_ADVANCE.value(connection, **_charge(charges), **_advance(next_turns))
+    elif charges:
+        await SQL_CHARGE.value(connection, **_charge(charges))
+
+
+async def store(connection: Connection, batch: NewBatch) -> None:
+    """Store a batch with its messages, each waiting in the queue; it is not paid yet."""
+    await SQL_STORE.value(connection, **_store([batch]))
+
+
+async def pay(connection: Connection, account: Held, debit: Debit) -> None:
+    """Pay a batch that was stored in this transaction; the account is held by us."""
+    parameters = _charge([(account, debit.amount)]) | _debit([debit])
+    _check(await SQL_CHARGE_AND_DEBIT.value(connection, **parameters), [debit])
+
+
+def _check(remembered: int, debits: Sequence[Debit]) -> None:
+    if remembered != sum(debit.idempotency_key is not None for debit in debits):
+        raise AlreadyRecordedError
+
+
+def _charge(charges: Sequence[tuple[Held, Decimal]]) -> dict[str, Any]:
+    accounts = [account for account, _ in charges]
+    return {
+        "charged_ids": [account.id for account in accounts],
+        "charged_amounts": [amount for _, amount in charges],
+        "call_times": [f"{{{','.join(map(str, account.window.times_us))}}}" for account in accounts],
+        "call_counts": [f"{{{','.join(map(str, account.window.counts))}}}" for account in accounts],
+        "spent_on": [account.spent_on for account in accounts],
+        "spent_today": [account.spent_today for account in accounts],
+    }
+
+
+def _advance(next_turns: Mapping[Flow, int]) -> dict[str, Any]:
+    return {
+        "flow_account_ids": [account_id for account_id, _, _ in next_turns],
+        "flow_countries": [country for _, country, _ in next_turns],
+        "flow_lanes": [lane for _, _, lane in next_turns],
+        "next_turns": list(next_turns.values()),
+    }
+
+
+def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
+    legs = [(batch, leg) for batch in batches for leg in batch.quote.legs]
+    legs_of_messages: list[int] = []
+    first_leg = 1
+    for batch in batches:
+        legs_of_messages.extend([first_leg + leg for leg in batch.quote.leg_of])
+        first_leg += len(batch.quote.legs)
+    return {
+        "ids": [batch.id for batch in batches],
+        "account_ids": [batch.account_id for batch in batches],
+        "created_ats": [batch.created_at for batch in batches],
+        "recipient_counts": [len(batch.quote.numbers) for batch in batches],
+        "segments": [batch.quote.segments for batch in batches],
+        "total_costs": [batch.quote.total_cost for batch in batches],
+        "channels": [batch.request.channel for batch in batches],
+        "references": [batch.request.reference for batch in batches],
+        "bodies": [batch.request.body for batch in batches],
+        "leg_batch_ids": [batch.id for batch, _ in legs],
+        "leg_account_ids": [batch.account_id for batch, _ in legs],
+        "leg_segments": [batch.quote.segments for batch, _ in legs],
+        "leg_lanes": [batch.lane for batch, _ in legs],
+        "leg_countries": [leg.country for _, leg in legs],
+        "leg_costs": [leg.cost for _, leg in legs],
+        "message_ids": [message_id for batch in batches for message_id in batch.message_ids],
+        "legs": legs_of_messages,
+        "recipients": [number for batch in batches for number in batch.quote.numbers],
+        "turns": [turn for batch in batches for turn in batch.turns],
+    }
+
+
+def _debit(debits: Sequence[Debit]) -> dict[str, Any]:
+    return {
+        "debit_account_ids": [debit.account_id for debit in debits],
+        "amounts": [debit.amount for debit in debits],
+        "batch_ids": [debit.batch_id for debit in debits],
+        "keys": [debit.idempotency_key for debit in debits],
+        "fingerprints": [debit.fingerprint for debit in debits],
+        "responses": [debit.response for debit in debits],
+    }
