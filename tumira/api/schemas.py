@@ -9,37 +9,27 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tumira.actions.calls import Priced, Sent
+from tumira.api.fields import (
+    BatchIdText,
+    Channel,
+    Country,
+    Currency,
+    MessageIdText,
+    Money,
+    Number,
+    Segments,
+    Time,
+)
 from tumira.errors import RecipientCode
 from tumira.ids import BATCH, MESSAGE, write_id
 from tumira.rules import money
-from tumira.rules.destinations import Price, Rejected
+from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
+from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.store.batches import Batch, Message
 
 REFERENCE_MAX: Final = 64
-
-Money = Annotated[
-    str,
-    Meta(
-        pattern=r"^[0-9]{1,10}\.[0-9]{4}$", description="US dollars with four decimals.", examples=["0.0800"]
-    ),
-]
-Currency = Annotated[str, Meta(description="Always USD.", examples=["USD"])]
-Time = Annotated[
-    str,
-    Meta(
-        description="ISO 8601, UTC, with milliseconds and offset.",
-        examples=["2026-11-15T08:30:00.000+00:00"],
-        extra_json_schema={"format": "date-time"},
-    ),
-]
-BatchIdText = Annotated[str, Meta(pattern="^bat_[0-9a-z]{26}$", examples=["bat_01k9xq4b8jf2r6zj3m5n7p9t1v"])]
-MessageIdText = Annotated[
-    str, Meta(pattern="^msg_[0-9a-z]{26}$", examples=["msg_01k9xq4b8jf2r6zj00h4k8w3ez"])
-]
-Country = Annotated[
-    str, Meta(pattern="^[A-Z]{2}$", description="Two-letter destination code.", examples=["ZW", "ZA"])
-]
-Segments = Annotated[int, Meta(ge=1, le=5)]
+# The most characters that fit into 5 segments; texts outside GSM-7 end sooner.
+BODY_MAX: Final = 765
 
 
 class SendRequest(Struct, forbid_unknown_fields=True):
@@ -48,15 +38,16 @@ class SendRequest(Struct, forbid_unknown_fields=True):
     channel: Annotated[
         str,
         Meta(
-            description="`sms`. `telegram` and `whatsapp` are reserved and not usable.",
+            description="`sms`. `telegram` and `whatsapp` are reserved and not usable yet.",
             examples=["sms"],
-            extra_json_schema={"enum": ["sms", "telegram", "whatsapp"]},
+            extra_json_schema={"x-extensible-enum": ["sms"]},
         ),
     ]
     to: Annotated[
-        str | Annotated[list[str], Meta(min_length=1, max_length=1000)],
+        str | Annotated[list[str], Meta(min_length=1, max_length=RECIPIENTS_MAX)],
         Meta(
-            description="E.164 numbers, at most 1,000; a single string is a single recipient.",
+            description="Numbers in E.164, at most 1,000; a single string is a single recipient. White space "
+            "around a number is ignored, and a number given twice is sent to once.",
             examples=["+263771200001", ["+263771200001", "+27821230002"]],
         ),
     ]
@@ -64,20 +55,26 @@ class SendRequest(Struct, forbid_unknown_fields=True):
         str,
         Meta(
             min_length=1,
-            description="Message text; at most 5 segments.",
+            max_length=BODY_MAX,
+            description="The message text: at most 5 segments, which is 765 characters of GSM-7, or 335 "
+            "UTF-16 units of any other text.",
             examples=["Your code is 493817. It is valid for 10 minutes."],
         ),
     ]
-    reference: Annotated[
-        str | UnsetType,
-        Meta(
-            max_length=REFERENCE_MAX,
-            description="Your label; returned on batch lookups.",
-            examples=["order-1042"],
-        ),
-    ] = UNSET
+    reference: (
+        Annotated[
+            str,
+            Meta(
+                max_length=REFERENCE_MAX,
+                description="Your label; returned when you look up the batch.",
+                examples=["order-1042"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     dry_run: Annotated[
-        bool | UnsetType, Meta(description="When true, the batch is priced but not sent or billed.")
+        bool | UnsetType,
+        Meta(description="When true, the batch is priced but not sent or billed.", examples=[False]),
     ] = UNSET
 
 
@@ -88,26 +85,34 @@ class RejectedEntry(Struct):
     code: RecipientCode
 
 
+Accepted = Annotated[
+    int, Meta(ge=0, le=RECIPIENTS_MAX, description="Distinct recipients accepted.", examples=[2])
+]
+RejectedList = Annotated[
+    list[RejectedEntry], Meta(description="Recipients not accepted, in the order given; empty when none.")
+]
+
+
 class SendResponse(Struct):
     """A live send was accepted: it is stored, paid and waiting for a carrier."""
 
     batch_id: BatchIdText
-    accepted: Annotated[int, Meta(ge=0, le=1000, description="Distinct recipients accepted.", examples=[2])]
-    rejected: list[RejectedEntry]
+    accepted: Accepted
+    rejected: RejectedList
     segments: Segments
-    total_cost: Money
+    total_cost: Annotated[Money, Meta(description="What was debited.")]
     currency: Currency
-    balance_after: Money
+    balance_after: Annotated[Money, Meta(description="The balance after the debit.", examples=["99.9400"])]
 
 
 class DryRunResponse(Struct):
     """What a live send would cost; nothing was stored or billed."""
 
     dry_run: Annotated[bool, Meta(description="Always true.", extra_json_schema={"const": True})]
-    accepted: Annotated[int, Meta(ge=0, le=1000, description="Distinct recipients accepted.", examples=[2])]
-    rejected: list[RejectedEntry]
+    accepted: Accepted
+    rejected: RejectedList
     segments: Segments
-    total_cost: Money
+    total_cost: Annotated[Money, Meta(description="What a live send would debit.")]
     currency: Currency
 
 
@@ -115,35 +120,31 @@ class MessageView(Struct):
     """One recipient's outcome."""
 
     message_id: MessageIdText
-    to: Annotated[str, Meta(description="Recipient number, E.164.", examples=["+263771200001"])]
+    to: Number
     country: Country
     status: Annotated[
         str,
         Meta(
             description="Where the message stands; only `unconfirmed` may still change once final.",
             examples=["queued"],
-            extra_json_schema={
-                "enum": [
-                    "queued",
-                    "sending",
-                    "sent",
-                    "delivered",
-                    "undelivered",
-                    "expired",
-                    "unconfirmed",
-                    "failed",
-                ]
-            },
+            extra_json_schema={"enum": list(MESSAGE_STATUSES)},
         ),
     ]
     segments: Segments
-    cost: Annotated[Money, Meta(description="Not lowered by a refund.")]
-    sent_at: Time | None
-    delivered_at: Time | None
+    cost: Annotated[Money, Meta(description="What this message cost; not lowered by a refund.")]
+    sent_at: Annotated[Time | None, Meta(description="When a carrier took it; null until then.")]
+    delivered_at: Annotated[Time | None, Meta(description="When the handset had it; null until known.")]
     failure_reason: Annotated[
-        str | UnsetType, Meta(description="Present only when set.", examples=["ABSENT_SUBSCRIBER"])
+        str | UnsetType,
+        Meta(
+            description="Why it did not arrive; present only when set. New values may be added.",
+            examples=["ABSENT_SUBSCRIBER"],
+            extra_json_schema={"x-extensible-enum": list(FAILURE_REASONS)},
+        ),
     ] = UNSET
-    refunded_at: Annotated[Time | UnsetType, Meta(description="Present only when set.")] = UNSET
+    refunded_at: (
+        Annotated[Time, Meta(description="When its cost was given back; present only when set.")] | UnsetType
+    ) = UNSET
 
 
 class BatchView(Struct):
@@ -155,15 +156,20 @@ class BatchView(Struct):
         Meta(
             description="`completed` when every message is final.",
             examples=["queued"],
-            extra_json_schema={"enum": ["queued", "processing", "completed"]},
+            extra_json_schema={"enum": list(BATCH_STATUSES)},
         ),
     ]
-    channel: Annotated[str, Meta(examples=["sms"])]
-    reference: Annotated[str | None, Meta(description="Your label, as sent.", examples=["order-1042"])]
-    recipients: Annotated[int, Meta(ge=0, le=1000, examples=[2])]
+    channel: Channel
+    reference: Annotated[
+        str | None,
+        Meta(description="Your label, as sent; null when none was given.", examples=["order-1042"]),
+    ]
+    recipients: Annotated[
+        int, Meta(ge=0, le=RECIPIENTS_MAX, description="Recipients accepted into the batch.", examples=[2])
+    ]
     segments: Segments
-    total_cost: Annotated[Money, Meta(description="Not lowered by refunds.")]
-    refunded: Money
+    total_cost: Annotated[Money, Meta(description="What was debited; not lowered by refunds.")]
+    refunded: Annotated[Money, Meta(description="What was given back so far.", examples=["0.0000"])]
     currency: Currency
     created_at: Time
     messages: Annotated[list[MessageView], Meta(description="One entry per recipient, in the order given.")]
@@ -184,23 +190,30 @@ class MessageResponse(Struct):
 class BalanceResponse(Struct):
     """What the account can spend."""
 
-    balance: Money
+    balance: Annotated[Money, Meta(description="The balance now.", examples=["99.9400"])]
     currency: Currency
 
 
 class PriceView(Struct):
     """The price of one segment to one country."""
 
-    channel: Annotated[str, Meta(examples=["sms"])]
+    channel: Channel
     country: Country
-    price_usd: Money
-    status: Annotated[str, Meta(examples=["active"], extra_json_schema={"enum": ["active", "coming_soon"]})]
+    price_usd: Annotated[Money, Meta(description="US dollars per segment.", examples=["0.0400"])]
+    status: Annotated[
+        str,
+        Meta(
+            description="`active` is charged now; `coming_soon` is announced and not yet charged.",
+            examples=["active"],
+            extra_json_schema={"enum": ["active", "coming_soon"]},
+        ),
+    ]
 
 
 class PricingResponse(Struct):
     """All prices, announced ones included."""
 
-    data: list[PriceView]
+    data: Annotated[list[PriceView], Meta(description="One entry per channel, country and status.")]
     currency: Currency
 
 

@@ -1,0 +1,113 @@
+"""What do the generated files in `docs/` hold? Writes them, or with `--check` says which are stale."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.manual.examples import example_refusal
+from tumira.api.manual.openapi import document
+from tumira.api.manual.reference import reference_page
+from tumira.errors import Refusal, all_refusals
+
+DOCS: Final = Path(__file__).parent.parent / "docs"
+
+_OPENING: Final = """\
+# Errors
+
+Every answer under `/api/` that is not 2xx has one shape, the envelope of the examples below. `details` lists
+all faults at once, and some codes put figures of their own there. Programs go by `code`; the wording of a
+message may change. Where *retryable* is yes, the same call can succeed later, unchanged.
+
+This page is made from `tumira/errors.py` and `tumira/api/manual/advice.py` by `make docs`.
+"""
+
+
+def generated() -> Mapping[str, str]:
+    """Return what each generated file should hold."""
+    return {
+        "openapi.json": document().decode(),
+        # The page that is served, but for the addresses: here they lead to the files in the repository.
+        "reference.html": reference_page("../tumira/api/manual/reference.css", "openapi.json"),
+        "errors.md": errors_page(),
+    }
+
+
+def errors_page() -> str:
+    """Write the page about all codes."""
+    refusals = all_refusals()
+    rows = [
+        (
+            f"[`{refusal.code}`](#{refusal.code.lower()})",
+            str(refusal.status),
+            _yes_no(refusal),
+            _when(refusal),
+        )
+        for refusal in refusals
+    ]
+    parts = [
+        _OPENING,
+        _table(("Code", "Status", "Retryable", "When"), rows),
+        *[_section(refusal) for refusal in refusals],
+        "## Field codes\n\nStand in `details` of `VALIDATION_FAILED`, each with its `field`.\n",
+        _table(("Code", "Meaning"), [(f"`{code}`", meaning) for code, meaning in FIELD_CODES.items()]),
+        "## Recipient codes\n\nStand in `rejected` of a send or dry run. The other recipients are sent to.\n",
+        _table(("Code", "Meaning"), [(f"`{code}`", meaning) for code, meaning in RECIPIENT_CODES.items()]),
+    ]
+    return "\n".join(parts)
+
+
+def _section(refusal: type[Refusal]) -> str:
+    example = json.dumps(example_refusal(refusal), indent=2, ensure_ascii=False)
+    return (
+        f"## {refusal.code}\n\n"
+        f"Status {refusal.status}. Retryable: {_yes_no(refusal)}.\n\n"
+        f"**When:** {_when(refusal)}\n\n"
+        f"**What to do:** {advice(refusal).do}\n\n"
+        f"```json\n{example}\n```\n"
+    )
+
+
+def _when(refusal: type[Refusal]) -> str:
+    return advice(refusal).when
+
+
+def _yes_no(refusal: type[Refusal]) -> str:
+    return "yes" if refusal.retryable else "no"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def stale() -> Sequence[Path]:
+    """Return the files that do not hold what they should."""
+    return [
+        DOCS / name
+        for name, content in generated().items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != content
+    ]
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; fail and name the files that are stale.")
+def main(*, check: bool) -> None:
+    """Write the generated files in docs/."""
+    if not check:
+        DOCS.mkdir(exist_ok=True)
+        for name, content in generated().items():
+            (DOCS / name).write_text(content, encoding="utf-8")
+        return
+    old = stale()
+    for path in old:
+        click.echo(f"{path.relative_to(DOCS.parent)} is stale; `make docs` writes it anew.", err=True)
+    if old:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
