@@ -19,10 +19,12 @@ import structlog
 
 from tumira.actions.admit_calls import Tariffs, admit_alone, admit_free
 from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
+from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
 from tumira.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.rules.quotes import SendRequest
 from tumira.store.database import BUSY, Database, is_unavailable
+from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500
@@ -51,8 +53,36 @@ class _Waiting:
             self.answer.set_result(decision)
 
 
+class _Line:
+    """A connection that is kept, and opened again when it broke."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def begin(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._database.connect()
+        await self._connection.execute("BEGIN")
+        return self._connection
+
+    async def roll_back(self, error: Exception) -> None:
+        if is_unavailable(error) or self._connection is None:
+            self.hang_up()
+            return
+        try:
+            await self._connection.execute("ROLLBACK")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
 class Gate:
-    """Lets calls in, one group at a time."""
+    """Lets calls in, a group at a time."""
 
     def __init__(self, database: Database, render: Render) -> None:
         self._database = database
@@ -60,13 +90,13 @@ class Gate:
         self._tariffs = Tariffs()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._line = _Line(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
 
     async def ask(self, call: Call) -> Decision:
         """Return what was decided about a call; a live send is on disk by then."""
-        if self._loop is None or self._loop.done():
+        if self._loop is None:
             self._loop = asyncio.create_task(self._run())
         if len(self._waiting) >= WAITING_MAX:
             return Refused(ServiceUnavailable(retry_after_s=1), None)
@@ -83,7 +113,7 @@ class Gate:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        self._hang_up()
+        self._line.hang_up()
 
     async def _run(self) -> None:
         while True:
@@ -114,7 +144,7 @@ class Gate:
         try:
             decisions = await self._transact(group)
         except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
-            await self._roll_back(error)
+            await self._line.roll_back(error)
             if is_unavailable(error) or len(group) == 1:
                 refusal = _refusal(error)
                 for waiting in group:
@@ -145,16 +175,13 @@ class Gate:
                 self._arrived.set()
 
     async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
-        connection = self._connection
-        if connection is None or connection.is_closed():
-            connection = self._connection = await self._database.connect()
-        calls = [waiting.call for waiting in group]
-        # A lost window entry costs nobody anything, so calls that only read need not wait for the disk.
-        await connection.execute(
-            "BEGIN" if any(_sends(call) for call in calls) else "BEGIN; SET LOCAL synchronous_commit TO off"
+        connection = await self._line.begin()
+        decisions = await admit_free(
+            connection, self._tariffs, self._render, [waiting.call for waiting in group]
         )
-        decisions = await admit_free(connection, self._tariffs, self._render, calls)
-        await connection.execute("COMMIT")
+        # A lost window entry costs nobody anything: a group that accepted nothing need not wait for the disk.
+        durable = any(isinstance(decision, Answered) for decision in decisions)
+        await connection.execute("COMMIT" if durable else "SET LOCAL synchronous_commit TO off; COMMIT")
         return decisions
 
     def _try_alone(self, waiting: _Waiting) -> None:
@@ -177,20 +204,6 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - as above
             return Refused(_refusal(error), large.quota)
 
-    async def _roll_back(self, error: Exception) -> None:
-        if is_unavailable(error) or self._connection is None:
-            self._hang_up()
-            return
-        try:
-            await self._connection.execute("ROLLBACK")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
 
 def _refusal(error: Exception) -> Refusal:
     if is_unavailable(error) or isinstance(error, BUSY):
@@ -200,11 +213,7 @@ def _refusal(error: Exception) -> Refusal:
     return InternalError()
 
 
-def _sends(call: Call) -> bool:
-    request = call.send.request if call.send is not None else None
-    return isinstance(request, SendRequest) and not request.dry_run
-
-
 def _recipients(call: Call) -> int:
+    """Return how many rows a call may add to its group; a large send adds none, it is written alone."""
     request = call.send.request if call.send is not None else None
-    return len(request.to) if isinstance(request, SendRequest) else 0
+    return len(request.to) if isinstance(request, SendRequest) and len(request.to) <= SMALL_SEND_MAX else 1

@@ -88,7 +88,7 @@ def _check_media(
 
 def _read_json(body: bytes) -> dict[str, Any] | Refusal:
     try:
-        document = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        document = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         return MalformedRequest(f"The body is not UTF-8: byte {error.start} cannot be read.")
     except json.JSONDecodeError as error:
@@ -120,6 +120,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise json.JSONDecodeError(f"{name} is not a JSON value", "", 0)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _read_fields(document: dict[str, Any]) -> SendRequest | Refusal:

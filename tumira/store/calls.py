@@ -33,14 +33,10 @@ class Surroundings:
     """What all calls of a group share: the moment, the tariff's version, and how far the turns are."""
 
     now_us: int
+    now: datetime
     tariff_version: int
     clocks: Mapping[tuple[str, int], int]
     next_turns: Mapping[tuple[AccountId, str, int], int]
-
-    @property
-    def now(self) -> datetime:
-        """Return the database's moment."""
-        return datetime.fromtimestamp(self.now_us / 1_000_000, UTC)
 
 
 # One row for each call, then the rows of the surroundings: one round trip for all that there is to know.
@@ -105,7 +101,8 @@ async def read(
             tariff_version = number
     assert len(standings) == len(key_ids), "keys are never deleted"
     ordered = [standings[place] for place in range(1, len(key_ids) + 1)]
-    return ordered, Surroundings(now_us, tariff_version, clocks, next_turns)
+    now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
+    return ordered, Surroundings(now_us, now, tariff_version, clocks, next_turns)
 
 
 SQL_LOCK_KEY: Final = Statement(
