@@ -13,6 +13,9 @@ from tumira.errors import Trouble
 PREFIX: Final = "TUMIRA_"
 PORT_MAX: Final = 65_535
 
+# Where a process that listens on every address can be reached from the same machine.
+_OWN_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -26,35 +29,59 @@ class Settings:
     trusted_proxies: str
     log_level: str
 
+    @property
+    def local_url(self) -> str:
+        """Return where the web process answers on this machine, whatever stands in front of it."""
+        return _local_url(self.host, self.port)
+
 
 def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".env")) -> Settings:
     """Read the settings from the environment, and from `.env` in the working directory where it is silent."""
     given = os.environ if environment is None else environment
-    values = {name: value for name, value in dotenv_values(env_file).items() if value is not None} | dict(
-        given
-    )
+    # A name without a value is as good as absent: an empty host would listen on every address.
+    values = {name: value for name, value in (_read(env_file) | dict(given)).items() if value}
     port = _port(values.get(PREFIX + "PORT", "8080"))
     host = values.get(PREFIX + "HOST", "127.0.0.1")
-    shown_host = f"[{host}]" if ":" in host else host
     return Settings(
-        data_dir=Path(values.get(PREFIX + "DATA_DIR") or _default_data_dir(values)).expanduser().absolute(),
-        database_url=values.get(PREFIX + "DATABASE_URL") or None,
+        data_dir=_data_dir(values),
+        database_url=values.get(PREFIX + "DATABASE_URL"),
         host=host,
         port=port,
-        public_url=(values.get(PREFIX + "PUBLIC_URL") or f"http://{shown_host}:{port}").rstrip("/"),
+        public_url=values.get(PREFIX + "PUBLIC_URL", _local_url(host, port)).rstrip("/"),
         trusted_proxies=values.get(PREFIX + "TRUSTED_PROXIES", ""),
         log_level=values.get(PREFIX + "LOG_LEVEL", "info").lower(),
     )
 
 
+def _read(env_file: Path) -> dict[str, str]:
+    try:
+        return {name: value for name, value in dotenv_values(env_file).items() if value is not None}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Trouble(
+            f"{env_file.absolute()} cannot be read ({error}): put that right or remove it."
+        ) from error
+
+
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= PORT_MAX):
-        raise Trouble(f"TUMIRA_PORT is {text!r}; it must be a number from 0 to {PORT_MAX}.")
+    # Not 0, for which the system would choose a port that nobody else knows.
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PORT_MAX):
+        raise Trouble(f"TUMIRA_PORT is {text!r}; it must be a number from 1 to {PORT_MAX}.")
     return int(text)
+
+
+def _local_url(host: str, port: int) -> str:
+    address = _OWN_ADDRESS.get(host, host)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def _data_dir(values: Mapping[str, str]) -> Path:
+    try:
+        return Path(values.get(PREFIX + "DATA_DIR") or _default_data_dir(values)).expanduser().absolute()
+    except RuntimeError as error:
+        raise Trouble("There is no home directory here: set TUMIRA_DATA_DIR to a directory.") from error
 
 
 def _default_data_dir(values: Mapping[str, str]) -> str:
     if os.geteuid() == 0:
         return "/var/lib/tumira"
-    home = values.get("XDG_DATA_HOME") or str(Path("~/.local/share").expanduser())
-    return str(Path(home) / "tumira")
+    return str(Path(values.get("XDG_DATA_HOME", "~/.local/share")) / "tumira")

@@ -8,8 +8,8 @@ The messages of a batch share all but the last 38 bits of the batch's id, and of
 the recipients. So the primary key alone finds a batch's messages, in order, with no index of their own.
 """
 
-import os
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Final, NewType
 from uuid import UUID
@@ -39,7 +39,7 @@ _PLACE_SHIFT: Final = 28
 
 def new_id(at_ms: int) -> UUID:
     """Make one id for this moment."""
-    random = int.from_bytes(os.urandom(10)) >> 6
+    random = int.from_bytes(secrets.token_bytes(10)) >> 6
     low_62 = random & ((1 << 62) - 1)
     return UUID(int=at_ms << 80 | _VERSION_7_AND_VARIANT | random >> 62 << 64 | low_62)
 
@@ -48,7 +48,7 @@ def message_ids(batch_id: BatchId, count: int) -> Sequence[UUID]:
     """Make the ids of a batch's messages, ascending in the order of its recipients."""
     assert count <= MESSAGES_MAX
     head = batch_id.int >> _TAIL_BITS << _TAIL_BITS
-    random = os.urandom(4 * count)
+    random = secrets.token_bytes(4 * count)
     return [
         UUID(int=head | place << _PLACE_SHIFT | int.from_bytes(random[4 * place : 4 * place + 4]) >> 4)
         for place in range(count)

@@ -9,21 +9,28 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from tumira.config import PREFIX, Settings
 from tumira.errors import Trouble
-from tumira.runtime import Tell, prepare
+from tumira.runtime import Tell, interrupt_on_stop_signals, prepare
 from tumira.store import embedded
+from tumira.store.embedded_place import place_at
+from tumira.store.embedded_process import read_postmaster
 
 STOP_S: Final = 30
 RESTART_PAUSE_S: Final = 1.0
 POLL_S: Final = 0.1
+PROBE_S: Final = 2.0
 
 _PR_SET_PDEATHSIG: Final = 1
+
+# Past any proxy that the environment names: what we ask is on this machine.
+_direct: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(slots=True)
@@ -37,7 +44,7 @@ class Part:
     def start(self) -> None:
         """Start it as a child that ends when we do, however we end."""
         self.process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "tumira", self.name],
+            [sys.executable, "-m", "tumira", self.name, "--quiet"],
             env=self.environment,
             # Ctrl-C is for us alone: we stop the parts in their order.
             start_new_session=True,
@@ -67,69 +74,101 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
 
 
 def serve(settings: Settings, tell: Tell, welcome: Callable[[], None]) -> None:
-    """Run PostgreSQL, web and worker, and stop them in the reverse order when asked to."""
-    stopping = _catch_stop_signals()
-    with _own_database(settings, tell) as url:
-        asyncio.run(prepare(url, tell))
-        environment = {**os.environ, PREFIX + "DATABASE_URL": url}
-        parts = [Part("web", environment), Part("worker", environment)]
-        started: list[Part] = []
-        try:
-            for part in parts:
-                part.start()
-                started.append(part)
-            if _wait_until_ready(settings, parts, stopping):
-                welcome()
-            _watch(parts, stopping, tell)
-        finally:
+    """Run PostgreSQL, web and worker until asked to stop; when PostgreSQL ends by itself, begin anew."""
+    while True:
+        # Interruptible here: a server that recovers from a crash may take its time.
+        with _own_database(settings, tell) as (url, postgres):
+            asyncio.run(prepare(url, tell))
+            stopping = _note_stop_signals()
+            _run_parts(settings, url, postgres, stopping, tell, welcome)
+        interrupt_on_stop_signals()
+        if stopping:
+            return
+        tell("PostgreSQL has ended by itself; starting everything again.")
+        time.sleep(RESTART_PAUSE_S)
+        welcome = partial(tell, "Tumira is ready again.")
+
+
+def _run_parts(
+    settings: Settings,
+    url: str,
+    postgres: int | None,
+    stopping: Sequence[int],
+    tell: Tell,
+    welcome: Callable[[], None],
+) -> None:
+    """Run web and worker until asked to stop or until PostgreSQL has ended."""
+    environment = {**os.environ, PREFIX + "DATABASE_URL": url}
+    parts = [Part("web", environment), Part("worker", environment)]
+    started: list[Part] = []
+    try:
+        for part in parts:
+            part.start()
+            started.append(part)
+        if _wait_until_ready(settings, parts, postgres, stopping):
+            welcome()
+        _watch(parts, postgres, stopping, tell)
+    finally:
+        if stopping:
             tell("Stopping …")
-            for part in started:
-                part.stop()
-    tell("Stopped.")
+        for part in started:
+            part.stop()
 
 
 @contextmanager
-def _own_database(settings: Settings, tell: Tell) -> Iterator[str]:
+def _own_database(settings: Settings, tell: Tell) -> Iterator[tuple[str, int | None]]:
+    """Give the database's address and, where it is our own child, the process of its server."""
     if settings.database_url is not None:
-        yield settings.database_url
+        yield settings.database_url, None
         return
     with embedded.start(settings.data_dir, tell) as url:
-        yield url
+        server = read_postmaster(place_at(settings.data_dir).cluster)
+        assert server is not None, "a server that was started has written its file"
+        yield url, server.pid
 
 
-def _catch_stop_signals() -> list[int]:
+def _note_stop_signals() -> Sequence[int]:
+    """Note a signal instead of being interrupted by it: from here on everything is stopped in its order."""
     caught: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda got, _frame: caught.append(got))
     return caught
 
 
-def _wait_until_ready(settings: Settings, parts: list[Part], stopping: list[int]) -> bool:
-    while not stopping:
+def _wait_until_ready(
+    settings: Settings, parts: Sequence[Part], postgres: int | None, stopping: Sequence[int]
+) -> bool:
+    while not stopping and not _has_ended(postgres):
         for part in parts:
             if part.process.poll() is not None:
                 raise Trouble(f"{part.name} could not start; its last line above says why.")
-        try:
-            with urllib.request.urlopen(
-                f"http://{_reachable(settings.host)}:{settings.port}/readyz", timeout=1
-            ):
-                return True
-        except (urllib.error.URLError, OSError):
-            time.sleep(POLL_S)
+        if answers(settings, "/readyz"):
+            return True
+        time.sleep(POLL_S)
     return False
 
 
-def _reachable(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+def answers(settings: Settings, path: str) -> bool:
+    """Tell whether the web process on this machine answers a page with a success."""
+    try:
+        with _direct.open(settings.local_url + path, timeout=PROBE_S):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
 
 
-def _watch(parts: list[Part], stopping: list[int], tell: Tell) -> None:
-    while not stopping:
+def _watch(parts: Sequence[Part], postgres: int | None, stopping: Sequence[int], tell: Tell) -> None:
+    while not stopping and not _has_ended(postgres):
         for part in parts:
             if part.process.poll() is not None:
                 tell(f"{part.name} ended with code {part.process.returncode}; starting it again.")
                 time.sleep(RESTART_PAUSE_S)
                 part.start()
         time.sleep(POLL_S)
+
+
+def _has_ended(postgres: int | None) -> bool:
+    """Tell whether our server has ended, and leave it to its owner to reap."""
+    if postgres is None:
+        return False
+    return os.waitid(os.P_PID, postgres, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

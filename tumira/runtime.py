@@ -1,6 +1,7 @@
 """What does every process need? Settings in, log lines out, and an open database with today's schema."""
 
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,12 @@ def configure_logging(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def interrupt_on_stop_signals() -> None:
+    """Let SIGTERM end what runs as Ctrl-C does, and Ctrl-C even where a shell has us ignore it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 @contextmanager

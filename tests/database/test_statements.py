@@ -93,6 +93,14 @@ async def plan(
     return json.dumps(json.loads(rows[0][0]))
 
 
+CHARGES: Final = {
+    "charged_amounts": f"{{{','.join(['0'] * 64)}}}",
+    "call_times": "{" + ",".join(['"{}"'] * 64) + "}",
+    "call_counts": "{" + ",".join(['"{}"'] * 64) + "}",
+    "spent_on": f"{{{','.join(['NULL'] * 64)}}}",
+    "spent_today": f"{{{','.join(['0'] * 64)}}}",
+}
+
 LOOKUPS: Final = {
     "batch": (batches.SQL_FIND, {"batch_id": None, "account_id": None}),
     "message": (batches.SQL_FIND_MESSAGE, {"message_id": None, "account_id": None}),
@@ -129,7 +137,7 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(
     for statement, values in (
         (SQL_HOLD_FREE, {"account_ids": ids}),
         (calls.SQL_READ, {"key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
-        (acceptance.SQL_CHARGE, dict.fromkeys(acceptance.SQL_CHARGE.names, "{}") | {"charged_ids": ids}),
+        (acceptance.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
     ):
         found = await plan(connection, statement, values)
         scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)

@@ -64,7 +64,10 @@ async def account_list(database: Database, *, as_json: bool) -> None:
     async with database.connection() as connection:
         found = await accounts.list_after(connection, AccountId(UUID(int=0)), LIST_MAX)
     show_all(
-        [_account(one) for one in found], as_json=as_json, empty="No accounts yet: `tumira account create`."
+        [_account(one) for one in found],
+        as_json=as_json,
+        empty="No accounts yet: `tumira account create` opens one.",
+        left_out=("rate", "daily_limit", "created_at"),
     )
 
 
@@ -84,6 +87,7 @@ async def account_show(database: Database, *, account_id: AccountId, as_json: bo
         show({**_account(found), "transfers": rows}, as_json=True)
     else:
         show(_account(found), as_json=False)
+        click.echo("\nLatest transfers, newest first" if rows else "")
         show_all(rows, as_json=False, empty="No transfers yet.")
 
 
@@ -99,6 +103,8 @@ async def account_credit(
     """Give an account money; a negative amount takes some back."""
     if not amount:
         raise Trouble("The amount is zero; nothing to do.")
+    if not note.strip():
+        raise Trouble("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
     found = await operate.credit(database, account_id, amount, note=note, actor=actor())
     show(_account(found), as_json=as_json, title="Done.")
 
@@ -155,6 +161,7 @@ async def key_create(
     shown = {
         "key_id": write_id(KEY, key_id),
         "key": value,
+        "account_id": write_id(ACCOUNT, account_id),
         "name": name,
         "scopes": [str(one) for one in chosen],
     }
@@ -172,7 +179,12 @@ async def key_list(database: Database, *, account_id: AccountId | None, as_json:
             found = await credentials.list_all(connection, LIST_MAX)
         else:
             found = await credentials.list_of_account(connection, account_id)
-    show_all([_key(one) for one in found], as_json=as_json, empty="No keys yet: `tumira key create`.")
+    show_all(
+        [_key(one) for one in found],
+        as_json=as_json,
+        empty="No keys yet: `tumira key create` makes one.",
+        left_out=("scopes", "created_at"),
+    )
 
 
 @key.command("revoke")
@@ -204,13 +216,13 @@ def _account(found: Account) -> Mapping[str, Any]:
         "rate": found.rate_limit,
         "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
         "suspended": found.suspended_at is not None,
-        "created_at": found.created_at.isoformat(timespec="milliseconds"),
+        "created_at": found.created_at,
     }
 
 
 def _transfer(transfer: ledger.Transfer) -> Mapping[str, Any]:
     return {
-        "at": transfer.created_at.isoformat(timespec="milliseconds"),
+        "at": transfer.created_at,
         "from": transfer.from_book,
         "to": transfer.to_book,
         "amount": money.write(transfer.amount),
@@ -221,15 +233,12 @@ def _transfer(transfer: ledger.Transfer) -> Mapping[str, Any]:
 
 
 def _key(found: ApiKey) -> Mapping[str, Any]:
-    times = {
-        "created_at": found.created_at,
-        "last_used_at": found.last_used_at,
-        "revoked_at": found.revoked_at,
-    }
     return {
         "key_id": write_id(KEY, found.id),
         "account_id": write_id(ACCOUNT, found.account_id),
         "name": found.name,
         "scopes": list(found.scopes),
-        **{name: None if at is None else at.isoformat(timespec="milliseconds") for name, at in times.items()},
+        "created_at": found.created_at,
+        "last_used_at": found.last_used_at,
+        "revoked_at": found.revoked_at,
     }

@@ -1,9 +1,10 @@
 """How is a node started?"""
 
 import asyncio
-import contextlib
 import signal
-import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import click
 import uvloop
@@ -13,10 +14,22 @@ from tumira.cli.output import json_option, load_settings, plainly, show, tell
 from tumira.cli.tools import own_command
 from tumira.config import Settings
 from tumira.engine.worker import run_worker
-from tumira.runtime import configure_logging, open_database, prepare
+from tumira.errors import Trouble
+from tumira.runtime import configure_logging, interrupt_on_stop_signals, open_database, prepare
+from tumira.store import embedded
 from tumira.store import migrate as migrations
 from tumira.store.database import Database
 from tumira.web import listen, run_web
+
+quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the start.")
+
+
+@contextmanager
+def _until_stopped() -> Iterator[None]:
+    """End well on Ctrl-C and on SIGTERM, however early they come."""
+    interrupt_on_stop_signals()
+    with suppress(KeyboardInterrupt):
+        yield
 
 
 @click.command()
@@ -26,9 +39,23 @@ def serve(*, as_json: bool) -> None:
     """Run everything on this machine: PostgreSQL, web and worker."""
     settings = load_settings()
     configure_logging(settings.log_level)
-    with listen(settings):
-        pass  # A taken port is said before anything is started.
-    parts.serve(settings, tell, lambda: _welcome(settings, as_json=as_json))
+    _check_port(settings)
+    with _until_stopped():
+        parts.serve(settings, tell, lambda: _welcome(settings, as_json=as_json))
+    tell("Stopped.")
+
+
+def _check_port(settings: Settings) -> None:
+    """Say that the port is taken before anything is started, and by whom if it is our like."""
+    try:
+        listen(settings).close()
+    except Trouble:
+        if settings.database_url is None and embedded.attach(settings.data_dir) is not None:
+            raise Trouble(
+                f"Tumira already runs on {settings.data_dir}, at {settings.local_url}: stop that one first, "
+                "or set both TUMIRA_DATA_DIR and TUMIRA_PORT."
+            ) from None
+        raise
 
 
 def _welcome(settings: Settings, *, as_json: bool) -> None:
@@ -51,45 +78,50 @@ Tumira {VERSION} is ready.
 
 
 @click.command()
+@quiet_option
 @json_option
 @plainly
-def web(*, as_json: bool) -> None:
+def web(*, quiet: bool, as_json: bool) -> None:
     """Run the web faces alone: the API and its reference."""
     settings = load_settings()
     configure_logging(settings.log_level)
-    listening = listen(settings)
-    with open_database(settings, tell) as url:
-        if as_json:
-            show({"status": "starting", "url": settings.public_url}, as_json=True)
-        uvloop.run(_web(settings, url, listening))
-
-
-async def _web(settings: Settings, url: str, listening: socket.socket) -> None:
-    await prepare(url, tell)
-    await run_web(settings, url, listening)
+    with _until_stopped(), listen(settings) as listening, open_database(settings, tell) as url:
+        asyncio.run(prepare(url, tell))
+        started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
+        say = partial(_say_started, "The web process", started, quiet=quiet, as_json=as_json)
+        uvloop.run(run_web(settings, url, listening, say))
 
 
 @click.command()
+@quiet_option
 @json_option
 @plainly
-def worker(*, as_json: bool) -> None:
+def worker(*, quiet: bool, as_json: bool) -> None:
     """Run the worker alone: it keeps the tables in order."""
     settings = load_settings()
     configure_logging(settings.log_level)
-    with open_database(settings, tell) as url:
-        if as_json:
-            show({"status": "starting"}, as_json=True)
-        uvloop.run(_worker(url))
+    with _until_stopped(), open_database(settings, tell) as url:
+        asyncio.run(prepare(url, tell))
+        say = partial(_say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
+        uvloop.run(_worker(url, say))
 
 
-async def _worker(url: str) -> None:
-    await prepare(url, tell)
+def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        show(started, as_json=True)
+    elif not quiet:
+        where = f" on {started['url']}" if "url" in started else ""
+        click.echo(f"{who} runs{where}. Press Ctrl-C to stop.")
+
+
+async def _worker(url: str, say_started: Callable[[], None]) -> None:
     database = Database(url)
     work = asyncio.create_task(run_worker(database))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, work.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
+    say_started()
+    with suppress(asyncio.CancelledError):
         await work
     await database.close()
 

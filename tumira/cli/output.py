@@ -6,7 +6,9 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import unicodedata
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -47,10 +49,12 @@ def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             return command(*args, **kwargs)
         except Trouble as trouble:
             fail(str(trouble))
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            fail(f"{type(error).__name__}: {error}")
         except BrokenPipeError:
+            # Whoever read our output, such as `head`, has seen enough. Not an ordinary exit, which would
+            # try once more to write the rest.
             os._exit(1)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
     return said_plainly
 
@@ -66,7 +70,7 @@ def with_database(
         with open_database(settings, tell) as url:
             return asyncio.run(_run(url, *args, **kwargs))
 
-    async def _run(url: str, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    async def _run(url: str, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         await prepare(url, tell)
         database = Database(url, connections_max=2)
         try:
@@ -80,7 +84,7 @@ def with_database(
 def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
     """Print one object."""
     if as_json:
-        click.echo(json.dumps(value, ensure_ascii=False))
+        click.echo(_json(value))
         return
     if title:
         click.echo(title)
@@ -89,27 +93,53 @@ def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         click.echo(f"  {name.replace('_', ' '):<{width}}  {_plain(item)}")
 
 
-def show_all(values: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
-    """Print a list of objects as a table."""
+def show_all(
+    values: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str, left_out: Collection[str] = ()
+) -> None:
+    """Print a list of objects; for people as a table without the columns that would make it too wide."""
     if as_json:
-        click.echo(json.dumps(values, ensure_ascii=False))
+        click.echo(_json(values))
         return
     if not values:
         click.echo(empty)
         return
-    rows = [[name.replace("_", " ") for name in values[0]]]
-    rows.extend([_plain(item) for item in value.values()] for value in values)
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    names = [name for name in values[0] if name not in left_out]
+    rows = [[name.replace("_", " ") for name in names]]
+    rows.extend([_plain(value[name]) for name in names] for value in values)
+    widths = [max(_width(row[place]) for row in rows) for place in range(len(names))]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_json_time)
+
+
+def _json_time(item: Any) -> str:
+    assert isinstance(item, datetime)
+    return item.isoformat(timespec="milliseconds")
 
 
 def _plain(item: Any) -> str:
     if item is None:
         return "-"
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if isinstance(item, datetime):
+        return f"{item:%Y-%m-%d %H:%M} UTC"
     if isinstance(item, list | tuple):
-        return ",".join(str(part) for part in item)
-    return str(item)
+        return ",".join(_plain(part) for part in item)
+    # A name with a line break would leave the table, and one with an escape would command the terminal.
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in str(item))
+
+
+def _width(text: str) -> int:
+    """Count the places that a text takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "FW" else 1
+        for letter in text
+    )
 
 
 def actor() -> str:

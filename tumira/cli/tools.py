@@ -15,9 +15,11 @@ import click
 
 from tumira.actions import manage_access, operate
 from tumira.actions.open_account import open_account
-from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, with_database
+from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
+from tumira.config import Settings
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, KEY, write_id
+from tumira.parts import answers
 from tumira.rules import money
 from tumira.rules.segments import measure
 from tumira.store import accounts
@@ -81,7 +83,10 @@ def segments(*, text: str | None, as_json: bool) -> None:
     if text is not None:
         show(_segments(text), as_json=as_json)
         return
-    for number, line in enumerate(sys.stdin, start=1):
+    if sys.stdin.isatty():
+        tell('Type lines such as {"text": "Hi"}, and Ctrl-D to end.')
+    # Bytes, because JSON is UTF-8 whatever the terminal's encoding is.
+    for number, line in enumerate(sys.stdin.buffer, start=1):
         if not line.strip():
             continue
         try:
@@ -107,13 +112,16 @@ def demo(*, as_json: bool) -> None:
     settings = load_settings()
     if settings.database_url is not None:
         raise Trouble(
-            "The demo is for the embedded database; unset TUMIRA_DATABASE_URL, or create an account."
+            "The demo is for Tumira's own database, and TUMIRA_DATABASE_URL names another: unset it, or use "
+            "`tumira account create` and `tumira key create`."
         )
-    _demo(url=settings.public_url, as_json=as_json)
+    if not answers(settings, "/healthz"):
+        tell(f"Tumira does not run yet: start `{own_command()} serve` before you send.")
+    _demo(settings=settings, as_json=as_json)
 
 
 @with_database
-async def _demo(database: Database, *, url: str, as_json: bool) -> None:
+async def _demo(database: Database, *, settings: Settings, as_json: bool) -> None:
     async with database.connection() as connection:
         account = await accounts.find_by_phone(connection, DEMO_PHONE)
     if account is None:
@@ -129,7 +137,7 @@ async def _demo(database: Database, *, url: str, as_json: bool) -> None:
     elif account.balance < 1:
         account = await operate.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
     key_id, key = await manage_access.create_key(database, account.id, "Demo", list(Scope))
-    curl = _curl(url, key)
+    curl = _curl(settings.public_url, key)
     if as_json:
         shown = {
             "account_id": write_id(ACCOUNT, account.id),
@@ -140,8 +148,10 @@ async def _demo(database: Database, *, url: str, as_json: bool) -> None:
         }
         show(shown, as_json=True)
         return
-    click.echo(f"Account {write_id(ACCOUNT, account.id)}, balance {money.write(account.balance)} USD. Try:\n")
-    click.echo(curl)
+    click.echo(f"Account {write_id(ACCOUNT, account.id)}, balance {money.write(account.balance)} USD.")
+    click.echo(f"Paste this to send a first message to two numbers:\n\n{curl}\n")
+    click.echo("The answer names the batch; look it up at")
+    click.echo(f"{settings.public_url}/api/v1/batches/… with the same Authorization header.")
 
 
 def _curl(url: str, key: str) -> str:

@@ -1,0 +1,66 @@
+# How is Tumira installed, run and checked? `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# For scripts/install.sh: a Python that was named replaces an environment made by another one.
+export PYTHON
+export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-long bench lint docs pins runtime peers
+
+help:
+	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
+	@echo 'make install     create .venv and install everything pinned'
+	@echo 'make test        all that CI runs: lint, then the tests'
+	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
+	@echo 'make bench       the benchmark'
+	@echo 'make lint        format, lint, types, floors and generated files'
+	@echo 'make docs        write the generated files anew'
+	@echo 'make pins        pin the dependencies anew (UPGRADE=1: to their latest versions)'
+	@echo
+	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'
+
+install:
+	@sh scripts/install.sh dev
+
+runtime:
+	@sh scripts/install.sh run
+
+# exec, so that Ctrl-C and its exit code are those of Tumira and no shell stands in between.
+run: runtime
+	@exec $(BIN)/tumira serve
+
+lint: install
+	@echo 'Format …'
+	@$(BIN)/ruff format --check .
+	@echo 'Lint …'
+	@$(BIN)/ruff check .
+	@echo 'Types …'
+	@$(BIN)/mypy
+	@echo 'Floors …'
+	@$(BIN)/lint-imports >$(VENV)/floors.log || { cat $(VENV)/floors.log; exit 1; }
+	@echo 'Generated files …'
+	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
+
+# Programs that some tests compare us with; a test whose peer is missing is skipped and says so.
+peers:
+	@sh scripts/peers.sh
+
+test: lint peers
+	@echo 'Tests …'
+	@exec $(BIN)/python -m pytest -m 'not long' $(ARGS)
+
+test-long: install peers
+	@exec $(BIN)/python -m pytest -m long $(ARGS)
+
+bench: install
+	@exec $(BIN)/python -m tests.load.bench $(ARGS)
+
+docs: install
+	@exec $(BIN)/python scripts/generate_docs.py
+
+pins:
+	@sh scripts/pins.sh

@@ -1,0 +1,70 @@
+#!/bin/sh
+# How does .venv come to hold exactly what is pinned? `install.sh run` is what a running gateway needs,
+# `install.sh dev` is that and what the checks need. A second call does nothing; a changed pin installs again.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/system.sh
+
+python=${PYTHON:-python3}
+venv=.venv
+case $1 in
+    run) pins=requirements.txt ;;
+    dev) pins=requirements-dev.txt ;;
+esac
+
+version_of() {
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+# What was installed is remembered by content: a checkout may give a file a new date and no new text.
+mark() {
+    cksum requirements.txt pyproject.toml
+    [ "$1" = run ] || cksum requirements-dev.txt
+}
+
+is_done() {
+    [ -x $venv/bin/tumira ] && [ -f "$venv/installed-$1" ] && [ "$(mark "$1")" = "$(cat "$venv/installed-$1")" ]
+}
+
+# Two calls at once, such as `make run` beside `make test`, take turns.
+if command -v flock >/dev/null; then
+    exec 9<"$0"
+    flock 9
+fi
+
+# An environment without pip was cut short, and one that was moved has programs that point to its old place.
+has=
+if [ -x $venv/bin/pip ] && { [ ! -f $venv/made-in ] || [ "$(cat $venv/made-in)" = "$PWD" ]; }; then
+    has=$(version_of $venv/bin/python || true)
+fi
+if [ "${PYTHON_NAMED:-}" = yes ] && [ "$has" != "$(version_of "$python" || true)" ]; then
+    has=
+fi
+if [ -n "$has" ] && { is_done dev || is_done "$1"; }; then
+    exit 0
+fi
+
+if [ -z "$has" ]; then
+    package=python3
+    case $(basename "$python") in python3.*) package=$(basename "$python") ;; esac
+    if ! command -v "$python" >/dev/null; then
+        install_packages "$package" "$package-venv" ||
+            stop "There is no $python here: install Python 3.11 or newer (on Debian and Ubuntu: apt install $package $package-venv)."
+    fi
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        stop "$python is Python $(version_of "$python"), too old: install 3.11 or newer and name it, as in \`make install PYTHON=python3.12\`."
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        install_packages "$package-venv" ||
+            stop "$python cannot make environments: install its venv module (on Debian and Ubuntu: apt install $package-venv)."
+    fi
+    echo "Creating $venv with $("$python" --version) …"
+    "$python" -m venv --clear $venv
+    pwd >$venv/made-in
+fi
+
+echo "Installing what $pins pins …"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1
+rm -f $venv/installed-*
+$venv/bin/python -m pip install -qq --require-hashes -r "$pins"
+$venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
+mark "$1" >"$venv/installed-$1"

@@ -1,0 +1,366 @@
+"""Does every command do what it says, for people and for programs, and fail in words?"""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+import pytest
+
+from tests.support.postgres import clone, execute
+from tests.support.programs import Cli, finish, start, tumira
+from tests.support.service import Caller, Service, free_port
+from tumira.cli import main
+
+PHONE: Final = "+263771200001"
+NOBODY: Final = "acc_" + "0" * 26
+ODD_AMOUNTS: Final = ("1e3", "0.00001", "NaN", "5,00", "\N{ARABIC-INDIC DIGIT FIVE}", "+5", "")
+ACCOUNT_KEYS: Final = [
+    "account_id",
+    "phone",
+    "name",
+    "business",
+    "balance",
+    "rate",
+    "daily_limit",
+    "suspended",
+    "created_at",
+]
+
+
+@pytest.fixture
+def cli(database_url: str) -> Cli:
+    return Cli(database_url)
+
+
+@pytest.fixture(scope="module")
+def beside(service: Service) -> Cli:
+    """Give the command line on the database of a running web process."""
+    return Cli(service.url)
+
+
+def create(cli: Cli, *more: str, phone: str = PHONE) -> Mapping[str, Any]:
+    words = ["account", "create", "--phone", phone, "--name", "Tendai", "--business", "Café Shop", *more]
+    opened: Mapping[str, Any] = cli.json(*words)
+    return opened
+
+
+def leaves(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command)
+        else:
+            yield command
+
+
+def test_every_command_takes_json_and_says_what_it_does() -> None:
+    assert isinstance(main, click.Group)
+    commands = list(leaves(main))
+    assert len(commands) >= 18
+    for command in commands:
+        assert "--json" in [word for parameter in command.params for word in parameter.opts], command.name
+        assert command.help, command.name
+
+
+def test_an_account_is_opened_listed_and_shown(cli: Cli) -> None:
+    assert cli.json("account", "list") == []
+    assert "tumira account create" in cli.text("account", "list")
+
+    opened = create(cli, "--balance", "12.5", "--rate", "90")
+
+    assert list(opened) == ACCOUNT_KEYS
+    assert opened["account_id"].startswith("acc_")
+    assert opened["created_at"].endswith("+00:00")
+    assert {name: opened[name] for name in ACCOUNT_KEYS[1:-1]} == {
+        "phone": PHONE,
+        "name": "Tendai",
+        "business": "Café Shop",
+        "balance": "12.5000",
+        "rate": 90,
+        "daily_limit": None,
+        "suspended": False,
+    }
+    assert cli.json("account", "list") == [opened]
+    shown = cli.json("account", "show", opened["account_id"])
+    (transfer,) = shown.pop("transfers")
+    assert shown == opened
+    assert (transfer["from"], transfer["to"], transfer["amount"]) == ("adjustment", "customer", "12.5000")
+    assert (transfer["note"], transfer["batch_id"]) == ("Opening balance", None)
+    assert transfer["by"].startswith("cli:")
+
+
+def test_people_read_aligned_words(cli: Cli) -> None:
+    words = ["--name", "花花 Ndlovu", "--business", "Two\nlines \x1b[31m"]
+    text = cli.text("account", "create", "--phone", PHONE, *words)
+    opened = create(cli, phone="+27821230001")
+
+    assert text.startswith("Account opened.\n  account id   acc_")
+    assert "  suspended    no\n" in text
+    header, first, second = cli.text("account", "list").splitlines()
+    # Two of these letters take two places each, so the rest of their line comes two letters sooner.
+    place = header.index("business")
+    assert first[place - 2 :].startswith("Two\\x0alines \\x1b[31m")
+    assert second[place:].startswith("Café Shop")
+    shown = cli.text("account", "show", opened["account_id"])
+    assert "No transfers yet." in shown
+    assert cli.json("account", "list")[0]["business"] == "Two\nlines \x1b[31m"
+
+
+def test_an_account_that_cannot_be_opened_is_not_there(cli: Cli) -> None:
+    words = ["account", "create", "--name", "A", "--business", "B", "--phone"]
+    wrong = cli.misused(
+        words[:-1],
+        [*words, PHONE, "--rate", "0"],
+        [*words, PHONE, "--balance", "-5"],
+        *([*words, PHONE, "--balance", amount] for amount in ODD_AMOUNTS),
+        [*words, PHONE, "--colour", "red"],
+    )
+
+    assert "Missing option '--phone'" in wrong[0]
+    assert all("is not an amount in US dollars" in line for line in wrong[2:-1])
+    assert "+2637712xxxxx" in cli.refused(*words, "0771200001")
+    assert "+2637712xxxxx" in cli.refused(*words, "+26377120000")
+    assert "Traceback" not in cli.refused(*words[:3], b"\xff", *words[4:], PHONE)
+    assert cli.json("account", "list") == []
+    opened = create(cli)
+    assert opened["account_id"] in cli.refused(*words, PHONE)
+
+
+def test_credit_gives_and_takes_but_never_below_zero(cli: Cli) -> None:
+    account_id = create(cli, "--balance", "1")["account_id"]
+    credit = ["account", "credit", account_id]
+
+    assert cli.json(*credit, "2.5", "--note", "Paid")["balance"] == "3.5000"
+    taken = cli.json(*credit, "-1.25", "--note", "Chargeback")
+    assert (list(taken), taken["balance"]) == (ACCOUNT_KEYS, "2.2500")
+    refused = cli.all_refused(
+        [*credit, "-2.2501", "--note", "Too much"],
+        [*credit, "0", "--note", "Nothing"],
+        [*credit, "1", "--note", " "],
+        [*credit, "9999999999", "--note", "Too much"],
+        ["account", "credit", NOBODY, "1", "--note", "x"],
+    )
+    words = ("less than that", "zero", "why", "ten digits", "no such account")
+    assert [word for word, line in zip(words, refused, strict=True) if word not in line] == []
+    wrong = cli.misused(
+        *([*credit, amount, "--note", "x"] for amount in (*ODD_AMOUNTS, "-NaN", "--5", "-0.00001")),
+        ["account", "credit", "acc_1", "5", "--note", "x"],
+        [*credit, "5"],
+    )
+    assert "tumira account list" in wrong[-2]
+    assert "--note" in wrong[-1]
+    transfers = cli.json("account", "show", account_id)["transfers"]
+    assert [(one["from"], one["amount"], one["note"]) for one in transfers] == [
+        ("customer", "1.2500", "Chargeback"),
+        ("adjustment", "2.5000", "Paid"),
+        ("adjustment", "1.0000", "Opening balance"),
+    ]
+
+
+def test_an_account_is_suspended_and_let_go_again(cli: Cli) -> None:
+    account_id = create(cli)["account_id"]
+
+    assert cli.json("account", "suspend", account_id)["suspended"] is True
+    assert "suspended    yes" in cli.text("account", "suspend", account_id)
+    assert cli.json("account", "suspend", account_id, "--lift")["suspended"] is False
+    assert "no such account" in cli.refused("account", "suspend", NOBODY)
+    assert "no such account" in cli.refused("account", "show", NOBODY)
+
+
+def test_a_daily_limit_holds_from_the_next_call(service: Service, beside: Cli) -> None:
+    caller = service.open_account()
+    limit = ["account", "limit", caller.account_id]
+    assert service.send(caller).status_code == 202
+
+    assert beside.json(*limit, "--daily", "0.07")["daily_limit"] == "0.0700"
+    refused = service.send(caller)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "SPEND_LIMIT_REACHED")
+    limited = beside.json(*limit, "--daily", "none", "--rate", "77")
+    assert (limited["daily_limit"], limited["rate"]) == (None, 77)
+    assert service.send(caller).status_code == 202
+    assert "--daily" in beside.refused(*limit)
+    assert "'1e3'" in beside.refused(*limit, "--daily", "1e3")
+    assert "no such account" in beside.refused("account", "limit", NOBODY, "--daily", "5")
+
+
+def test_a_key_works_until_it_is_revoked(service: Service, beside: Cli) -> None:
+    account_id = service.open_account().account_id
+    words = ["key", "create", "--account", account_id, "--name", "Shop"]
+
+    made = beside.json(*words)
+    assert list(made) == ["key_id", "key", "account_id", "name", "scopes"]
+    assert made["key"].startswith("tmr_")
+    narrow = beside.json(*words, "--scopes", "account:read, messages:read")
+    assert narrow["scopes"] == ["account:read", "messages:read"]
+    assert service.call(made["key"], "GET", "/balance").status_code == 200
+    assert service.call(narrow["key"], "POST", "/messages", json={}).status_code == 403
+
+    revoked = beside.json("key", "revoke", made["key_id"])
+    assert revoked["revoked_at"] is not None
+    refused = service.call(made["key"], "GET", "/balance")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "API_KEY_REVOKED")
+    listed = beside.json("key", "list", "--account", account_id)
+    assert revoked in listed
+    assert [one["name"] for one in listed] == ["test", "Shop", "Shop"]
+    assert made["key"] not in beside.text("key", "list")
+
+
+def test_a_key_that_cannot_be_made_or_revoked_is_said_in_words(cli: Cli) -> None:
+    account_id = create(cli)["account_id"]
+
+    assert "No keys yet" in cli.text("key", "list")
+    text = cli.text("key", "create", "--account", account_id, "--name", "A")
+    assert text.startswith("Key created. Copy it now: it is not shown again.\n  key id      key_")
+    assert "no such account" in cli.refused("key", "create", "--account", NOBODY, "--name", "A")
+    assert "'all'" in cli.refused("key", "create", "--account", account_id, "--name", "A", "--scopes", "all")
+    assert "no such key" in cli.refused("key", "revoke", "key_" + "0" * 26)
+    assert "tumira key list" in cli.misused(["key", "revoke", account_id])[0]
+
+
+def test_a_new_country_works_from_the_next_call(service: Service, beside: Cli) -> None:
+    caller = service.open_account()
+    assert rejection(service, caller) == "UNSUPPORTED_DESTINATION"
+
+    words = ["--country", "ZM", "--calling-code", "260", "--name", "Zambia", "--national-length", "9"]
+    added = beside.json("destination", "add", *words)
+    assert added == {"country": "ZM", "calling_code": "260", "name": "Zambia", "national_lengths": [9]}
+    assert added in beside.json("destination", "list")
+    assert rejection(service, caller) == "UNSUPPORTED_DESTINATION"
+
+    price = beside.json("price", "set", "--channel", "sms", "--country", "ZM", "--price", "0.03")
+    assert price == {"channel": "sms", "country": "ZM", "price_usd": "0.0300", "status": "active"}
+    assert price in beside.json("price", "list")
+    before = service.balance(caller)
+    assert rejection(service, caller) is None
+    assert before - service.balance(caller) == Decimal("0.03")
+
+    beside.json("price", "set", "--country", "ZM", "--price", "0.05")
+    prices = [one for one in beside.json("price", "list") if one["country"] == "ZM"]
+    assert [one["price_usd"] for one in prices] == ["0.0500"]
+
+
+def rejection(service: Service, caller: Caller) -> str | None:
+    answer = service.send(caller, to="+260971200001")
+    assert answer.status_code == 202
+    codes = [one["code"] for one in answer.json()["rejected"]]
+    return codes[0] if codes else None
+
+
+def test_a_destination_or_price_that_makes_no_sense_is_refused(cli: Cli) -> None:
+    def add(country: str, code: str, length: str) -> list[str]:
+        words = ["--country", country, "--calling-code", code, "--name", "X", "--national-length", length]
+        return ["destination", "add", *words]
+
+    def price(channel: str, country: str) -> list[str]:
+        return ["price", "set", "--channel", channel, "--country", country, "--price", "0.03"]
+
+    refused = {
+        "ZW is a destination already": add("ZW", "263", "9"),
+        "--country ZM": add("zm", "260", "9"),
+        "--calling-code 260": add("ZM", "0260", "9"),
+        "--national-length": add("ZM", "260", "nine"),
+        "tumira destination add": price("sms", "ZM"),
+        "use sms": price("telegram", "ZW"),
+    }
+    lines = cli.all_refused(*refused.values())
+    assert [word for word, line in zip(refused, lines, strict=True) if word not in line] == []
+    cli.misused(
+        *(["price", "set", "--country", "ZW", "--price", amount] for amount in ("-1", "1e3", "0.00001")),
+        ["price", "set", "--country", "ZW", "--price", "1", "--status", "maybe"],
+    )
+    assert cli.text("price", "list").splitlines()[0].split() == [
+        "channel",
+        "country",
+        "price",
+        "usd",
+        "status",
+    ]
+    assert cli.text("destination", "list").splitlines()[1:] == [
+        "ZW       263           Zimbabwe      9",
+        "ZA       27            South Africa  9",
+    ]
+
+
+def test_the_audit_ends_with_a_code_that_tells(cli: Cli, database_url: str) -> None:
+    account_id = create(cli, "--balance", "5")["account_id"]
+    clean = cli.json("audit")
+    assert clean["ok"] is True
+    assert all(check["ok"] and check["promise"] and check["rows"] == [] for check in clean["checks"])
+    assert all(line.startswith("ok      ") for line in cli.text("audit").splitlines())
+
+    execute(database_url, "UPDATE accounts SET balance = 6")
+
+    broken = cli.run("audit", "--json")
+    assert broken.returncode == 1
+    assert "1 of" in broken.stderr
+    assert '"ok": false' in broken.stdout
+    told = cli.run("audit")
+    assert told.returncode == 1
+    assert "BROKEN  Every balance is the sum of the account's transfers.\n" in told.stdout
+    assert '"balance": "6.0000", "transfers": "5.0000"' in told.stdout
+    assert cli.json("account", "list")[0]["account_id"] == account_id
+
+
+def test_segments_need_no_database() -> None:
+    nowhere: dict[str, Any] = {"database_url": "postgresql://nobody@127.0.0.1:1/nothing"}
+
+    assert finish(start("segments", "--json", "Mhoro 🙂", **nowhere)).stdout == (
+        '{"segments": 1, "encoding": "UCS-2", "characters": 8}\n'
+    )
+    assert finish(start("segments", "Hi {x}", **nowhere)).stdout == (
+        "  segments    1\n  encoding    GSM-7\n  characters  8\n"
+    )
+    lines = ['{"text": "' + "a" * 1531 + '"}', "", '{"text": "\\u20ac", "id": 7}', '{"text": "é漢"}']
+    done = tumira("segments", given="\n".join(lines).encode(), **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        '{"segments": 11, "encoding": "GSM-7", "characters": 1531}',
+        '{"segments": 1, "encoding": "GSM-7", "characters": 2}',
+        '{"segments": 1, "encoding": "UCS-2", "characters": 2}',
+    ]
+
+
+def test_a_bad_line_is_named_after_the_good_ones_were_counted() -> None:
+    for line in (b"Hi", b'{"body": "Hi"}', b'["text"]', b'{"text": 5}', b'{"text": "\xff"}'):
+        done = tumira("segments", given=b'{"text": "Hi"}\n\n' + line + b'\n{"text": "Hi"}\n')
+
+        assert done.returncode == 1
+        assert len(done.stdout.splitlines()) == 1
+        assert done.stderr.startswith("Error: Line 3 is not a JSON object with a string `text`")
+
+
+def test_migrating_says_what_it_did(server_url: str) -> None:
+    with clone(server_url, "template1") as url:
+        cli = Cli(url)
+        applied = cli.json("migrate")["applied"]
+        assert applied[0] == "0001_spine_pre"
+        assert cli.json("migrate") == {"applied": []}
+        assert cli.text("migrate") == "Nothing to do.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_part_alone_starts_and_stops_when_told(database_url: str, number: int) -> None:
+    parts = [start(part, "--json", database_url=database_url, port=free_port()) for part in ("web", "worker")]
+    for part in parts:
+        assert part.stdout is not None
+        assert b'"status": "started"' in part.stdout.readline()
+        part.send_signal(number)
+    for part in parts:
+        done = finish(part)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_has_seen_enough_is_not_told_of_a_broken_pipe(database_url: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start("price", "list", stdout=writing, database_url=database_url)
+    os.close(writing)
+
+    done = finish(process)
+
+    assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,349 @@
+"""Does one command give a newcomer a working gateway, and does it stop, die and come back as it should?"""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.embedded import wait_for
+from tests.support.postgres import clone
+from tests.support.programs import (
+    Node,
+    descendants,
+    new_home,
+    one_line,
+    read_terminal,
+    running,
+    tumira,
+    wait_until_gone,
+)
+from tests.support.service import Service, run_web
+
+DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
+SENDERS: Final = 16
+SQL_WEEKS: Final = (
+    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::text::regclass ORDER BY 1"
+)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """Give a directory whose database is made by the first node that runs in it."""
+    with new_home() as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Node]:
+    """Give a running node to the tests that leave it as it is."""
+    with new_home() as path, running(path) as node:
+        yield node
+
+
+def demo(node: Node) -> Any:
+    done = tumira("demo", "--json", **node.settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def send(node: Node, key: str) -> str:
+    answer = httpx.post(
+        f"{node.base}/api/v1/messages",
+        headers={"Authorization": f"Bearer {key}"},
+        json={"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."},
+        trust_env=False,
+    )
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["batch_id"])
+
+
+def request(key: str, *, keep: bool) -> bytes:
+    """Write a call as it goes over the line."""
+    body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
+    lines = [
+        "POST /api/v1/messages HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Connection: {'keep-alive' if keep else 'close'}",
+    ]
+    return "\r\n".join([*lines, "", body]).encode()
+
+
+def has_batch(node: Node, key: str, batch_id: str) -> bool:
+    answer = httpx.get(
+        f"{node.base}/api/v1/batches/{batch_id}", headers={"Authorization": f"Bearer {key}"}, trust_env=False
+    )
+    return answer.status_code == httpx.codes.OK
+
+
+def calls_counted(node: Node) -> float:
+    text = httpx.get(f"{node.base}/metrics", trust_env=False).text
+    assert "# TYPE tumira_api_calls_total counter" in text
+    found = re.search(
+        r'^tumira_api_calls_total\{operation="sendMessages",status="202"\} (\S+)$', text, re.MULTILINE
+    )
+    return float(found[1]) if found else 0.0
+
+
+def test_a_newcomer_is_welcomed_and_sends_a_first_message(shared: Node) -> None:
+    said = shared.said()
+    assert f"  API        {shared.base}/api/v1\n" in said
+    assert f"  Reference  {shared.base}/docs\n" in said
+    assert "tumira demo` in another terminal: it prints a first message to send." in said
+    assert [shared.status(path) for path in ("/healthz", "/readyz", "/docs", "/nothing")] == [
+        200,
+        200,
+        200,
+        404,
+    ]
+    counted = calls_counted(shared)
+
+    told = tumira("demo", **shared.settings)
+    assert (told.returncode, told.stderr) == (0, "")
+    (pasted,) = re.findall(r"^curl .*?\n\n", told.stdout, re.MULTILINE | re.DOTALL)
+    curl = f"{pasted.strip()} --silent --write-out '\n%{{http_code}}'"
+    answered = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True, timeout=30)
+
+    body, status = answered.stdout.splitlines()
+    assert status == "202", body
+    assert json.loads(body)["accepted"] == 2
+    assert calls_counted(shared) == counted + 1
+
+
+def test_the_demo_can_be_asked_again(shared: Node) -> None:
+    first, second = demo(shared), demo(shared)
+
+    assert list(first) == ["account_id", "balance", "key_id", "key", "curl"]
+    assert first["account_id"] == second["account_id"]
+    assert has_batch(shared, second["key"], send(shared, first["key"]))
+
+
+def test_a_second_start_says_so_and_leaves_the_first_alone(shared: Node) -> None:
+    twice = one_line(tumira("serve", **shared.settings))
+    assert twice.startswith(
+        f"Error: Tumira already runs on {shared.settings['data_dir']}, at {shared.base}: stop"
+    )
+    elsewhere = Node(shared.home)
+    line = one_line(tumira("serve", **elsewhere.settings))
+    assert line.startswith(f"Error: Tumira already runs as process {shared.process.pid} on ")
+    assert shared.status("/readyz") == 200
+
+
+def test_a_taken_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = one_line(tumira("serve", data_dir=tmp_path / "data", port=port))
+
+    assert line == (
+        f"Error: Port {port} on 127.0.0.1 cannot be used (Address already in use): stop what uses it, "
+        "or set TUMIRA_PORT or TUMIRA_HOST."
+    )
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "web", "worker", "audit"])
+def test_a_database_that_is_away_is_said_in_one_line(command: str) -> None:
+    line = one_line(tumira(command, database_url=DEAD_URL, port=Node(Path("/")).port))
+
+    assert line.startswith("Error: The database cannot be reached; check TUMIRA_DATABASE_URL.")
+    assert "secret" not in line
+
+
+def test_the_demo_is_not_for_a_database_of_somebody_else() -> None:
+    line = one_line(tumira("demo", database_url=DEAD_URL))
+
+    assert "TUMIRA_DATABASE_URL" in line
+    assert "tumira account create" in line
+
+
+def test_settings_come_from_a_file_too(home: Path) -> None:
+    node = Node(home)
+    settings = "".join(f"TUMIRA_{name.upper()}={value}\n" for name, value in node.settings.items())
+    (home / ".env").write_text(f"# Ours\n{settings}TUMIRA_PUBLIC_URL='https://sms.example/'\n")
+    node.settings = {}
+    node.start()
+    try:
+        node.wait_until_ready()
+        assert "  API        https://sms.example/api/v1\n" in node.said()
+        assert node.status("/readyz") == 200
+        told = tumira("demo", cwd=home)
+        assert "curl https://sms.example/api/v1/messages" in told.stdout
+    finally:
+        node.abandon()
+        (home / ".env").unlink()
+
+
+def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
+    node = Node(home)
+    ours, theirs = pty.openpty()
+    # setsid makes the terminal theirs, so that Ctrl-C reaches them as it would from a keyboard.
+    node.start(prefix=["setsid", "--ctty"], stdin=theirs)
+    os.close(theirs)
+    node.wait_until_ready()
+    key = demo(node)["key"]
+    batch_id = send(node, key)
+    parts = descendants(node.process.pid)
+    assert {"web", "worker"} <= {word for part in parts for word in part.words}
+
+    began = time.monotonic()
+    os.write(ours, b"\x03")
+    assert node.process.wait(20) == 0
+    assert time.monotonic() - began < 10
+    assert node.said().endswith("Press Ctrl-C to stop.\nStopping …\nStopped.\n")
+    assert read_terminal(ours) == "^C"
+    os.close(ours)
+    assert [part.words for part in parts if part.lives] == []
+
+    with running(home) as again:
+        assert has_batch(again, key, batch_id)
+
+
+@pytest.mark.parametrize("part", ["postgres", "web"])
+def test_a_stop_while_it_starts_is_heard(home: Path, part: str) -> None:
+    node = Node(home)
+    node.start()
+    wait_for(partial(node.part, part))
+    parts = descendants(node.process.pid)
+
+    assert node.stop(signal.SIGTERM) == 0, node.said()
+
+    assert node.said().endswith("Stopped.\n")
+    assert "is ready" not in node.said()
+    assert [one.words for one in parts if one.lives] == []
+
+
+def test_a_part_that_was_killed_is_started_again(home: Path) -> None:
+    with running(home) as node:
+        key = demo(node)["key"]
+        for name in ("web", "worker"):
+            killed = node.part(name)
+            assert killed is not None
+            os.kill(killed.pid, signal.SIGKILL)
+            node.wait_for_words(f"{name} ended with code -9; starting it again.")
+            wait_for(partial(node.part, name))
+        wait_for(lambda: node.status("/readyz") == 200)
+        assert has_batch(node, key, send(node, key))
+
+
+def test_when_postgresql_was_killed_everything_comes_back(home: Path) -> None:
+    with running(home) as node:
+        key = demo(node)["key"]
+        batch_id = send(node, key)
+        postgres = node.part("postgres")
+        assert postgres is not None
+        os.kill(postgres.pid, signal.SIGKILL)
+        node.wait_for_words("Tumira is ready again.")
+        assert has_batch(node, key, batch_id)
+        assert node.stop() == 0
+
+
+def test_when_serve_was_killed_the_rest_ends_by_itself(home: Path) -> None:
+    node = Node(home)
+    node.start()
+    node.wait_until_ready()
+    key = demo(node)["key"]
+    batch_id = send(node, key)
+    parts = descendants(node.process.pid)
+    assert len(parts) > 3
+
+    node.process.kill()
+    node.process.wait()
+
+    wait_until_gone(parts)
+    with running(home) as again:
+        assert has_batch(again, key, batch_id)
+
+
+class Callers:
+    """Callers that send one message after the other until nobody listens any more."""
+
+    def __init__(self, base: str, key: str) -> None:
+        self._port = int(base.rpartition(":")[2])
+        self._request = {keep: request(key, keep=keep) for keep in (False, True)}
+        self.statuses: Counter[str] = Counter()
+        self.cut_off: list[str] = []
+
+    async def run(self, service: Service) -> None:
+        """Send for a while, then stop the service and go on until it is gone."""
+        async with asyncio.TaskGroup() as group:
+            for place in range(SENDERS):
+                group.create_task(self._send(keep=place % 2 == 0))
+            await asyncio.sleep(1)
+            service.process.send_signal(signal.SIGTERM)
+
+    async def _send(self, *, keep: bool) -> None:
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            except ConnectionRefusedError:
+                return
+            try:
+                while await self._call(reader, writer, keep=keep):
+                    pass
+            except (OSError, asyncio.IncompleteReadError) as error:
+                self.cut_off.append(repr(error))
+            writer.close()
+
+    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
+        """Make a call, and tell whether the connection can be used for another."""
+        writer.write(self._request[keep])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        found = re.search(r"content-length: (\d+)", head)
+        assert found is not None
+        await reader.readexactly(int(found[1]))
+        self.statuses[head[9:12]] += 1
+        return keep and "connection: close" not in head
+
+
+def test_a_call_under_way_is_answered_when_the_node_stops(server_url: str) -> None:
+    with clone(server_url) as url, run_web(url) as service:
+        callers = Callers(service.base, service.open_account(balance="1000", rate=1_000_000).key)
+        asyncio.run(callers.run(service))
+        assert service.process.wait(20) == 0
+        accepted = service.sql("SELECT count(*) FROM batches")[0][0]
+
+    assert callers.cut_off == []
+    assert accepted > SENDERS
+    assert callers.statuses == {"202": accepted}
+
+
+def test_a_node_is_not_ready_without_its_migrations(server_url: str) -> None:
+    with clone(server_url) as url, run_web(url) as service:
+        (row,) = service.sql("DELETE FROM schema_migrations WHERE number = 1 RETURNING name, checksum")
+        not_ready = httpx.get(f"{service.base}/readyz", trust_env=False)
+        assert (not_ready.status_code, not_ready.json()["status"]) == (503, "not ready")
+        assert "tumira migrate" in not_ready.json()["problem"]
+        assert httpx.get(f"{service.base}/healthz", trust_env=False).status_code == 200
+
+        service.sql("INSERT INTO schema_migrations (number, name, checksum) VALUES (1, $1, $2)", *row)
+        assert httpx.get(f"{service.base}/readyz", trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("table", ["batches", "messages"])
+def test_a_node_is_not_ready_when_the_weeks_run_out(server_url: str, table: str) -> None:
+    with clone(server_url) as url, run_web(url) as service:
+        weeks = [row[0] for row in service.sql(SQL_WEEKS, table)]
+        # Of ten weeks, from the last one to the eighth ahead, these leave this one and two more.
+        for week in weeks[4:]:
+            service.sql(f"ALTER TABLE {table} DETACH PARTITION {week}")
+        assert httpx.get(f"{service.base}/readyz", trust_env=False).status_code == 200
+        service.sql(f"ALTER TABLE {table} DETACH PARTITION {weeks[3]}")
+        not_ready = httpx.get(f"{service.base}/readyz", trust_env=False)
+
+    assert not_ready.status_code == 503
+    assert "1 weeks" in not_ready.json()["problem"]
