@@ -1,16 +1,11 @@
-"""Which face answers a request? Mounts the web faces and starts the server in front of them."""
+"""Which face answers a request?"""
 
-import asyncio
-import ctypes
 import socket
-import struct
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
-import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,20 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tumira import server
 from tumira.api.app import Api, request_id
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
-from tumira.errors import Trouble
 from tumira.runtime import is_ready
 from tumira.store.database import Database
-
-DRAIN_S: Final = 20
-FAREWELL_S: Final = 0.2
-BACKLOG: Final = 2048
-
-_SO_ATTACH_FILTER: Final = 26
-_BPF_RETURN: Final = 0x06
 
 _log: Final = structlog.get_logger()
 
@@ -136,81 +124,8 @@ def _page(status: int, title: str, headers: Mapping[str, str]) -> Response:
     return HTMLResponse(html, status, headers=headers)
 
 
-def listen(settings: Settings) -> socket.socket:
-    """Take the port, or say who should let go of it."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except (OSError, UnicodeError) as error:
-        # Python adds the address to the system's words, and it stands in ours already.
-        reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        raise Trouble(
-            f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
-            "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST."
-        ) from error
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, with an end that cuts nobody off whose request is on its way."""
-
-    def __init__(self, config: uvicorn.Config, say_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._say_started = say_started
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as the wish to stop, and as nothing else."""
-        with super().capture_signals():
-            yield
-            # uvicorn would raise them again now that all is done, and we would seem to have been killed.
-            self._captured_signals.clear()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections, and say so."""
-        await super().startup(sockets)
-        self._say_started()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was sent, then let uvicorn close the connections and wait for the calls under way."""
-        # The list is shared by the calls under way. Who is told to close does not send another request on a
-        # connection that we are about to close ourselves.
-        self.server_state.default_headers.append((b"connection", b"close"))
-        await asyncio.sleep(FAREWELL_S)
-        for listening in sockets or ():
-            _refuse_newcomers(listening)
-        # Those who had connected are accepted, and their requests read.
-        await asyncio.sleep(FAREWELL_S)
-        await super().shutdown(sockets)
-
-
-def _refuse_newcomers(listening: socket.socket) -> None:
-    """Ignore new connections while those that wait to be accepted stay; closing would cut these off."""
-    if sys.platform != "linux":
-        return
-    # A packet filter of one instruction, `return 0`: keep no byte of any packet. A client that meets it tries
-    # again after a second and then finds the port closed.
-    program = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
-    filters = struct.pack("HP", 1, ctypes.addressof(program))
-    with suppress(OSError):
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
-
-
 async def run_web(
     settings: Settings, url: str, listening: socket.socket, say_started: Callable[[], None]
 ) -> None:
-    """Serve until told to stop, then let the calls under way finish."""
-    server = _Server(
-        uvicorn.Config(
-            Web(Database(url)),
-            http="httptools",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=settings.trusted_proxies or None,
-            timeout_graceful_shutdown=DRAIN_S,
-        ),
-        say_started,
-    )
-    await server.serve(sockets=[listening])
+    """Serve all faces until told to stop."""
+    await server.serve(Web(Database(url)), listening, settings.trusted_proxies, say_started)

@@ -16,10 +16,11 @@ from tumira.config import Settings
 from tumira.engine.worker import run_worker
 from tumira.errors import Trouble
 from tumira.runtime import configure_logging, interrupt_on_stop_signals, open_database, prepare
+from tumira.server import listen
 from tumira.store import embedded
 from tumira.store import migrate as migrations
 from tumira.store.database import Database
-from tumira.web import listen, run_web
+from tumira.web import run_web
 
 quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the start.")
 

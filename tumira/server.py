@@ -1,0 +1,111 @@
+"""How does the HTTP server begin and end? It takes the port, and at the end cuts nobody off."""
+
+import asyncio
+import ctypes
+import gc
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import uvicorn
+
+from tumira.config import Settings
+from tumira.errors import Trouble
+
+DRAIN_S: Final = 20
+FAREWELL_S: Final = 0.2
+BACKLOG: Final = 2048
+
+_SO_ATTACH_FILTER: Final = 26
+_BPF_RETURN: Final = 0x06
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Take the port, or say who should let go of it."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        # Python adds the address to the system's words, and it stands in ours already.
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        raise Trouble(
+            f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
+            "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST."
+        ) from error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with an end that cuts nobody off whose request is on its way."""
+
+    def __init__(self, config: uvicorn.Config, say_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._say_started = say_started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as the wish to stop, and as nothing else."""
+        with super().capture_signals():
+            yield
+            # uvicorn would raise them again now that all is done, and we would seem to have been killed.
+            self._captured_signals.clear()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections, and say so."""
+        await super().startup(sockets)
+        self._say_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what was sent, then let uvicorn close the connections and wait for the calls under way."""
+        # The list is shared by the calls under way. Who is told to close does not send another request on a
+        # connection that we are about to close ourselves.
+        self.server_state.default_headers.append((b"connection", b"close"))
+        await asyncio.sleep(FAREWELL_S)
+        for listening in sockets or ():
+            _refuse_newcomers(listening)
+        # Those who had connected are accepted, and their requests read.
+        await asyncio.sleep(FAREWELL_S)
+        await super().shutdown(sockets)
+
+
+def _refuse_newcomers(listening: socket.socket) -> None:
+    """Ignore new connections while those that wait to be accepted stay; closing would cut these off."""
+    if sys.platform != "linux":
+        return
+    # A packet filter of one instruction, `return 0`: keep no byte of any packet. A client that meets it tries
+    # again after a second and then finds the port closed.
+    program = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
+    filters = struct.pack("HP", 1, ctypes.addressof(program))
+    with suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
+
+
+async def serve(
+    app: Any, listening: socket.socket, trusted_proxies: str, say_started: Callable[[], None]
+) -> None:
+    """Serve until told to stop, then let the calls under way finish."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=trusted_proxies or None,
+            timeout_graceful_shutdown=DRAIN_S,
+        ),
+        say_started,
+    )
+    _collect_rarely()
+    await server.serve(sockets=[listening])
+
+
+def _collect_rarely() -> None:
+    """Look for garbage less often: a call makes hundreds of objects, and none of them are cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
