@@ -91,41 +91,47 @@ def _median(label: str, values: Sequence[float]) -> float:
     return middle
 
 
+def _measure_large(service: Service, caller: Caller) -> None:
+    large = [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
+    _load(service, 2, 5, large)
+    bare: list[float] = []
+    through: dict[str, list[float]] = {"one caller": [], "four callers": []}
+    for _ in range(ROUNDS):
+        bare.append(asyncio.run(_bare(service.url, caller, 40)))
+        for (label, rates), connections in zip(through.items(), (1, 4), strict=True):
+            result = _load(service, connections, 40 * connections, large)
+            rates.append(_show(f"  1,000 recipients a call, {label}", result, RECIPIENTS))
+    print()
+    bare_rate = _median("(a) accept straight on the database, messages", bare)
+    for label, rates in through.items():
+        http_rate = _median(f"(b) through HTTP, {label}, messages", rates)
+        print(f"    ratio (b)/(a)                            {http_rate / bare_rate:.2f}   (goal: 0.60)")
+    print()
+
+
+def _measure_single(service: Service, callers: Sequence[Caller], connections: int) -> None:
+    single = [
+        request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
+        for place, caller in enumerate(callers)
+    ]
+    _load(service, connections, 500, single)
+    label = f"single sends, {connections} connections"
+    rates = [_show(f"  {label}", _load(service, connections, 6000, single), 1) for _ in range(ROUNDS)]
+    rate = _median(f"(c) {label}", rates)
+    print(f"    against the goal of 2,000/s              {rate / 2000:.2f}")
+    print(f"    against Kannel's 3,400/s in memory       {rate / 3400:.2f}\n")
+
+
 def main() -> None:
     """Measure everything, in one run on one server."""
-    print(f"{os.cpu_count()} cores; PostgreSQL with fsync on, web and load generator share them.\n")
+    print(
+        f"{os.cpu_count()} cores; PostgreSQL with fsync on, web and load generator share them.\n", flush=True
+    )
     with run_server() as server, clone(server) as url, run_web(url) as service:
-        one = service.open_account(balance="100000000", rate=1_000_000)
-        many = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
-        large = [request(PATH, one.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
-        single = [
-            request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
-            for place, caller in enumerate(many)
-        ]
-        _load(service, 2, 5, large)
-        _load(service, 16, 500, single)
-        bare, through = [], []
-        for _ in range(ROUNDS):
-            bare.append(asyncio.run(_bare(url, one, 40)))
-            lone = _load(service, 1, 40, large)
-            _show("  1,000 recipients a call, one caller", lone, RECIPIENTS)
-            through.append(
-                _show("  1,000 recipients a call, four callers", _load(service, 4, 80, large), RECIPIENTS)
-            )
-        print()
-        bare_rate = _median("(a) accept straight on the database, messages", bare)
-        http_rate = _median("(b) through HTTP, messages", through)
-        print(f"    ratio (b)/(a)                            {http_rate / bare_rate:.2f}   (goal: 0.60)\n")
+        _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
+        callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
         for connections in (16, 64):
-            rates = [
-                _show(
-                    f"  single sends, {connections} connections", _load(service, connections, 6000, single), 1
-                )
-                for _ in range(ROUNDS)
-            ]
-            rate = _median(f"(c) single sends, {connections} connections", rates)
-            print(f"    against the goal of 2,000/s              {rate / 2000:.2f}")
-            print(f"    against Kannel's 3,400/s in memory       {rate / 3400:.2f}\n")
+            _measure_single(service, callers, connections)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def run_web(url: str, **environment: str) -> Iterator[Service]:
     """Run `tumira web` on a database."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tumira", "web"],
+        [sys.executable, "-m", "tumira", "web", "--quiet"],
         env={
             **os.environ,
             "TUMIRA_DATABASE_URL": url,
