@@ -4,7 +4,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import structlog
@@ -32,7 +32,7 @@ def configure_logging(level: str) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
 
@@ -41,6 +41,19 @@ def interrupt_on_stop_signals() -> None:
     """Let SIGTERM end what runs as Ctrl-C does, and Ctrl-C even where a shell has us ignore it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+
+
+class _Lines:
+    """Writes log lines to standard error; a line that cannot be written is dropped, and work goes on."""
+
+    def __init__(self, *_arguments: object) -> None:
+        pass
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+
+    debug = info = warning = error = critical = msg
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Do the promises hold when everybody comes at once? Each race has a twin without the guard that loses it."""
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -146,6 +147,25 @@ async def test_without_the_lock_more_calls_than_places_get_through(database_url:
     async with open_gates(database_url, GATES) as gates:
         outcome = await race_for_places(gates, database_url)
         assert outcome[Admitted.__name__] > 60
+
+
+async def test_the_audit_is_exact_under_traffic(database_url: str) -> None:
+    callers = [await new_caller(database_url, balance="10000", rate=100_000) for _ in range(4)]
+    numbers = [f"+2637712{number:05}" for number in range(60)]
+    async with open_gates(database_url, 2) as gates:
+
+        async def send(turn: int) -> None:
+            await gates.ask_all(
+                [send_call(callers[turn % 4], numbers[: 1 + turn * 7 % 60]) for _ in range(4)]
+            )
+
+        audits = 0
+        traffic = asyncio.gather(*(send(turn) for turn in range(100)))
+        while not traffic.done():
+            assert await broken_promises(gates.database) == []
+            audits += 1
+        await traffic
+        assert audits > 1
 
 
 async def execute(url: str, statement: str) -> None:

@@ -119,7 +119,13 @@ class Gate:
         while True:
             await self._arrived.wait()
             await self._let_in()
-            await self._admit(self._next_group())
+            group = self._next_group()
+            try:
+                await self._admit(group)
+            except Exception as error:  # noqa: BLE001 - the gate stays open, and nobody without an answer
+                self._line.hang_up()
+                for waiting in group:
+                    waiting.resolve(Refused(_refusal(error), None))
 
     async def _let_in(self) -> None:
         """Let calls join whose bytes this process already has; nobody waits for the clock."""

@@ -8,6 +8,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -31,7 +32,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def tell(line: str) -> None:
     """Say something to the person at the terminal, beside the command's own output."""
-    click.echo(line, err=True)
+    # A node goes on when nobody can hear it, as when its output goes to a disk that is full.
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def fail(problem: str) -> NoReturn:
