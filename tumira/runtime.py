@@ -3,10 +3,11 @@
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
+import asyncpg
 import structlog
 
 from tumira.config import Settings
@@ -28,6 +29,7 @@ def configure_logging(level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _without_rows,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
@@ -41,6 +43,14 @@ def interrupt_on_stop_signals() -> None:
     """Let SIGTERM end what runs as Ctrl-C does, and Ctrl-C even where a shell has us ignore it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+
+
+def _without_rows(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave out what PostgreSQL quotes from the row that it refused: it holds texts and numbers."""
+    error = event.get("exc_info")
+    if isinstance(error, asyncpg.PostgresError):
+        error.detail = None
+    return event
 
 
 class _Lines:

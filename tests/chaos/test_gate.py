@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+import pytest
 
 from tests.support.gates import broken_promises, open_gates, read_call, send_call
 from tests.support.service import new_caller
@@ -62,6 +63,21 @@ async def test_twenty_poisoned_sends_fail_alone_among_640_others(database_url: s
         assert await broken_promises(gates.database) == []
     async with connected(database_url) as connection:
         assert await connection.fetchval("SELECT count(*) FROM batches") == 640
+
+
+async def test_a_refused_row_is_not_quoted_in_the_log(
+    database_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("ALTER TABLE messages ADD CHECK (recipient <> '+263771299999')")
+    caller = await new_caller(database_url)
+    async with open_gates(database_url, 1) as gates:
+        decision = await gates.gates[0].ask(send_call(caller, ["+263771299999"], "Your code is 493817."))
+        assert isinstance(decision, Refused)
+    said = capfd.readouterr().err
+    assert "CheckViolationError" in said
+    assert "299999" not in said
+    assert "493817" not in said
 
 
 async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(database_url: str) -> None:

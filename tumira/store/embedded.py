@@ -77,6 +77,8 @@ FIXED: Final = {
     "synchronous_commit": "on",
     "logging_collector": "off",
     "log_destination": "stderr",
+    # No row that was refused is quoted: it holds texts and numbers.
+    "log_error_verbosity": "terse",
     "lc_messages": "C",
 }
 
