@@ -129,6 +129,32 @@ def test_eighty_calls_find_sixty_places_over_two_keys_and_two_processes(
     assert statuses == {200: 60, 429: 20}
 
 
+def test_twenty_threads_spend_the_last_dollar_once_over_two_processes(
+    two_services: tuple[Service, Service],
+) -> None:
+    caller = two_services[0].open_account(balance="1")
+    numbers = [f"+2637712{number:05}" for number in range(25)]
+    with ThreadPoolExecutor(20) as pool:
+        statuses = Counter(
+            pool.map(lambda turn: two_services[turn % 2].send(caller, to=numbers).status_code, range(20))
+        )
+    assert statuses == {202: 1, 402: 19}
+    assert two_services[0].balance(caller) == 0
+
+
+def test_sixteen_threads_with_one_key_are_billed_once_over_two_processes(
+    two_services: tuple[Service, Service],
+) -> None:
+    caller = two_services[0].open_account(balance="1")
+    key = {"Idempotency-Key": "only-once"}
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda turn: two_services[turn % 2].send(caller, headers=key), range(16)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.content for answer in answers}) == 1
+    assert sum("Idempotency-Replayed" in answer.headers for answer in answers) == 15
+    assert two_services[0].balance(caller) == Decimal("0.96")
+
+
 async def race_for_places(gates: Gates, url: str) -> Counter[str]:
     caller = await new_caller(url, rate=60)
     database_key = await create_key(gates.database, caller.id, "second", list(Scope))
