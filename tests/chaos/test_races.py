@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -18,7 +18,7 @@ from tumira.actions.calls import Admitted, Answered, Decision, Refused
 from tumira.actions.manage_access import create_key
 from tumira.errors import InsufficientBalance, RateLimited
 from tumira.ids import KEY, write_id
-from tumira.store import acceptance, accounts
+from tumira.store import acceptance, accounts, calls
 from tumira.store.credentials import Scope
 from tumira.store.sql import Statement
 
@@ -28,7 +28,15 @@ UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uu
 
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the lock on the account's row away, in its waiting and in its skipping form."""
+    """Take the lock on the account's row away, and make sure that somebody else reads before we write."""
+    read = calls.read
+
+    async def read_and_dawdle(*arguments: Any) -> Any:
+        found = await read(*arguments)
+        await asyncio.sleep(0.3)
+        return found
+
+    monkeypatch.setattr(calls, "read", read_and_dawdle)
     monkeypatch.setattr(accounts, "SQL_HOLD_FREE", UNLOCKED)
     monkeypatch.setattr(accounts, "SQL_HOLD", Statement(accounts._HELD + "WHERE id = %(account_id)s"))
 
