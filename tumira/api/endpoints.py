@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
 from tumira.api.reading import BODY_BYTES_MAX, read_send
 from tumira.errors import NotFound
-from tumira.ids import BATCH, MESSAGE, BatchId, MessageId, read_id
+from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
 from tumira.store import batches
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
@@ -89,63 +90,57 @@ async def send_messages(services: Services, request: Request) -> Answer:
     raise AssertionError(decision)
 
 
-async def get_batch(services: Services, request: Request) -> Answer:
-    """Look up a batch with every recipient's outcome."""
-    admitted = await _admit(services, request, Scope.READ)
-    if isinstance(admitted, Answer):
-        return admitted
-    call, decision = admitted
-    batch_id = read_id(BATCH, request.path_id)
-    if batch_id is not None:
-        async with services.database.connection() as connection:
-            batch = await batches.find(connection, call.account_id, BatchId(batch_id))
-            if batch is not None:
-                messages = await batches.list_messages(connection, call.account_id, batch.id)
-                return Answer(200, schemas.write_batch(batch, messages), rate_headers(decision.quota))
-    return refuse(NotFound("You have no batch with this id."), request.id, decision.quota)
+# Finds what a caller looks up and writes it, or returns None.
+Find = Callable[[Database, AccountId, str, Admitted], Awaitable[bytes | None]]
 
 
-async def get_message(services: Services, request: Request) -> Answer:
-    """Look up one message."""
-    admitted = await _admit(services, request, Scope.READ)
-    if isinstance(admitted, Answer):
-        return admitted
-    call, decision = admitted
-    message_id = read_id(MESSAGE, request.path_id)
-    if message_id is not None:
-        async with services.database.connection() as connection:
-            message = await batches.find_message(connection, call.account_id, MessageId(message_id))
-        if message is not None:
-            return Answer(200, schemas.write_message(message), rate_headers(decision.quota))
-    return refuse(NotFound("You have no message with this id."), request.id, decision.quota)
-
-
-async def get_balance(services: Services, request: Request) -> Answer:
-    """Read the account's balance."""
-    admitted = await _admit(services, request, Scope.ACCOUNT)
-    if isinstance(admitted, Answer):
-        return admitted
-    _, decision = admitted
-    return Answer(200, schemas.write_balance(decision.balance), rate_headers(decision.quota))
-
-
-async def get_pricing(services: Services, request: Request) -> Answer:
-    """Read the price list."""
-    admitted = await _admit(services, request, Scope.ACCOUNT)
-    if isinstance(admitted, Answer):
-        return admitted
-    _, decision = admitted
-    return Answer(200, schemas.write_pricing(decision.tariff.prices), rate_headers(decision.quota))
-
-
-async def _admit(services: Services, request: Request, scope: Scope) -> tuple[Call, Admitted] | Answer:
+async def look_up(services: Services, request: Request, scope: Scope, find: Find) -> Answer:
+    """Answer a call that only reads."""
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
-    call = Call(secret, scope)
-    decision = await services.gate.ask(call)
+    decision = await services.gate.ask(Call(secret, scope))
     if isinstance(decision, Refused):
         return refuse(decision.refusal, request.id, decision.quota)
     assert isinstance(decision, Admitted)
-    return call, decision
+    found = await find(services.database, secret.account_id, request.path_id, decision)
+    if found is None:
+        return refuse(NotFound("You have nothing with this id."), request.id, decision.quota)
+    return Answer(200, found, rate_headers(decision.quota))
+
+
+async def find_batch(
+    database: Database, account_id: AccountId, text: str, _admitted: Admitted
+) -> bytes | None:
+    """Find a batch with every recipient's outcome."""
+    batch_id = read_id(BATCH, text)
+    if batch_id is None:
+        return None
+    async with database.connection() as connection:
+        batch = await batches.find(connection, account_id, BatchId(batch_id))
+        if batch is None:
+            return None
+        return schemas.write_batch(batch, await batches.list_messages(connection, account_id, batch.id))
+
+
+async def find_message(
+    database: Database, account_id: AccountId, text: str, _admitted: Admitted
+) -> bytes | None:
+    """Find one message."""
+    message_id = read_id(MESSAGE, text)
+    if message_id is None:
+        return None
+    async with database.connection() as connection:
+        message = await batches.find_message(connection, account_id, MessageId(message_id))
+    return None if message is None else schemas.write_message(message)
+
+
+async def find_balance(_database: Database, _account_id: AccountId, _text: str, admitted: Admitted) -> bytes:
+    """Tell the account's balance, as it was when the call was admitted."""
+    return schemas.write_balance(admitted.balance)
+
+
+async def find_prices(_database: Database, _account_id: AccountId, _text: str, admitted: Admitted) -> bytes:
+    """Tell the prices, as they were when the call was admitted."""
+    return schemas.write_pricing(admitted.tariff.prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ ENDPOINTS: Final = (
         "getMessage",
         "Look up one message",
         Scope.READ,
-        get_message,
+        partial(look_up, scope=Scope.READ, find=find_message),
         {200: schemas.MessageResponse},
     ),
     Endpoint(
@@ -186,7 +181,7 @@ ENDPOINTS: Final = (
         "getBatch",
         "Look up a batch with every recipient's outcome",
         Scope.READ,
-        get_batch,
+        partial(look_up, scope=Scope.READ, find=find_batch),
         {200: schemas.BatchResponse},
     ),
     Endpoint(
@@ -195,7 +190,7 @@ ENDPOINTS: Final = (
         "getBalance",
         "Read the balance",
         Scope.ACCOUNT,
-        get_balance,
+        partial(look_up, scope=Scope.ACCOUNT, find=find_balance),
         {200: schemas.BalanceResponse},
     ),
     Endpoint(
@@ -204,7 +199,7 @@ ENDPOINTS: Final = (
         "getPricing",
         "Read the price list",
         Scope.ACCOUNT,
-        get_pricing,
+        partial(look_up, scope=Scope.ACCOUNT, find=find_prices),
         {200: schemas.PricingResponse},
     ),
 )

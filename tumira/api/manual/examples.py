@@ -155,7 +155,7 @@ _SPECIFIC: Final[Mapping[type[Refusal], Refusal]] = {
     errors.MalformedRequest: errors.MalformedRequest(
         "The body is not JSON: Expecting ',' delimiter at line 3, column 5."
     ),
-    errors.NotFound: errors.NotFound("You have no batch with this id."),
+    errors.NotFound: errors.NotFound("You have nothing with this id."),
     errors.RateLimited: errors.RateLimited(
         "The account has made its 60 calls of the last 60 seconds; this one was not processed. "
         "Try again in 12 s."
