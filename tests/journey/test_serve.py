@@ -115,7 +115,7 @@ def test_a_newcomer_is_welcomed_and_sends_a_first_message(shared: Node) -> None:
 
     told = tumira("demo", **shared.settings)
     assert (told.returncode, told.stderr) == (0, "")
-    (pasted,) = re.findall(r"^curl .*?\n\n", told.stdout, re.MULTILINE | re.DOTALL)
+    (pasted,) = re.findall(r"^curl .*", told.stdout, re.MULTILINE | re.DOTALL)
     curl = f"{pasted.strip()} --silent --write-out '\n%{{http_code}}'"
     answered = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True, timeout=30)
 

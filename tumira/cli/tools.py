@@ -149,9 +149,9 @@ async def _demo(database: Database, *, settings: Settings, as_json: bool) -> Non
         show(shown, as_json=True)
         return
     click.echo(f"Account {write_id(ACCOUNT, account.id)}, balance {money.write(account.balance)} USD.")
-    click.echo(f"Paste this to send a first message to two numbers:\n\n{curl}\n")
-    click.echo("The answer names the batch; look it up at")
-    click.echo(f"{settings.public_url}/api/v1/batches/… with the same Authorization header.")
+    click.echo("Paste this to send a first message to two numbers. The answer names the batch; look it up at")
+    click.echo(f"{settings.public_url}/api/v1/batches/… with the same Authorization header.\n")
+    click.echo(curl)
 
 
 def _curl(url: str, key: str) -> str:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,8 @@ def _works_in(home: os.stat_result, entry: Path) -> bool:
         return os.path.samestat((entry / "cwd").stat(), home)
     except PermissionError:
         # Root in a container may not look into another user's process, but its title is open to all.
-        return _name_of(home).encode() in (entry / "cmdline").read_bytes()
+        name = re.escape(_name_of(home).encode())
+        return re.search(b"[ =]" + name + b"[:\\0]", (entry / "cmdline").read_bytes() + b"\0") is not None
 
 
 def cluster_name(cluster: Path) -> str:
