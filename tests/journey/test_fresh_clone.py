@@ -104,7 +104,7 @@ def test_a_clone_serves_within_a_minute(base: Path, name: str) -> None:
             assert time.monotonic() - began < READY_S, log.read_text()
             time.sleep(0.1)
         told = person.run(".venv/bin/tumira", "demo")
-        curl = told[told.index("curl ") :].partition("\n\n")[0]
+        curl = told[told.index("curl ") :].strip()
         answer = person.run("bash", "-c", f"{curl} --silent --write-out '%{{http_code}}'")
         assert answer.endswith("202"), answer
     finally:
