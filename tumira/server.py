@@ -1,13 +1,10 @@
 """How does the HTTP server begin and end? It takes the port, and at the end cuts nobody off."""
 
 import asyncio
-import ctypes
 import gc
 import socket
-import struct
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
@@ -16,11 +13,8 @@ from tumira.config import Settings
 from tumira.errors import Trouble
 
 DRAIN_S: Final = 20
-FAREWELL_S: Final = 0.2
+FAREWELL_S: Final = 0.5
 BACKLOG: Final = 2048
-
-_SO_ATTACH_FILTER: Final = 26
-_BPF_RETURN: Final = 0x06
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -58,28 +52,13 @@ class _Server(uvicorn.Server):
         self._say_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was sent, then let uvicorn close the connections and wait for the calls under way."""
+        """Answer what was sent before we were asked to stop, then let uvicorn close and wait for the rest."""
         # The list is shared by the calls under way. Who is told to close does not send another request on a
         # connection that we are about to close ourselves.
         self.server_state.default_headers.append((b"connection", b"close"))
-        await asyncio.sleep(FAREWELL_S)
-        for listening in sockets or ():
-            _refuse_newcomers(listening)
-        # Those who had connected are accepted, and their requests read.
+        # Those who had connected are accepted meanwhile, and their requests read.
         await asyncio.sleep(FAREWELL_S)
         await super().shutdown(sockets)
-
-
-def _refuse_newcomers(listening: socket.socket) -> None:
-    """Ignore new connections while those that wait to be accepted stay; closing would cut these off."""
-    if sys.platform != "linux":
-        return
-    # A packet filter of one instruction, `return 0`: keep no byte of any packet. A client that meets it tries
-    # again after a second and then finds the port closed.
-    program = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))
-    filters = struct.pack("HP", 1, ctypes.addressof(program))
-    with suppress(OSError):
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filters)
 
 
 async def serve(

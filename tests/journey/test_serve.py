@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import pty
 import re
@@ -275,6 +276,7 @@ class Callers:
     def __init__(self, base: str, key: str) -> None:
         self._port = int(base.rpartition(":")[2])
         self._request = {keep: request(key, keep=keep) for keep in (False, True)}
+        self._stopped_at = math.inf
         self.statuses: Counter[str] = Counter()
         self.cut_off: list[str] = []
 
@@ -284,19 +286,23 @@ class Callers:
             for place in range(SENDERS):
                 group.create_task(self._send(keep=place % 2 == 0))
             await asyncio.sleep(1)
+            self._stopped_at = time.monotonic()
             service.process.send_signal(signal.SIGTERM)
 
     async def _send(self, *, keep: bool) -> None:
         while True:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            except ConnectionRefusedError:
+            except OSError:
                 return
+            sent_at = time.monotonic()
             try:
                 while await self._call(reader, writer, keep=keep):
-                    pass
+                    sent_at = time.monotonic()
             except (OSError, asyncio.IncompleteReadError) as error:
-                self.cut_off.append(repr(error))
+                # Who comes after the stop may find the door closing.
+                if sent_at < self._stopped_at:
+                    self.cut_off.append(repr(error))
             writer.close()
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
