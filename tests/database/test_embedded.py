@@ -439,6 +439,8 @@ def test_the_environment_of_the_caller_does_not_reach_the_server(
 def test_ctrl_c_in_a_terminal_stops_the_server_cleanly(data_dir: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
+        # A shell that runs the tests in the background has them ignore Ctrl-C, and children inherit that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.chdir(CHECKOUT)
         os.execv(sys.executable, [sys.executable, *PROGRAM, str(data_dir)])  # noqa: S606 - no shell wanted
     shown = b""
