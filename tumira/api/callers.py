@@ -7,24 +7,23 @@ from hmac import compare_digest
 from typing import Final
 
 from tumira.errors import InvalidApiKey, MissingApiKey, RateLimited
-from tumira.ids import KeyId
 from tumira.rules.keys import parse_key
 from tumira.store import credentials
 from tumira.store.credentials import Secret
 from tumira.store.database import Database
 
-REMEMBERED_MAX: Final = 10_000
+KNOWN_MAX: Final = 10_000
 BAD_KEYS_MAX: Final = 60
 BAD_KEYS_WINDOW_S: Final = 60
 ADDRESSES_MAX: Final = 10_000
 
 
 class Callers:
-    """Knows keys by their secret's hash; whether a key may still be used is asked with every call."""
+    """Knows whose keys it has seen, by their hashes; whether one may still be used is asked every time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._secrets: OrderedDict[KeyId, Secret] = OrderedDict()
+        self._known: OrderedDict[bytes, Secret] = OrderedDict()
         self._guesses: OrderedDict[str, list[float]] = OrderedDict()
 
     async def identify(self, authorization: str | None, address: str) -> Secret:
@@ -33,24 +32,25 @@ class Callers:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise MissingApiKey
-        parsed = parse_key(token)
-        secret = None if parsed is None else await self._find(parsed.key_id)
-        if parsed is None or secret is None:
-            raise self._bad_key(address)
-        if not compare_digest(secret.sha256, sha256(parsed.secret.encode()).digest()):
-            raise self._bad_key(address)
+        fingerprint = sha256(token.encode()).digest()
+        secret = self._known.get(fingerprint)
+        if secret is None:
+            secret = await self._prove(token)
+            if secret is None:
+                raise self._bad_key(address)
+            self._known[fingerprint] = secret
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
         return secret
 
-    async def _find(self, key_id: KeyId) -> Secret | None:
-        secret = self._secrets.get(key_id)
-        if secret is not None:
-            return secret
+    async def _prove(self, token: str) -> Secret | None:
+        parsed = parse_key(token)
+        if parsed is None:
+            return None
         async with self._database.connection() as connection:
-            secret = await credentials.find_secret(connection, key_id)
-        if secret is not None:
-            self._secrets[key_id] = secret
-            if len(self._secrets) > REMEMBERED_MAX:
-                self._secrets.popitem(last=False)
+            secret = await credentials.find_secret(connection, parsed.key_id)
+        if secret is None or not compare_digest(secret.sha256, sha256(parsed.secret.encode()).digest()):
+            return None
         return secret
 
     def _bad_key(self, address: str) -> InvalidApiKey | RateLimited:
