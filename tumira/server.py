@@ -5,9 +5,10 @@ import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tumira.config import Settings
 from tumira.errors import Trouble
@@ -29,6 +30,46 @@ def listen(settings: Settings) -> socket.socket:
             f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
             "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST."
         ) from error
+
+
+class _Together:
+    """A connection on which all that is written in one turn of the event loop leaves together.
+
+    uvicorn writes the head of an answer and then its body; as two packets they cost us a call to the kernel
+    and the client a second look.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._written: list[bytes] = []
+        self._soon = asyncio.get_running_loop().call_soon
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._soon(self._flush)
+        self._written.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._written:
+            together = b"".join(self._written)
+            self._written.clear()
+            self._transport.write(together)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol on such connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        together = _Together(cast("asyncio.Transport", transport))
+        super().connection_made(cast("asyncio.Transport", together))
 
 
 class _Server(uvicorn.Server):
@@ -68,7 +109,7 @@ async def serve(
     server = _Server(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=_Protocol,
             lifespan="on",
             log_config=None,
             access_log=False,
