@@ -1,7 +1,6 @@
 """Does one call in a group ever fail or stall another?"""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -32,6 +31,17 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON transfers DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION slow_commit();
+"""
+
+# Makes a large send's rows take three seconds to write.
+SLOW_INSERT = """
+CREATE FUNCTION slow_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_sleep(3);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER slow_insert AFTER INSERT ON batches
+    FOR EACH ROW WHEN (NEW.recipients > 50) EXECUTE FUNCTION slow_insert();
 """
 
 
@@ -88,15 +98,11 @@ async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(dat
         await transaction.start()
         await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
         waiting = asyncio.gather(*(gates.gates[0].ask(send_call(locked)) for _ in range(150)))
-        slowest = 0.0
-        for _ in range(40):
-            began = time.perf_counter()
+        # Past the second after which some of them wait on connections of their own.
+        for _ in range(15):
             assert isinstance(await gates.gates[0].ask(send_call(free)), Answered)
-            slowest = max(slowest, time.perf_counter() - began)
-            await asyncio.sleep(0.05)
-        assert not waiting.done()
-        # Far below the second after which a call waits alone, and the four for which it then may.
-        assert slowest < 0.9
+            assert not waiting.done()
+            await asyncio.sleep(0.1)
         await transaction.rollback()
         assert all(isinstance(answer, Answered) for answer in await waiting)
 
@@ -168,18 +174,20 @@ async def settled(connection: "asyncpg.Connection[asyncpg.Record]", query: str) 
     return value
 
 
-async def test_a_passcode_is_answered_while_large_sends_of_the_same_account_are_written(
+async def test_a_passcode_is_answered_while_a_large_send_of_the_same_account_is_written(
     database_url: str,
 ) -> None:
-    caller = await new_caller(database_url, balance="10000", rate=100_000)
+    caller = await new_caller(database_url, balance="10000")
     numbers = [f"+2637712{number:05}" for number in range(1000)]
-    async with open_gates(database_url, 1) as gates:
-        await gates.ask_all([send_call(caller)])
-        bulk = asyncio.gather(*(gates.gates[0].ask(send_call(caller, numbers)) for _ in range(30)))
-        answered_meanwhile = 0
-        while not bulk.done():
-            assert isinstance(await gates.gates[0].ask(send_call(caller)), Answered)
-            answered_meanwhile += not bulk.done()
-        assert all(isinstance(answer, Answered) for answer in await bulk)
-        assert answered_meanwhile >= 3
+    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+        await connection.execute(SLOW_INSERT)
+        bulk = asyncio.ensure_future(gates.gates[0].ask(send_call(caller, numbers)))
+        while not await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        ):
+            assert not bulk.done()
+            await asyncio.sleep(0.01)
+        assert isinstance(await gates.gates[0].ask(send_call(caller)), Answered)
+        assert not bulk.done()
+        assert isinstance(await bulk, Answered)
         assert await broken_promises(gates.database) == []
