@@ -119,7 +119,7 @@ def _measure_single(service: Service, callers: Sequence[Caller], connections: in
     rates = [_show(f"  {label}", _load(service, connections, 6000, single), 1) for _ in range(ROUNDS)]
     rate = _median(f"(c) {label}", rates)
     print(f"    against the goal of 2,000/s              {rate / 2000:.2f}")
-    print(f"    against Kannel's 3,400/s in memory       {rate / 3400:.2f}\n")
+    print(f"    against 3,400/s, the aim                 {rate / 3400:.2f}\n")
 
 
 def main() -> None:
