@@ -1,0 +1,1 @@
+"""Carriers: the outside that messages are handed to."""

@@ -1,0 +1,1 @@
+"""SMPP 3.4, as spoken by both ends."""
