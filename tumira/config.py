@@ -12,6 +12,8 @@ from tumira.errors import Trouble
 
 PREFIX: Final = "TUMIRA_"
 PORT_MAX: Final = 65_535
+# The port that carriers' SMPP servers listen on by custom.
+SIMULATOR_PORT: Final = 2775
 
 # Where a process that listens on every address can be reached from the same machine.
 _OWN_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
@@ -28,6 +30,8 @@ class Settings:
     public_url: str
     trusted_proxies: str
     log_level: str
+    # None for a gateway without a simulator.
+    simulator_port: int | None
 
     @property
     def local_url(self) -> str:
@@ -40,16 +44,18 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
     given = os.environ if environment is None else environment
     # A name without a value is as good as absent: an empty host would listen on every address.
     values = {name: value for name, value in (_read(env_file) | dict(given)).items() if value}
-    port = _port(values.get(PREFIX + "PORT", "8080"))
+    port = _port(PREFIX + "PORT", values.get(PREFIX + "PORT", "8080"))
     host = values.get(PREFIX + "HOST", "127.0.0.1")
+    database_url = values.get(PREFIX + "DATABASE_URL")
     return Settings(
         data_dir=_data_dir(values),
-        database_url=values.get(PREFIX + "DATABASE_URL"),
+        database_url=database_url,
         host=host,
         port=port,
         public_url=values.get(PREFIX + "PUBLIC_URL", _local_url(host, port)).rstrip("/"),
         trusted_proxies=values.get(PREFIX + "TRUSTED_PROXIES", ""),
         log_level=values.get(PREFIX + "LOG_LEVEL", "info").lower(),
+        simulator_port=_simulator_port(values, port, database_url),
     )
 
 
@@ -62,11 +68,22 @@ def _read(env_file: Path) -> dict[str, str]:
         ) from error
 
 
-def _port(text: str) -> int:
+def _port(name: str, text: str) -> int:
     # Not 0, for which the system would choose a port that nobody else knows.
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PORT_MAX):
-        raise Trouble(f"TUMIRA_PORT is {text!r}; it must be a number from 1 to {PORT_MAX}.")
+        raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {PORT_MAX}.")
     return int(text)
+
+
+def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str | None) -> int | None:
+    """Return where the simulator listens: a database of the operator's own is no place for trials."""
+    name = PREFIX + "SIMULATOR_PORT"
+    if name not in values and database_url is not None:
+        return None
+    port = _port(name, values.get(name, str(SIMULATOR_PORT)))
+    if port == web_port:
+        raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
+    return port
 
 
 def _local_url(host: str, port: int) -> str:

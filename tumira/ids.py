@@ -66,6 +66,11 @@ def first_id(at_ms: int) -> UUID:
     return UUID(int=at_ms << 80)
 
 
+def made_at_ms(identifier: UUID) -> int:
+    """Return when an id was made."""
+    return identifier.int >> 80
+
+
 def write_id(prefix: str, identifier: UUID) -> str:
     """Write an id the way callers see it."""
     value = identifier.int

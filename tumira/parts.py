@@ -1,9 +1,10 @@
-"""Which processes make up a node? Starts PostgreSQL, web and worker, and stops them in order."""
+"""Which processes make up a node? Starts PostgreSQL, simulator, web and worker, and stops them in order."""
 
 import asyncio
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from tumira.actions import operate_carriers
 from tumira.config import PREFIX, Settings
 from tumira.errors import Trouble
 from tumira.runtime import Tell, interrupt_on_stop_signals, prepare
+from tumira.simulator.smsc import HOST as SIMULATOR_HOST
 from tumira.store import embedded
+from tumira.store.database import Database
 from tumira.store.embedded_place import place_at
 from tumira.store.embedded_process import read_postmaster
 
@@ -74,11 +78,11 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
 
 
 def serve(settings: Settings, tell: Tell, welcome: Callable[[], None]) -> None:
-    """Run PostgreSQL, web and worker until asked to stop; when PostgreSQL ends by itself, begin anew."""
+    """Run PostgreSQL and our parts until asked to stop; when PostgreSQL ends by itself, begin anew."""
     while True:
         # Interruptible here: a server that recovers from a crash may take its time.
         with _own_database(settings, tell) as (url, postgres):
-            asyncio.run(prepare(url, tell))
+            asyncio.run(_prepare(settings, url, tell))
             stopping = _note_stop_signals()
             _run_parts(settings, url, postgres, stopping, tell, welcome)
         interrupt_on_stop_signals()
@@ -89,6 +93,17 @@ def serve(settings: Settings, tell: Tell, welcome: Callable[[], None]) -> None:
         welcome = partial(tell, "Tumira is ready again.")
 
 
+async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
+    """Make the database ready, with the simulator as a carrier if there is one."""
+    await prepare(url, tell)
+    if settings.simulator_port is not None:
+        database = Database(url, connections_max=1)
+        try:
+            await operate_carriers.keep_simulator(database, settings.simulator_port)
+        finally:
+            await database.close()
+
+
 def _run_parts(
     settings: Settings,
     url: str,
@@ -97,14 +112,19 @@ def _run_parts(
     tell: Tell,
     welcome: Callable[[], None],
 ) -> None:
-    """Run web and worker until asked to stop or until PostgreSQL has ended."""
+    """Run the parts until asked to stop or until PostgreSQL has ended."""
     environment = {**os.environ, PREFIX + "DATABASE_URL": url}
+    # In the order in which they are stopped: nobody is left without the part that they talk to.
     parts = [Part("web", environment), Part("worker", environment)]
+    if settings.simulator_port is not None:
+        # To the parts the database looks like the operator's own, and those have a simulator only when told.
+        environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
+        parts.append(Part("simulator", environment))
     started: list[Part] = []
     try:
-        for part in parts:
+        for part in reversed(parts):
             part.start()
-            started.append(part)
+            started.insert(0, part)
         if _wait_until_ready(settings, parts, postgres, stopping):
             welcome()
         _watch(parts, postgres, stopping, tell)
@@ -142,7 +162,7 @@ def _wait_until_ready(
         for part in parts:
             if part.process.poll() is not None:
                 raise Trouble(f"{part.name} could not start; its last line above says why.")
-        if answers(settings, "/readyz"):
+        if answers(settings, "/readyz") and _has_simulator(settings):
             return True
         time.sleep(POLL_S)
     return False
@@ -154,6 +174,17 @@ def answers(settings: Settings, path: str) -> bool:
         with _direct.open(settings.local_url + path, timeout=PROBE_S):
             return True
     except (urllib.error.URLError, OSError):
+        return False
+
+
+def _has_simulator(settings: Settings) -> bool:
+    """Tell whether the simulator can be connected to, if there is to be one."""
+    if settings.simulator_port is None:
+        return True
+    try:
+        with socket.create_connection((SIMULATOR_HOST, settings.simulator_port), PROBE_S):
+            return True
+    except OSError:
         return False
 
 

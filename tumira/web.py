@@ -19,6 +19,8 @@ from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
 from tumira.runtime import is_ready
+from tumira.simulator.handsets import directory_in
+from tumira.simulator.pages import Pages
 from tumira.store.database import Database
 
 _log: Final = structlog.get_logger()
@@ -30,7 +32,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Web:
     """The ASGI application: `/api/` goes to the API as it is, the rest to pages."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, simulator: Pages | None = None) -> None:
         self._database = database
         self._api = Api(database, document())
         self._pages = Starlette(
@@ -41,6 +43,7 @@ class Web:
                 Route("/healthz", _alive),
                 Route("/readyz", self._ready),
                 Route("/metrics", _metrics),
+                *(simulator.routes() if simulator else ()),
             ],
             exception_handlers={HTTPException: _page_refused, Exception: _page_failed},
             lifespan=self._lifespan,
@@ -128,4 +131,7 @@ async def run_web(
     settings: Settings, url: str, listening: socket.socket, say_started: Callable[[], None]
 ) -> None:
     """Serve all faces until told to stop."""
-    await server.serve(Web(Database(url)), listening, settings.trusted_proxies, say_started)
+    simulator = None
+    if settings.simulator_port is not None:
+        simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
+    await server.serve(Web(Database(url), simulator), listening, settings.trusted_proxies, say_started)

@@ -1,13 +1,18 @@
 """Does the audit see what it promises to see? Each promise is broken by a row written past every guard."""
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 import asyncpg
 import pytest
 
 from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tumira.actions.calls import Answered
+from tumira.ids import new_id
 from tumira.store import audit
 
 # What breaks a promise, by the name of the check that must see it, and of those that see it too.
@@ -47,20 +52,137 @@ BREAKS: dict[str, tuple[str, Sequence[str]]] = {
         """,
         ["balance"],
     ),
-    "refund: no money came back": ("UPDATE messages SET refunded_at = now()", ["refunded"]),
+    "refund: no money came back": (
+        "UPDATE messages SET refunded_at = now()",
+        ["refunded", "refund_status", "message_event"],
+    ),
     "refunded": ("UPDATE batches SET refunded = 0.01", []),
     "owner": ("UPDATE messages SET account_id = gen_random_uuid()", []),
     "waiting: lost": ("DELETE FROM queue", []),
     "waiting: twice": ("INSERT INTO retries SELECT message_id, now() FROM queue", []),
-    "waiting: not any more": ("UPDATE messages SET status = 'sent'", []),
+    "waiting: not any more": ("UPDATE messages SET status = 'sent'", ["hand_over"]),
     "pending": ("UPDATE batches SET pending = 1", []),
     "pending: completed too early": ("UPDATE batches SET status = 'completed'", []),
     "idempotency": ("UPDATE idempotency_keys SET batch_id = gen_random_uuid()", []),
 }
 
 
+# The same, where one batch was settled: its first message was delivered, the second was not and was refunded,
+# the third was unconfirmed after a doubt until a late receipt came. Of another batch, the first message is in
+# flight, the second is in doubt and the third is to be tried again.
+BREAKS_SETTLED: dict[str, tuple[str, Sequence[str]]] = {
+    "place: claimed and still queued": (
+        "UPDATE messages SET status = 'queued' WHERE id IN (SELECT message_id FROM in_flight)",
+        [],
+    ),
+    "place: sending in the queue": (
+        """
+        WITH landed AS (DELETE FROM in_flight RETURNING message_id)
+        INSERT INTO queue (country, lane, turn, message_id) SELECT 'ZW', 0, 0, message_id FROM landed
+        """,
+        [],
+    ),
+    "place: sending without a doubt": ("UPDATE retries SET in_doubt = false", []),
+    "place: in doubt in the queue": ("UPDATE retries SET in_doubt = true", []),
+    "hand_over: a carrier's answer is lost": ("DELETE FROM parts", []),
+    "hand_over: nobody had a doubt": ("UPDATE incidents SET kind = 'retry'", []),
+    "refund_status": (
+        """
+        UPDATE messages SET status = 'delivered' WHERE status = 'undelivered';
+        UPDATE events SET type = 'message.delivered' WHERE type = 'message.undelivered';
+        """,
+        [],
+    ),
+    "event_sequence: a hole": ("UPDATE events SET sequence = 9 WHERE sequence = 2", []),
+    "event_sequence: a number twice": ("UPDATE events SET sequence = 3 WHERE sequence = 4", []),
+    "event_sequence: none at the end": ("UPDATE event_counters SET last = last + 1", []),
+    "event_sequence: without a counter": ("DELETE FROM event_counters", []),
+    "event_sequence: before the first": ("UPDATE events SET sequence = sequence - 1", []),
+    "message_event: an end that nobody was told": (
+        "DELETE FROM events WHERE type = 'message.undelivered'",
+        ["event_sequence"],
+    ),
+    "message_event: a refund that nobody was told": (
+        "DELETE FROM events WHERE type = 'message.refunded'",
+        ["event_sequence"],
+    ),
+    "message_event: told twice": ("UPDATE events SET type = 'message.delivered' WHERE sequence = 4", []),
+    "message_event: told of another status": (
+        "UPDATE events SET type = 'message.expired' WHERE type = 'message.unconfirmed'",
+        [],
+    ),
+    "message_event: unconfirmed twice": (
+        """
+        INSERT INTO events
+        SELECT id, account_id, 7, type, message_id, batch_id, at
+          FROM events
+         WHERE type = 'message.unconfirmed';
+        UPDATE event_counters SET last = 7;
+        """,
+        [],
+    ),
+    "message_event: not settled yet": (
+        """
+        UPDATE events
+           SET message_id = in_flight.message_id, batch_id = messages.batch_id
+          FROM in_flight JOIN messages ON messages.id = in_flight.message_id
+         WHERE type = 'message.unconfirmed'
+        """,
+        [],
+    ),
+    "batch_event: not told": (
+        "DELETE FROM events WHERE type = 'batch.completed'",
+        ["event_sequence"],
+    ),
+    "batch_event: told twice": (
+        """
+        INSERT INTO events
+        SELECT id, account_id, 7, type, message_id, batch_id, at
+          FROM events
+         WHERE type = 'batch.completed';
+        UPDATE event_counters SET last = 7;
+        """,
+        [],
+    ),
+    "batch_event: told too early": (
+        """
+        INSERT INTO events
+        SELECT event.id, event.account_id, 7, event.type, NULL, batches.id, event.at
+          FROM events AS event, batches
+         WHERE event.type = 'batch.completed'
+           AND batches.completed_at IS NULL;
+        UPDATE event_counters SET last = 7;
+        """,
+        [],
+    ),
+    "event_owner: of a message": (
+        """
+        INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '+263771299999', '', '');
+        UPDATE events
+           SET sequence = 1, account_id = (SELECT id FROM accounts WHERE phone = '+263771299999')
+         WHERE sequence = 6;
+        UPDATE event_counters SET last = 5;
+        INSERT INTO event_counters SELECT id, 1 FROM accounts WHERE phone = '+263771299999';
+        """,
+        [],
+    ),
+    "event_owner: of another batch": (
+        """
+        UPDATE events
+           SET batch_id = (SELECT id FROM batches WHERE completed_at IS NULL)
+         WHERE type = 'message.delivered'
+        """,
+        [],
+    ),
+}
+
+THREE = ("+263771200001", "+263771200002", "+263771200003")
+
+
 def test_every_check_is_broken_by_some_row() -> None:
-    assert {name.split(":")[0] for name in BREAKS} == {check.name for check in audit.CHECKS}
+    assert {name.split(":")[0] for name in [*BREAKS, *BREAKS_SETTLED]} == {
+        check.name for check in audit.CHECKS
+    }
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -76,3 +198,111 @@ async def test_the_audit_sees_a_broken(name: str, database_url: str) -> None:
         await connection.execute(statement)
         await connection.close()
         assert sorted(await broken_promises(gates.database)) == sorted([name.partition(":")[0], *also])
+
+
+async def hand_over(connection: "asyncpg.Connection[asyncpg.Record]", messages: Sequence[UUID]) -> None:
+    """Let the first message be in flight, the second in doubt, and the third wait for another try."""
+    first, second, third = messages
+    await connection.execute("DELETE FROM queue WHERE message_id = ANY($1)", messages)
+    await connection.execute(
+        "UPDATE messages SET status = 'sending' WHERE id = ANY($1::uuid[])", [first, second]
+    )
+    await connection.execute(
+        "INSERT INTO in_flight (message_id, worker, bind, carrier_id) VALUES ($1, 'w', '1', 1)", first
+    )
+    await connection.executemany(
+        "INSERT INTO retries (message_id, due_at, in_doubt) VALUES ($1, now(), $2)",
+        [(second, True), (third, False)],
+    )
+
+
+async def settle(
+    connection: "asyncpg.Connection[asyncpg.Record]", batch_id: UUID, messages: Sequence[UUID]
+) -> None:
+    """Deliver the first message and, late, the third, and refund the second."""
+    first, second, third = messages
+    await connection.execute("DELETE FROM queue WHERE message_id = ANY($1)", messages)
+    await connection.executemany(
+        "INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,"
+        " submitted_at, answered_at) VALUES ($1, 1, 0, 1, '1', '1', now(), now(), now())",
+        [(first,), (second,)],
+    )
+    await connection.execute("INSERT INTO incidents (message_id, kind) VALUES ($1, 'doubt')", third)
+    await connection.execute(
+        "UPDATE messages SET status = 'delivered', delivered_at = now() WHERE id = ANY($1::uuid[])",
+        [first, third],
+    )
+    await connection.execute(
+        "UPDATE messages SET status = 'undelivered', refunded_at = now() WHERE id = $1", second
+    )
+    await connection.execute(
+        "INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)"
+        " SELECT account_id, 'revenue', 'customer', cost, batch_id, id FROM messages WHERE id = $1",
+        second,
+    )
+    await connection.execute(
+        "UPDATE accounts SET balance = balance + (SELECT cost FROM messages WHERE id = $1)", second
+    )
+    await connection.execute(
+        "UPDATE batches SET pending = 0, status = 'completed', completed_at = now(),"
+        " refunded = (SELECT cost FROM messages WHERE id = $2) WHERE id = $1",
+        batch_id,
+        second,
+    )
+    told = [
+        ("message.delivered", first),
+        ("message.undelivered", second),
+        ("message.refunded", second),
+        ("message.unconfirmed", third),
+        ("batch.completed", None),
+        ("message.delivered", third),
+    ]
+    await connection.executemany(
+        "INSERT INTO events (id, account_id, sequence, type, message_id, batch_id, at)"
+        " SELECT $1, account_id, $2, $3, $4, id, now() FROM batches WHERE id = $5",
+        [
+            (new_id(int(time.time() * 1000)), sequence, kind, message_id, batch_id)
+            for sequence, (kind, message_id) in enumerate(told, start=1)
+        ],
+    )
+    await connection.execute("INSERT INTO event_counters SELECT id, 6 FROM accounts")
+
+
+async def fill(url: str) -> None:
+    caller = await new_caller(url)
+    async with open_gates(url, 1) as gates:
+        for _ in range(2):
+            assert isinstance(await gates.gates[0].ask(send_call(caller, THREE)), Answered)
+    connection = await asyncpg.connect(url)
+    settled, handed_over = await connection.fetch(
+        "SELECT batch_id, array_agg(id ORDER BY id) AS ids FROM messages GROUP BY batch_id ORDER BY batch_id"
+    )
+    await settle(connection, settled["batch_id"], settled["ids"])
+    await hand_over(connection, handed_over["ids"])
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+def settled_url(server_url: str) -> Iterator[str]:
+    """Give a database in which messages were handed over and settled; nobody changes it for good."""
+    with clone(server_url) as url:
+        asyncio.run(fill(url))
+        yield url
+
+
+async def broken(connection: "asyncpg.Connection[asyncpg.Record]") -> Sequence[str]:
+    return sorted([check.name for check in audit.CHECKS if (await audit.run(connection, check)).rows])
+
+
+@pytest.mark.parametrize("name", BREAKS_SETTLED)
+async def test_the_audit_sees_among_settled_messages_a_broken(name: str, settled_url: str) -> None:
+    statement, also = BREAKS_SETTLED[name]
+    connection = await asyncpg.connect(settled_url)
+    assert await broken(connection) == []
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute(statement)
+    found = await broken(connection)
+    await transaction.rollback()
+    await connection.close()
+    assert found == sorted([name.partition(":")[0], *also])

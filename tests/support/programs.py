@@ -112,13 +112,18 @@ def descendants(pid: int) -> Sequence[Process]:
 
 
 class Node:
-    """A `tumira serve` with its own directory and port, in the background."""
+    """A `tumira serve` with its own directory and ports, in the background."""
 
     def __init__(self, home: Path, **settings: Any) -> None:
         self.home = home
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
-        self.settings: dict[str, Any] = {"data_dir": home / "data", "port": self.port} | settings
+        self.simulator_port = free_port()
+        self.settings: dict[str, Any] = {
+            "data_dir": home / "data",
+            "port": self.port,
+            "simulator_port": self.simulator_port,
+        } | settings
         self.log = home / f"serve-{self.port}.log"
         self.process: subprocess.Popen[bytes]
 

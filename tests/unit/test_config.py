@@ -23,6 +23,7 @@ def test_nothing_has_to_be_set() -> None:
     assert found.public_url == found.local_url == "http://127.0.0.1:8080"
     assert found.database_url is None
     assert (found.trusted_proxies, found.log_level) == ("", "info")
+    assert found.simulator_port == 2775
 
 
 def test_the_environment_is_read() -> None:
@@ -35,6 +36,7 @@ def test_the_environment_is_read() -> None:
             "TUMIRA_PUBLIC_URL": "https://sms.example/",
             "TUMIRA_TRUSTED_PROXIES": "10.0.0.0/8",
             "TUMIRA_LOG_LEVEL": "WARNING",
+            "TUMIRA_SIMULATOR_PORT": "2776",
         }
     )
 
@@ -46,6 +48,7 @@ def test_the_environment_is_read() -> None:
         public_url="https://sms.example",
         trusted_proxies="10.0.0.0/8",
         log_level="warning",
+        simulator_port=2776,
     )
     assert found.local_url == "http://10.0.0.7:80"
 
@@ -80,7 +83,7 @@ def test_a_file_speaks_where_the_environment_is_silent(tmp_path: Path) -> None:
 def test_a_setting_that_is_empty_is_not_set() -> None:
     empty = {
         f"TUMIRA_{name}": ""
-        for name in ("DATA_DIR", "DATABASE_URL", "HOST", "PORT", "PUBLIC_URL", "LOG_LEVEL")
+        for name in ("DATA_DIR", "DATABASE_URL", "HOST", "PORT", "PUBLIC_URL", "LOG_LEVEL", "SIMULATOR_PORT")
     }
 
     assert settings(empty) == settings()
@@ -94,12 +97,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         settings({}, env_file)
 
 
+@pytest.mark.parametrize("name", ["TUMIRA_PORT", "TUMIRA_SIMULATOR_PORT"])
 @pytest.mark.parametrize(
     "port", ["0", "65536", "-1", "8080.0", "http", "\N{FULLWIDTH DIGIT EIGHT}", "1e3", " 80"]
 )
-def test_a_port_that_is_none_is_refused(port: str) -> None:
-    with pytest.raises(Trouble, match=r"TUMIRA_PORT is .*; it must be a number from 1 to 65535"):
-        settings({"TUMIRA_PORT": port})
+def test_a_port_that_is_none_is_refused(name: str, port: str) -> None:
+    with pytest.raises(Trouble, match=rf"{name} is .*; it must be a number from 1 to 65535"):
+        settings({name: port})
+
+
+def test_a_database_of_the_operators_own_has_a_simulator_only_when_asked() -> None:
+    database = {"TUMIRA_DATABASE_URL": "postgresql://a@b/c"}
+
+    assert settings(database).simulator_port is None
+    assert settings(database | {"TUMIRA_SIMULATOR_PORT": ""}).simulator_port is None
+    assert settings(database | {"TUMIRA_SIMULATOR_PORT": "2775"}).simulator_port == 2775
+
+
+def test_two_listeners_on_one_port_are_refused() -> None:
+    with pytest.raises(Trouble, match="TUMIRA_PORT and TUMIRA_SIMULATOR_PORT are both 2775"):
+        settings({"TUMIRA_PORT": "2775"})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import asyncpg
 import structlog
 
 from tumira.actions.admit_calls import Tariffs, admit_alone, admit_free
@@ -23,8 +22,8 @@ from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
 from tumira.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.rules.quotes import SendRequest
-from tumira.store.database import BUSY, Database, is_unavailable
-from tumira.store.sql import Connection
+from tumira.store.database import BUSY, Database, Line, is_unavailable
+from tumira.store.waking import Waker
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500
@@ -53,34 +52,6 @@ class _Waiting:
             self.answer.set_result(decision)
 
 
-class _Line:
-    """A connection that is kept, and opened again when it broke."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-
-    async def begin(self) -> Connection:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await self._database.connect()
-        await self._connection.execute("BEGIN")
-        return self._connection
-
-    async def roll_back(self, error: Exception) -> None:
-        if is_unavailable(error) or self._connection is None:
-            self.hang_up()
-            return
-        try:
-            await self._connection.execute("ROLLBACK")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self.hang_up()
-
-    def hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-
 class Gate:
     """Lets calls in, a group at a time."""
 
@@ -90,7 +61,8 @@ class Gate:
         self._tariffs = Tariffs()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
-        self._line = _Line(database)
+        self._line = Line(database)
+        self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
 
@@ -114,6 +86,7 @@ class Gate:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         self._line.hang_up()
+        self._waker.close()
 
     async def _run(self) -> None:
         while True:
@@ -188,6 +161,8 @@ class Gate:
         # A lost window entry costs nobody anything: a group that accepted nothing need not wait for the disk.
         durable = any(isinstance(decision, Answered) for decision in decisions)
         await connection.execute("COMMIT" if durable else "SET LOCAL synchronous_commit TO off; COMMIT")
+        if durable:
+            self._waker.wake()
         return decisions
 
     def _try_alone(self, waiting: _Waiting) -> None:
@@ -203,12 +178,15 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
             decision = Refused(_refusal(error), None)
         waiting.resolve(decision)
+        self._waker.wake()
 
     async def _send_large(self, large: Large) -> Answered | Refused:
         try:
-            return await send_large(self._database, large, self._render)
+            answer = await send_large(self._database, large, self._render)
         except Exception as error:  # noqa: BLE001 - as above
             return Refused(_refusal(error), large.quota)
+        self._waker.wake()
+        return answer
 
 
 def _refusal(error: Exception) -> Refusal:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -12,14 +12,19 @@ import uvloop
 from tumira import VERSION, parts
 from tumira.cli.output import json_option, load_settings, plainly, show, tell
 from tumira.cli.tools import own_command
-from tumira.config import Settings
+from tumira.config import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.engine.worker import run_worker
 from tumira.errors import Trouble
 from tumira.runtime import configure_logging, interrupt_on_stop_signals, open_database, prepare
 from tumira.server import listen
+from tumira.simulator import misbehaviours
+from tumira.simulator.handsets import Keeper, directory_in
+from tumira.simulator.misbehaviours import Misbehaviour, RateLimit
+from tumira.simulator.pages import PAGE_PATH
+from tumira.simulator.smsc import check_port, run_smsc
 from tumira.store import embedded
 from tumira.store import migrate as migrations
-from tumira.store.database import Database
+from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.web import run_web
 
 quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the start.")
@@ -37,7 +42,7 @@ def _until_stopped() -> Iterator[None]:
 @json_option
 @plainly
 def serve(*, as_json: bool) -> None:
-    """Run everything on this machine: PostgreSQL, web and worker."""
+    """Run everything on this machine: PostgreSQL, web, worker and simulator."""
     settings = load_settings()
     configure_logging(settings.log_level)
     _check_port(settings)
@@ -54,15 +59,19 @@ def _check_port(settings: Settings) -> None:
         if settings.database_url is None and embedded.attach(settings.data_dir) is not None:
             raise Trouble(
                 f"Tumira already runs on {settings.data_dir}, at {settings.local_url}: stop that one first, "
-                "or set both TUMIRA_DATA_DIR and TUMIRA_PORT."
+                "or set TUMIRA_DATA_DIR, TUMIRA_PORT and TUMIRA_SIMULATOR_PORT."
             ) from None
         raise
+    if settings.simulator_port is not None:
+        check_port(settings.simulator_port)
 
 
 def _welcome(settings: Settings, *, as_json: bool) -> None:
     url = settings.public_url
+    simulator_url = None if settings.simulator_port is None else f"{url}{PAGE_PATH}"
     if as_json:
-        show({"status": "ready", "version": VERSION, "url": url, "api": f"{url}/api/v1"}, as_json=True)
+        ready = {"status": "ready", "version": VERSION, "url": url, "api": f"{url}/api/v1"}
+        show(ready | {"simulator": simulator_url}, as_json=True)
         return
     where = "from TUMIRA_DATABASE_URL" if settings.database_url else f"embedded, in {settings.data_dir}"
     click.echo(f"""
@@ -70,11 +79,16 @@ Tumira {VERSION} is ready.
 
   API        {url}/api/v1
   Reference  {url}/docs
-  Database   {where}
-""")
+  Database   {where}""")
+    if simulator_url is not None:
+        click.echo(f"  Simulator  {simulator_url}")
+    click.echo()
     if settings.database_url is None:
         click.echo(f"Run `{own_command()} demo` in another terminal: it prints a first message to send.")
-    click.echo("No carrier can be connected in this version: messages are accepted and wait as `queued`.")
+    if simulator_url is not None:
+        click.echo("The carrier `simulator` delivers to the handsets on its page, and to no real phone.")
+    else:
+        click.echo(f"Run `{own_command()} carrier add` to connect a carrier; `carrier list` shows them.")
     click.echo("Press Ctrl-C to stop.")
 
 
@@ -107,6 +121,60 @@ def worker(*, quiet: bool, as_json: bool) -> None:
         uvloop.run(_worker(url, say))
 
 
+@click.command()
+@click.option("--port", type=click.IntRange(1, PORT_MAX), help="Where to listen, on 127.0.0.1.")
+@click.option("--delay-ms", type=click.IntRange(0), default=0, help="How much later receipts come.")
+@click.option("--rate", type=click.IntRange(1), help="Submits a second; those above it are throttled.")
+@click.option(
+    "--misbehave", multiple=True, metavar="NAME[=VALUE]", help="Misbehave in a way; may be given again."
+)
+@quiet_option
+@json_option
+@plainly
+def simulator(
+    *,
+    port: int | None,
+    delay_ms: int,
+    rate: int | None,
+    misbehave: Sequence[str],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run the simulator alone: a carrier that speaks SMPP and delivers to the handsets on its page."""
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    chosen = [misbehaviours.parse(words) for words in misbehave]
+    if rate is not None:
+        chosen.append(RateLimit(rate))
+    port = port or settings.simulator_port or SIMULATOR_PORT
+    check_port(port)
+    started = {"status": "started", "url": f"smpp://127.0.0.1:{port}"}
+    say = partial(_say_started, "The simulator", started, quiet=quiet, as_json=as_json)
+    with _until_stopped():
+        uvloop.run(_simulator(settings, port, delay_ms, chosen, say))
+
+
+async def _simulator(
+    settings: Settings,
+    port: int,
+    delay_ms: int,
+    chosen: Sequence[Misbehaviour],
+    say_started: Callable[[], None],
+) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    keeper = Keeper(directory_in(settings.data_dir))
+    try:
+        # The texts are in files: none have to be kept in memory too.
+        async with run_smsc(port, chosen, receipt_delay_s=delay_ms / 1000, texts_max=0, arrived=keeper.add):
+            say_started()
+            await stopped.wait()
+    finally:
+        keeper.close()
+
+
 def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: bool) -> None:
     if as_json:
         show(started, as_json=True)
@@ -116,7 +184,7 @@ def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: 
 
 
 async def _worker(url: str, say_started: Callable[[], None]) -> None:
-    database = Database(url)
+    database = Database(url, settings=KEY_LOOKUPS)
     work = asyncio.create_task(run_worker(database))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -3,15 +3,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 
-from tumira.store import calls, partitions
+from tumira.actions import follow_up
+from tumira.engine.routes import covers
+from tumira.engine.supervisor import LEASE_S
+from tumira.rules.carrier_urls import CarrierSettings
+from tumira.store import batches, calls, carriers, partitions, places, prices, receipts
+from tumira.store.carriers import BindState
 from tumira.store.database import Database, is_unavailable
 from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
+TEXTS_PER_TURN_MAX: Final = 1_000
 
 _log: Final = structlog.get_logger()
 
@@ -38,9 +45,67 @@ async def _forget_idempotency_keys(connection: Connection) -> int:
     return await calls.delete_old_idempotency_keys(connection, KEYS_PER_TURN_MAX)
 
 
+async def _resume_due(connection: Connection) -> int:
+    return await follow_up.resume_due(
+        connection, await _settings(connection), datetime.now(UTC), await _well_countries(connection)
+    )
+
+
+async def _take_over_from_dead(connection: Connection) -> int:
+    return await follow_up.take_over_from_dead(connection, await _settings(connection), LEASE_S)
+
+
+async def _fail_unroutable(connection: Connection) -> int:
+    active = await carriers.list_active(connection)
+    if any(carrier.countries is None for carrier in active):
+        return 0
+    covered = {country for carrier in active for country in carrier.countries or ()}
+    return await follow_up.fail_unroutable(connection, covered)
+
+
+async def _expire_waiting(connection: Connection) -> int:
+    return await follow_up.expire_waiting(connection, datetime.now(UTC), await _well_countries(connection))
+
+
+async def _give_up_receipts(connection: Connection) -> int:
+    return await follow_up.give_up_receipts(connection, datetime.now(UTC))
+
+
+async def _erase_texts(connection: Connection) -> int:
+    return await batches.erase_texts(connection, TEXTS_PER_TURN_MAX)
+
+
+async def _settings(connection: Connection) -> dict[int, CarrierSettings]:
+    return {carrier.id: carrier.settings for carrier in await carriers.list_active(connection)}
+
+
+async def _well_countries(connection: Connection) -> frozenset[str]:
+    """Return the countries for which some carrier is at work."""
+    bound = {
+        bind.carrier_id
+        for bind in await carriers.list_binds(connection)
+        if bind.lease_valid and bind.state is BindState.BOUND
+    }
+    well = [carrier for carrier in await carriers.list_active(connection) if carrier.id in bound]
+    return frozenset(
+        country
+        for country in await prices.list_countries(connection)
+        if any(covers(carrier, country) for carrier in well)
+    )
+
+
 CHORES: Final = (
     Chore("create partitions", 3600, _create_partitions),
     Chore("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
+    Chore("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
+    Chore("try unmatched receipts", 1, follow_up.try_unmatched_receipts, more_at=follow_up.GROUP_MAX),
+    Chore("forget unmatched receipts", 600, receipts.delete_old),
+    Chore("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
+    Chore("adopt orphans", 60, places.adopt_orphans),
+    Chore("fail what has no route", 1, _fail_unroutable, more_at=follow_up.GROUP_MAX),
+    Chore("expire waiting messages", 15, _expire_waiting, more_at=follow_up.GROUP_MAX),
+    Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
+    Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
 )
 
 

@@ -1,5 +1,6 @@
-"""Where can a message or a batch stand, and why does a message fail?"""
+"""Where can a message or a batch stand, where does it go from there, and why does a message fail?"""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,23 @@ MESSAGE_STATUSES: Final = {
     "failed": Status("It could not be handed to a carrier.", final=True, refund=True),
 }
 
+# The one table of legal moves. Only `sending` goes back, to be tried again; of the final statuses only
+# `unconfirmed` goes on, when a receipt comes late.
+MOVES: Final[Mapping[str, frozenset[str]]] = {
+    "queued": frozenset({"sending", "failed", "expired"}),
+    "sending": frozenset({"queued", "sent", "failed", "unconfirmed"}),
+    "sent": frozenset({"delivered", "undelivered", "expired", "unconfirmed"}),
+    "delivered": frozenset(),
+    "undelivered": frozenset(),
+    "expired": frozenset(),
+    "unconfirmed": frozenset({"delivered", "undelivered", "expired"}),
+    "failed": frozenset(),
+}
+
+# What the carrier says may be ahead of what we know: its receipt may be met while the message is still being
+# handed over, or back in the queue after a doubt. The message then passes through what it has missed.
+_ONWARD: Final[Mapping[str, str]] = {"queued": "sending", "sending": "sent"}
+
 BATCH_STATUSES: Final = {
     "queued": "No message has been handed over yet.",
     "processing": "Some messages are not final yet.",
@@ -50,3 +68,31 @@ FAILURE_REASONS: Final = {
     "INTERNAL_ERROR": "Something failed on our side.",
     "UNKNOWN": "The carrier gave no reason.",
 }
+
+
+def is_final(status: str) -> bool:
+    """Tell whether a message that stands here no longer counts as pending in its batch."""
+    return MESSAGE_STATUSES[status].final
+
+
+def may_move(old: str, new: str) -> bool:
+    """Tell whether a message may go from one status straight to another."""
+    return new in MOVES[old]
+
+
+def steps(old: str, new: str) -> Sequence[str] | None:
+    """Return the statuses that a message enters on its way, `new` being the last; None if there is no way.
+
+    A straight move is one step, also where a longer way exists: `queued` to `expired` is our own expiry.
+    """
+    assert new in MOVES
+    if old == new:
+        return None
+    entered: list[str] = []
+    place = old
+    while not may_move(place, new):
+        if place not in _ONWARD:
+            return None
+        place = _ONWARD[place]
+        entered.append(place)
+    return (*entered, new)

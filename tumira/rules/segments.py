@@ -14,18 +14,18 @@ from msgspec import Struct
 
 SEGMENTS_MAX: Final = 5
 
-_BASIC: Final = (
+BASIC: Final = (
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 # Sent as ESC and a code, so each takes two septets. ESC itself is no character and is in neither table.
-_EXTENSION: Final = "\f^{}\\[~]|€"
+EXTENSION: Final = "\f^{}\\[~]|€"
 _ESCAPE: Final = "\x1b"
 
-_ALL_BASIC: Final = re.compile(f"[{re.escape(_BASIC)}]*")
-_ALL_GSM_7: Final = re.compile(f"[{re.escape(_BASIC + _EXTENSION)}]*")
-_NOT_GSM_7: Final = re.compile(f"[^{re.escape(_BASIC + _EXTENSION)}]")
-_ONE_EXTENSION: Final = re.compile(f"[{re.escape(_EXTENSION)}]")
+_ALL_BASIC: Final = re.compile(f"[{re.escape(BASIC)}]*")
+_ALL_GSM_7: Final = re.compile(f"[{re.escape(BASIC + EXTENSION)}]*")
+_NOT_GSM_7: Final = re.compile(f"[^{re.escape(BASIC + EXTENSION)}]")
+_ONE_EXTENSION: Final = re.compile(f"[{re.escape(EXTENSION)}]")
 
 _SEPTETS_SINGLE: Final = 160
 _SEPTETS_PART: Final = 153
@@ -86,7 +86,7 @@ def ucs2_characters(text: str) -> Sequence[str]:
 
 def _escape(text: str) -> str:
     """Write a text of the GSM-7 alphabet with one character for each septet."""
-    for character in _EXTENSION:
+    for character in EXTENSION:
         text = text.replace(character, _ESCAPE + character)
     return text
 

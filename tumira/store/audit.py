@@ -131,6 +131,21 @@ SELECT coalesce(m.id, w.message_id) AS message_id, m.status, coalesce(w.places, 
 """),
     ),
     Check(
+        "place",
+        "A message in the queue is queued, one in flight is sending, and one put off is sending if in doubt.",
+        Statement("""
+SELECT m.id AS message_id, m.status, w.place
+  FROM (SELECT message_id, 'queue' AS place, 'queued' AS status FROM queue
+         UNION ALL
+        SELECT message_id, 'in_flight', 'sending' FROM in_flight
+         UNION ALL
+        SELECT message_id, 'retries', CASE WHEN in_doubt THEN 'sending' ELSE 'queued' END FROM retries) w
+  JOIN messages m ON m.id = w.message_id
+ WHERE m.status IN ('queued', 'sending')
+   AND m.status <> w.status
+"""),
+    ),
+    Check(
         "pending",
         "A batch's pending count is that of its messages without a final status; it is completed at zero.",
         Statement("""
@@ -145,6 +160,98 @@ SELECT b.id AS batch_id, b.status, b.pending, coalesce(m.count, 0) AS messages_p
  WHERE b.pending <> coalesce(m.count, 0)
     OR (b.pending = 0) <> (b.status = 'completed')
     OR (b.pending = 0) <> (b.completed_at IS NOT NULL)
+"""),
+    ),
+    Check(
+        "hand_over",
+        "Of a message that a carrier has or may have, a segment is known to be taken, or it was in doubt.",
+        Statement("""
+SELECT m.id AS message_id, m.status
+  FROM messages m
+ WHERE m.status IN ('sent', 'delivered', 'undelivered', 'unconfirmed')
+   AND NOT EXISTS (SELECT FROM parts p WHERE p.message_id = m.id)
+   AND NOT EXISTS (SELECT FROM incidents i WHERE i.message_id = m.id AND i.kind = 'doubt')
+"""),
+    ),
+    Check(
+        "refund_status",
+        "Only a message that failed, expired or was not delivered is refunded.",
+        Statement("""
+SELECT id AS message_id, status, refunded_at
+  FROM messages
+ WHERE refunded_at IS NOT NULL
+   AND status NOT IN ('failed', 'expired', 'undelivered')
+"""),
+    ),
+    # An account's first events may be gone with their week; those that are left end at the counter.
+    Check(
+        "event_sequence",
+        "The events of an account are numbered up to its counter, each number once and none left out.",
+        Statement("""
+SELECT e.account_id, c.last AS counter, e.first, e.last, e.count
+  FROM (SELECT account_id, min(sequence) AS first, max(sequence) AS last, count(*) AS count,
+               count(DISTINCT sequence) AS numbers
+          FROM events
+         GROUP BY account_id) e
+  LEFT JOIN event_counters c ON c.account_id = e.account_id
+ WHERE c.last IS DISTINCT FROM e.last
+    OR e.first < 1
+    OR e.count <> e.last - e.first + 1
+    OR e.count <> e.numbers
+"""),
+    ),
+    # A message that a late receipt settled may have been told of as unconfirmed before.
+    Check(
+        "message_event",
+        "Every final status and every refund of a message was told once, and nothing else was.",
+        Statement("""
+SELECT coalesce(m.id, e.message_id) AS message_id, coalesce(m.type, e.type) AS type,
+       coalesce(e.count, 0) AS events
+  FROM (SELECT id, 'message.' || status AS type, true AS due
+          FROM messages
+         WHERE status NOT IN ('queued', 'sending', 'sent')
+         UNION ALL
+        SELECT id, 'message.refunded', true FROM messages WHERE refunded_at IS NOT NULL
+         UNION ALL
+        SELECT id, 'message.unconfirmed', false
+          FROM messages
+         WHERE status IN ('delivered', 'undelivered', 'expired')) m
+  FULL JOIN (
+       SELECT message_id, type, count(*) AS count
+         FROM events
+        WHERE message_id IS NOT NULL
+          AND type <> 'message.sent'
+        GROUP BY message_id, type
+       ) e ON e.message_id = m.id AND e.type = m.type
+ WHERE m.due AND e.count IS DISTINCT FROM 1
+    OR NOT m.due AND e.count > 1
+    OR m.id IS NULL AND e.message_id >= (SELECT id FROM messages ORDER BY id LIMIT 1)
+"""),
+    ),
+    Check(
+        "batch_event",
+        "The end of every batch with recipients was told once, and of no other.",
+        Statement("""
+SELECT coalesce(b.id, e.batch_id) AS batch_id, coalesce(e.count, 0) AS events
+  FROM (SELECT id FROM batches WHERE completed_at IS NOT NULL AND recipients > 0) b
+  FULL JOIN (
+       SELECT batch_id, count(*) AS count FROM events WHERE type = 'batch.completed' GROUP BY batch_id
+       ) e ON e.batch_id = b.id
+ WHERE b.id IS NOT NULL AND e.count IS DISTINCT FROM 1
+    OR b.id IS NULL AND e.batch_id >= (SELECT id FROM batches ORDER BY id LIMIT 1)
+"""),
+    ),
+    Check(
+        "event_owner",
+        "Every event about a message or a batch is told to the account that it belongs to.",
+        Statement("""
+SELECT e.account_id, e.sequence, e.type, coalesce(m.account_id, b.account_id) AS owner_id
+  FROM events e
+  LEFT JOIN messages m ON m.id = e.message_id
+  LEFT JOIN batches b ON b.id = e.batch_id
+ WHERE m.account_id <> e.account_id
+    OR b.account_id <> e.account_id
+    OR m.batch_id <> e.batch_id
 """),
     ),
     Check(

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.rules.validity import TEXT_KEPT
 from tumira.store.sql import Connection, Statement
 
 
@@ -92,3 +93,27 @@ async def find_message(
     """Return an account's message; None for an unknown one and for somebody else's."""
     row = await SQL_FIND_MESSAGE.row(connection, account_id=account_id, message_id=message_id)
     return None if row is None else Message(*row)
+
+
+SQL_ERASE_TEXTS: Final = Statement("""
+WITH old AS MATERIALIZED (
+    SELECT id
+      FROM batches
+     WHERE completed_at < clock_timestamp() - make_interval(days => %(days)s)
+       AND body IS NOT NULL
+     ORDER BY completed_at
+     LIMIT %(count_max)s
+       FOR NO KEY UPDATE SKIP LOCKED
+), erased AS (
+    UPDATE batches
+       SET body = NULL
+      FROM old
+     WHERE batches.id = old.id
+)
+SELECT count(*) FROM old
+""")
+
+
+async def erase_texts(connection: Connection, count_max: int) -> int:
+    """Erase the texts of batches that were completed long enough ago, and return how many."""
+    return int(await SQL_ERASE_TEXTS.value(connection, days=TEXT_KEPT.days, count_max=count_max))

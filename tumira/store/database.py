@@ -1,7 +1,7 @@
 """How do we reach PostgreSQL, and what does it mean when we cannot?"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -26,6 +26,18 @@ UNAVAILABLE: Final = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 
+NO_SETTINGS: Final[Mapping[str, str]] = {}
+
+# For a process all of whose statements find a few hundred rows by their keys. They are planned once, and the
+# plan is the right one however much or little PostgreSQL knows about the tables: without statistics it would
+# rather read a whole week of messages for them.
+KEY_LOOKUPS: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+}
+
 # Somebody else holds what this statement needs, or two transactions stood in each other's way.
 BUSY: Final = (
     asyncpg.LockNotAvailableError,
@@ -43,15 +55,18 @@ def is_unavailable(error: BaseException) -> bool:
 class Database:
     """A pool of connections, opened when first needed so that a process starts while the server is away."""
 
-    def __init__(self, url: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self, url: str, *, connections_max: int = CONNECTIONS_MAX, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.url = url
         self._connections_max = connections_max
+        self._settings = settings or {}
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
 
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection outside the pool, for a caller that keeps it."""
-        return await _connect(self.url, **_options())
+        return await _connect(self.url, **_options(self._settings))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -81,7 +96,7 @@ class Database:
                     max_size=self._connections_max,
                     connect=_connect,
                     reset=_reset,
-                    **_options(),
+                    **_options(self._settings),
                 )
             return self._pool
 
@@ -118,9 +133,40 @@ async def _reset(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     return
 
 
-def _options() -> dict[str, Any]:
+class Line:
+    """A connection that one loop keeps for its transactions, opened again when it broke."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def begin(self) -> Connection:
+        """Begin a transaction; the caller commits it, or rolls it back."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._database.connect()
+        await self._connection.execute("BEGIN")
+        return self._connection
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Undo what was begun, or give the connection up when it is the connection that failed."""
+        if is_unavailable(error) or self._connection is None:
+            self.hang_up()
+            return
+        try:
+            await self._connection.execute("ROLLBACK")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+def _options(settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, Any]:
     return {
         "timeout": CONNECT_TIMEOUT_S,
         "command_timeout": COMMAND_TIMEOUT_S,
-        "server_settings": {"application_name": "tumira", "jit": "off", "timezone": "UTC"},
+        "server_settings": {"application_name": "tumira", "jit": "off", "timezone": "UTC", **settings},
     }

@@ -1,5 +1,6 @@
 """Which countries do we reach, and at which price?"""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -66,3 +67,11 @@ async def set_price(
 ) -> None:
     """Set the one price of this channel, country and status."""
     await SQL_SET_PRICE.rows(connection, channel=channel, country=country, status=status, price_usd=price_usd)
+
+
+SQL_LIST_COUNTRIES: Final = Statement("SELECT country FROM destinations ORDER BY country")
+
+
+async def list_countries(connection: Connection) -> Sequence[str]:
+    """Return the countries that messages may go to, priced or not."""
+    return [row["country"] for row in await SQL_LIST_COUNTRIES.rows(connection)]

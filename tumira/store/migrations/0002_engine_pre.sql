@@ -52,6 +52,7 @@ ALTER TABLE queue ADD COLUMN again boolean NOT NULL DEFAULT false;
 ALTER TABLE in_flight ADD COLUMN carrier_id integer NOT NULL;
 -- In doubt: it may have been handed over, and waits for a receipt before it is tried again or given up.
 ALTER TABLE retries ADD COLUMN in_doubt boolean NOT NULL DEFAULT false;
+ALTER TABLE retries ADD COLUMN carrier_id integer;
 
 -- Rows come and go here all the time; what has gone is cleared away before it is in the way.
 ALTER TABLE queue SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,

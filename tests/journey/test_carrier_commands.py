@@ -1,0 +1,235 @@
+"""Can an operator add, watch, try out and remove carriers, without ever seeing a password again?"""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from tests.support.postgres import execute
+from tests.support.programs import Cli, one_line
+from tests.support.service import free_port
+from tumira.carriers.smpp.pdu import Bind, Command
+from tumira.carriers.smpp.server import ServerPeer
+from tumira.rules.answers import Status
+
+PASSWORD: Final = "hushhush"
+URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=2"
+SHOWN: Final = "smpp://user:***@smpp.example.com:2775?window=10&tps=50&binds=2"
+KEYS: Final = [
+    "name",
+    "url",
+    "countries",
+    "priority",
+    "health",
+    "bound",
+    "binds",
+    "outstanding",
+    "pace",
+    "problem",
+]
+
+
+@pytest.fixture
+def cli(database_url: str) -> Cli:
+    return Cli(database_url)
+
+
+def test_a_carrier_is_added_while_it_is_away_and_listed(cli: Cli) -> None:
+    assert cli.json("carrier", "list") == []
+    assert "tumira carrier add" in cli.text("carrier", "list")
+
+    added = cli.json("carrier", "add", "main", URL, "--countries", "ZW, za", "--priority", "7")
+
+    assert added.pop("added") is True
+    assert list(added) == KEYS
+    assert list(added.values()) == ["main", SHOWN, ["ZW", "ZA"], 7, "no worker", 0, 2, 0, None, None]
+    assert cli.json("carrier", "list") == [added]
+
+
+def test_people_read_that_it_was_added_changed_and_removed(cli: Cli) -> None:
+    assert cli.text("carrier", "add", "main", URL).startswith("Carrier added.\n  name         main\n")
+    changed = cli.text("carrier", "add", "main", URL.replace("tps=50", "tps=0"), "--countries", "ZA")
+    assert changed.startswith("Carrier changed; the workers follow in a moment.\n")
+    cli.text("carrier", "add", "other", URL, "--priority", "5")
+    header, first, second = cli.text("carrier", "list").splitlines()
+    assert header.split() == KEYS
+    assert first.split() == ["other", SHOWN, "all", "5", "no", "worker", "0", "2", "0", "-", "-"]
+    assert second.split()[:4] == ["main", SHOWN.replace("tps=50", "tps=0"), "ZA", "100"]
+
+    assert cli.text("carrier", "remove", "main").startswith("Carrier removed.")
+    assert cli.json("carrier", "remove", "other") == {"name": "other", "removed": True}
+    assert cli.json("carrier", "list") == []
+    refused = cli.all_refused(
+        ["carrier", "remove", "main"], ["carrier", "remove", "never"], ["carrier", "test", "main"]
+    )
+    assert "removed before" in refused[0]
+    assert "There is no carrier never; `tumira carrier list`" in refused[1]
+    assert "There is no carrier main; `tumira carrier list`" in refused[2]
+    assert cli.json("carrier", "add", "main", URL)["added"] is True
+
+
+def test_a_list_shows_what_workers_say(cli: Cli, database_url: str) -> None:
+    cli.json("carrier", "add", "main", URL)
+    execute(
+        database_url,
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
+        " SELECT id, number, 'w', now() + interval '1 minute', state, problem, outstanding, pace"
+        " FROM carriers, (VALUES (1, 'bound', NULL, 3, 20), (2, 'down', 'no listener', 0, 5))"
+        " AS told (number, state, problem, outstanding, pace)",
+    )
+    (shown,) = cli.json("carrier", "list")
+    assert [shown[name] for name in KEYS[4:]] == ["well", 1, 2, 3, 25, "no listener"]
+    execute(database_url, "UPDATE binds SET pace = NULL WHERE number = 1")
+    assert cli.json("carrier", "list")[0]["pace"] is None
+
+
+def test_what_cannot_be_a_carrier_is_refused_and_not_there(cli: Cli) -> None:
+    refused = cli.all_refused(
+        ["carrier", "add", "Main", URL],
+        ["carrier", "add", "main", URL + "&colour=red"],
+        ["carrier", "add", "main", URL, "--countries", "ZW,XX"],
+        ["carrier", "add", "main", URL, "--countries", ""],
+    )
+    words = ("small letters", "no parameter colour", "`tumira destination list`", "`tumira destination list`")
+    assert [word for word, line in zip(words, refused, strict=True) if word not in line] == []
+    wrong = cli.misused(
+        ["carrier", "add", "main"],
+        ["carrier", "add", "main", URL, "--priority", "-1"],
+        ["carrier", "add", "main", URL, "--priority", "first"],
+    )
+    assert "Missing argument 'URL'" in wrong[0]
+    assert "--priority" in wrong[1]
+    assert "--priority" in wrong[2]
+    assert cli.json("carrier", "list") == []
+
+
+class Smsc(ServerPeer):
+    """A carrier that lets one user in."""
+
+    system_id = "testsmsc"
+
+    def bound(self, bind: Bind, command: Command) -> int:
+        """Check who it is."""
+        del command
+        if bind.system_id != "user":
+            return Status.RINVSYSID
+        return Status.ROK if bind.password == PASSWORD else Status.RINVPASWD
+
+
+class HangsUp(asyncio.Protocol):
+    """A listener that speaks something else."""
+
+    def data_received(self, data: bytes) -> None:
+        """Hang up at the first word."""
+        del data
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = transport
+
+
+@asynccontextmanager
+async def listening(protocol: Callable[[], asyncio.Protocol]) -> AsyncIterator[int]:
+    """Run a carrier on loopback, and give its port."""
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def run(cli: Cli, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command while the carriers of this process answer."""
+    return await asyncio.to_thread(cli.run, *words)
+
+
+async def test_a_carrier_that_lets_us_in_is_tried_out(cli: Cli) -> None:
+    seen: list[Command] = []
+
+    class Watched(Smsc):
+        def bound(self, bind: Bind, command: Command) -> int:
+            seen.append(command)
+            return super().bound(bind, command)
+
+    async with listening(Watched) as port:
+        url = f"smpp://user:{PASSWORD}@127.0.0.1:{port}"
+        await run(cli, "carrier", "add", "main", url)
+        await run(cli, "carrier", "add", "pair", url + "?bind=pair")
+        done = await run(cli, "carrier", "test", "main", "--json")
+        said = await run(cli, "carrier", "test", "pair")
+    assert (done.returncode, done.stderr) == (0, "")
+    tried = json.loads(done.stdout)
+    times_ms = [tried.pop("bind_ms"), tried.pop("enquire_link_ms")]
+    assert all(0 < time_ms < 10_000 for time_ms in times_ms)
+    assert tried == {
+        "name": "main",
+        "host": "127.0.0.1",
+        "port": port,
+        "tls": False,
+        "system_id": "testsmsc",
+    }
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("The carrier answers.\n")
+    assert seen == [Command.BIND_TRANSCEIVER, Command.BIND_TRANSMITTER]
+    assert PASSWORD not in done.stdout + said.stdout
+
+
+async def test_a_carrier_that_does_not_let_us_in_is_told_in_one_line(cli: Cli) -> None:
+    nobody = free_port()
+    async with listening(Smsc) as port, listening(HangsUp) as other:
+        carriers = {
+            "wrong-password": (f"smpp://user:x{PASSWORD[1:]}@127.0.0.1:{port}", "the password is wrong"),
+            "wrong-user": (f"smpp://nobody:{PASSWORD}@127.0.0.1:{port}", "does not know this user"),
+            "away": (f"smpp://user:{PASSWORD}@127.0.0.1:{nobody}", f"Nobody listens on 127.0.0.1:{nobody}"),
+            "no-tls": (f"smpps://user:{PASSWORD}@127.0.0.1:{port}", "write smpp:// and no tls=1"),
+            "other": (f"smpp://user:{PASSWORD}@127.0.0.1:{other}", "write smpps://"),
+        }
+        for name, (url, _) in carriers.items():
+            await run(cli, "carrier", "add", name, url)
+        lines = {name: one_line(await run(cli, "carrier", "test", name, "--json")) for name in carriers}
+    assert [line for name, line in lines.items() if carriers[name][1] not in line] == []
+    assert PASSWORD[1:] not in "".join(lines.values())
+
+
+def test_the_password_is_in_no_output_whatever_is_typed(cli: Cli) -> None:
+    at = "smpp.example.com"
+    typed = [
+        ["add", "main", URL],
+        ["add", "main", URL, "--json"],
+        ["list"],
+        ["list", "--json"],
+        ["remove", "main"],
+        ["add", URL, "main"],
+        ["add", URL],
+        ["add", "main", "main", URL],
+        ["add", "main", URL, URL, "--json"],
+        ["add", "main", URL, "--priority", URL],
+        ["add", "main", URL, "--countries", URL],
+        ["add", "main", URL + "&window=1"],
+        ["add", "main", URL.replace("smpp:", "http:")],
+        ["add", "main", f"smpp://user:{PASSWORD}9@{at}"],
+        ["add", "main", f"smpp://user:?{PASSWORD}@{at}"],
+        ["add", "main", f"smpp://user:%{PASSWORD}@{at}"],
+        ["add", "main", f"smpp://user:#/{PASSWORD}@{at}"],
+        ["remove", URL],
+        ["test", URL],
+        ["list", URL],
+        [URL],
+    ]
+    done = [cli.run("carrier", *words) for words in typed]
+    assert [one.returncode for one in done[:5]] == [0, 0, 0, 0, 0]
+    assert 0 not in [one.returncode for one in done[5:]]
+    leaks = [one for one in done if PASSWORD in (one.stdout + one.stderr).lower()]
+    assert leaks == []
+    assert not [one for one in done if "Traceback" in one.stderr]
+
+
+def test_nothing_of_it_is_said_when_the_database_is_away() -> None:
+    away = Cli(f"postgresql://tumira@127.0.0.1:{free_port()}/tumira")
+    assert PASSWORD not in away.refused("carrier", "add", "main", URL)

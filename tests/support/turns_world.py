@@ -1,0 +1,195 @@
+"""How long would messages wait? A worker, a carrier and the queue between them, in simulated time.
+
+Lanes, turns and claims come from the rules that the service itself follows; what stands here is only what
+surrounds them: sends that arrive, a clock that is published now and then, claims that take a while, and a
+carrier that takes a fixed number of segments in a second and answers a little later.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tumira.rules import lanes, turns
+
+RATE: Final = 300
+WINDOW: Final = 100
+CLAIM_S: Final = 0.01
+ANSWER_S: Final = 0.05
+PUBLISH_S: Final = 0.1
+
+LANES: Final = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One call that was accepted: so many recipients of so many segments each."""
+
+    at: float
+    account: str
+    recipients: int = 1
+    segments: int = 1
+    weight: int = turns.WEIGHT_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One message that the carrier got, and when."""
+
+    account: str
+    lane: int
+    segments: int
+    accepted_at: float
+    at: float
+
+    @property
+    def wait(self) -> float:
+        """Return the seconds from the accept to the hand-over."""
+        return self.at - self.accepted_at
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One message on its way to the carrier."""
+
+    send: Send
+    lane: int
+    turn: int
+
+
+class Queue:
+    """What waits, in the order of turns; of a batch only the next message is looked at."""
+
+    def __init__(self) -> None:
+        self._heaps: dict[int, list[tuple[int, int, int, Send, turns.Run]]] = {lane: [] for lane in LANES}
+        self._numbers = itertools.count()
+
+    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+        """Let the messages of one send wait."""
+        heapq.heappush(self._heaps[lane], (run.first, next(self._numbers), send.recipients, send, run))
+
+    def take(self, lane: int, limit: int) -> Iterator[Waiting]:
+        """Take the first messages of a lane."""
+        heap = self._heaps[lane]
+        for _ in range(limit):
+            if not heap:
+                return
+            turn, number, left, send, run = heap[0]
+            if left > 1:
+                heapq.heapreplace(heap, (turn + run.step, number, left - 1, send, run))
+            else:
+                heapq.heappop(heap)
+            yield Waiting(send, lane, turn)
+
+
+class Acceptance:
+    """The web side: gives each send its lane and its turns."""
+
+    def __init__(self, queue: Queue, lane_of: Callable[[int], int]) -> None:
+        self._queue = queue
+        self._lane_of = lane_of
+        self._next_turns: dict[tuple[str, int], int] = {}
+
+    def accept(self, send: Send, clock_of: Callable[[int], int]) -> None:
+        """Let a send wait, and move its flow on."""
+        lane = self._lane_of(send.recipients)
+        flow = (send.account, lane)
+        run = turns.run(
+            clock_of(lane), self._next_turns.get(flow, 0), send.segments, send.weight, send.recipients
+        )
+        self._next_turns[flow] = run.next_turn
+        self._queue.add(lane, send, run)
+
+
+class Worker:
+    """The engine's side: claims, holds lane 0 in front, and hands over at the carrier's rate."""
+
+    def __init__(self, queue: Queue, window: int) -> None:
+        self._queue = queue
+        self._window = window
+        self._held: dict[int, deque[Waiting]] = {lane: deque() for lane in LANES}
+        self._arriving: tuple[float, Sequence[Waiting]] | None = None
+        self._unanswered: deque[tuple[float, int]] = deque()
+        self._bulk_outstanding = 0
+        self._owed = 0
+        self.bulk_waits = True
+        self.highest = dict.fromkeys(LANES, 0)
+
+    def look(self, now: float) -> None:
+        """Take in answers and what was claimed, and claim again where there is room."""
+        while self._unanswered and self._unanswered[0][0] <= now:
+            self._bulk_outstanding -= self._unanswered.popleft()[1]
+        if self._arriving is not None:
+            if self._arriving[0] > now:
+                return
+            for message in self._arriving[1]:
+                self._held[message.lane].append(message)
+            self._arriving = None
+        claimed = self._claim()
+        if claimed:
+            self._arriving = (now + CLAIM_S, claimed)
+
+    def _claim(self) -> Sequence[Waiting]:
+        held = sum(len(messages) for messages in self._held.values())
+        free = lanes.free_places(self._window, len(self._unanswered), held, RATE)
+        divided = lanes.places(
+            free, self._window, self._bulk_outstanding, self._owed, bulk_waits=self.bulk_waits
+        )
+        small = list(self._queue.take(0, divided.small))
+        limit = divided.left_for_bulk(len(small))
+        bulk = list(self._queue.take(1, limit))
+        if len(bulk) < limit:
+            self.bulk_waits = False
+        self._owed = lanes.owed_after(self._owed, len(small), len(bulk))
+        self._bulk_outstanding += len(bulk)
+        claimed = small + bulk
+        for message in claimed:
+            self.highest[message.lane] = max(self.highest[message.lane], message.turn)
+        return claimed
+
+    def hand_over(self, now: float) -> Waiting | None:
+        """Hand the next message over, if one is held."""
+        for lane in LANES:
+            if self._held[lane]:
+                self._unanswered.append((now + ANSWER_S, lane))
+                return self._held[lane].popleft()
+        return None
+
+
+def simulate(
+    sends: Iterable[Send],
+    seconds: float,
+    *,
+    lane_of: Callable[[int], int] = turns.lane,
+    wall_clock: bool = False,
+    window: int = WINDOW,
+) -> Sequence[HandedOver]:
+    """Let the sends arrive and return what the carrier got, in order."""
+    arriving = deque(sorted(sends, key=lambda send: send.at))
+    queue = Queue()
+    acceptance = Acceptance(queue, lane_of)
+    worker = Worker(queue, window)
+    published = dict.fromkeys(LANES, 0)
+    published_at = -PUBLISH_S
+    busy_until = 0
+    handed_over = []
+    for tick in range(int(seconds * RATE)):
+        now = tick / RATE
+        while arriving and arriving[0].at <= now:
+            send = arriving.popleft()
+            # The twin: turns by the time of day, one thousand to a second.
+            acceptance.accept(send, (lambda _lane: int(now * 1000)) if wall_clock else published.__getitem__)  # noqa: B023 - called at once
+            worker.bulk_waits = True
+        worker.look(now)
+        # At once after a pause, and then not before a while has passed.
+        if published != worker.highest and now - published_at >= PUBLISH_S:
+            published, published_at = dict(worker.highest), now
+        message = worker.hand_over(now) if tick >= busy_until else None
+        if message is not None:
+            busy_until = tick + message.send.segments
+            handed_over.append(
+                HandedOver(message.send.account, message.lane, message.send.segments, message.send.at, now)
+            )
+    return handed_over

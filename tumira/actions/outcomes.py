@@ -1,0 +1,97 @@
+"""What can become of a message that was claimed? The values that a worker records, and chores decide."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tumira.ids import MessageId
+from tumira.rules.receipts import Receipt
+
+
+class Taken(Struct, frozen=True):
+    """A carrier took a segment; `complete` with it, all segments of the message."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    carrier_id: int
+    reference: int | None
+    carrier_ref: str
+    carrier_key: str
+    claimed_at: datetime
+    submitted_at: datetime
+    answered_at: datetime
+    complete: bool
+    # The answer came after the message had been given up as doubtful, or the id was learnt from a receipt.
+    late: bool = False
+
+
+class Reported(Struct, frozen=True):
+    """A receipt came for a segment."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    carrier_id: int
+    receipt: Receipt
+    received_at: datetime
+
+
+class Refused(Struct, frozen=True):
+    """A carrier refused a message for good, or it was not worth handing over any more (`expired`)."""
+
+    message_id: MessageId
+    reason: str
+    status: str = "failed"
+
+
+class PutOff(Struct, frozen=True):
+    """A carrier could not take a segment now; the message is tried again."""
+
+    message_id: MessageId
+    carrier_id: int
+    number: int
+    wait_s: float
+    detail: str
+
+
+class Doubtful(Struct, frozen=True):
+    """A message was handed over, and nobody knows whether the carrier took it."""
+
+    message_id: MessageId
+    carrier_id: int
+    wait_s: float
+    detail: str
+
+
+class Returned(Struct, frozen=True):
+    """A claimed message was not handed over and goes back to its turn."""
+
+    message_id: MessageId
+    country: str
+    lane: int
+    turn: int
+    again: bool
+
+
+class Resumed(Struct, frozen=True):
+    """A message has waited long enough and gets another turn; `resend` after a doubt."""
+
+    message_id: MessageId
+    carrier_id: int | None
+    lane: int
+    resend: bool
+
+
+class Ended(Struct, frozen=True):
+    """Time has run out for a message, unless it has left the status in which it was found."""
+
+    message_id: MessageId
+    old: str
+    status: str
+    reason: str | None
+    # What the message's timeline says beside it, if anything.
+    incident: str | None = None
+
+
+Outcome = Taken | Reported | Refused | PutOff | Doubtful | Returned | Resumed | Ended

@@ -1,0 +1,117 @@
+"""How does a text become the payloads of its segments, and how is it read back?
+
+GSM-7 goes unpacked, one septet in an octet, as nearly every carrier wants it (data_coding 0); all else as
+UCS-2, which is UTF-16 with the high octet first (data_coding 8). Segments of a long text begin with a user
+data header that joins them on the handset (3GPP TS 23.040, section 9.2.3.24.1).
+"""
+
+from typing import Final, NamedTuple
+
+from tumira.rules.segments import BASIC, EXTENSION, Encoding, measure, parts
+
+DEFAULT_ALPHABET: Final = 0
+UCS_2: Final = 8
+
+_UDH: Final = 0x40
+_SEGMENTS_MAX: Final = 255
+# Length of the header, kind of its one element, length of that element.
+_HEADER_START: Final = b"\x05\x00\x03"
+
+_ESCAPE: Final = 0x1B
+_EXTENSION_CODES: Final = (0x0A, 0x14, 0x28, 0x29, 0x2F, 0x3C, 0x3D, 0x3E, 0x40, 0x65)
+# The code of the escape has no character, so those after it stand one further than in the alphabet.
+_BASIC_CODES: Final = tuple(code for code in range(len(BASIC) + 1) if code != _ESCAPE)
+
+_TO_SEPTETS: Final = {
+    **{ord(character): chr(code) for character, code in zip(BASIC, _BASIC_CODES, strict=True)},
+    **{
+        ord(character): chr(_ESCAPE) + chr(code)
+        for character, code in zip(EXTENSION, _EXTENSION_CODES, strict=True)
+    },
+}
+_UNREADABLE: Final = "\N{REPLACEMENT CHARACTER}"
+_ESCAPE_OCTET: Final = bytes((_ESCAPE,))
+# By octet; those without a character are unreadable.
+_FROM_BASIC: Final = BASIC[:_ESCAPE] + _UNREADABLE + BASIC[_ESCAPE:] + _UNREADABLE * 128
+_FROM_EXTENSION: Final = {
+    bytes((code,)): character for code, character in zip(_EXTENSION_CODES, EXTENSION, strict=True)
+}
+
+# The two elements that join segments: with a reference of one octet, and of two.
+_JOIN_8: Final = 0x00
+_JOIN_16: Final = 0x08
+_JOIN_OCTETS: Final = {_JOIN_8: 3, _JOIN_16: 4}
+
+
+class Encoded(NamedTuple):
+    """A text as it is submitted: one payload for each of its segments."""
+
+    data_coding: int
+    esm_class: int
+    payloads: list[bytes]
+
+
+class Place(NamedTuple):
+    """Which of how many segments a payload is, and of what."""
+
+    reference: int
+    total: int
+    number: int
+
+
+def encode(text: str, reference: int) -> Encoded:
+    """Write a text; `reference` (0 to 255) joins its segments on the handset."""
+    measured = measure(text)
+    pieces = parts(text) if measured.segments > 1 else (text,)
+    if measured.encoding is Encoding.GSM_7:
+        data_coding = DEFAULT_ALPHABET
+        payloads = [piece.translate(_TO_SEPTETS).encode("latin-1") for piece in pieces]
+    else:
+        data_coding = UCS_2
+        # The faces refuse lone surrogates; one that comes all the same costs what it was priced.
+        payloads = [piece.encode("utf-16-be", "surrogatepass") for piece in pieces]
+    total = len(payloads)
+    if total == 1:
+        return Encoded(data_coding, 0, payloads)
+    assert total <= _SEGMENTS_MAX
+    headers = (_HEADER_START + bytes((reference, total, number)) for number in range(1, total + 1))
+    return Encoded(
+        data_coding, _UDH, [header + payload for header, payload in zip(headers, payloads, strict=True)]
+    )
+
+
+def decode(data_coding: int, payload: bytes) -> str:
+    """Read a payload without its header; what cannot be read becomes a replacement character."""
+    if data_coding == UCS_2:
+        return payload.decode("utf-16-be", "replace")
+    if data_coding == DEFAULT_ALPHABET:
+        return _from_septets(payload)
+    return payload.decode("latin-1")
+
+
+def _from_septets(payload: bytes) -> str:
+    first, *escaped = payload.split(_ESCAPE_OCTET)
+    return _from_basic(first) + "".join(
+        _FROM_EXTENSION.get(piece[:1], _UNREADABLE) + _from_basic(piece[1:]) for piece in escaped
+    )
+
+
+def _from_basic(payload: bytes) -> str:
+    return payload.decode("latin-1").translate(_FROM_BASIC)
+
+
+def split_udh(esm_class: int, payload: bytes) -> tuple[Place | None, bytes]:
+    """Part a payload's header from its text; None where nothing is to be joined."""
+    if not esm_class & _UDH or not payload:
+        return None, payload
+    end = 1 + payload[0]
+    header, text = payload[1:end], payload[end:]
+    at = 0
+    # Every element is at least two octets long, so this ends with the header.
+    while at + 2 <= len(header):
+        kind, length = header[at], header[at + 1]
+        element = header[at + 2 : at + 2 + length]
+        if _JOIN_OCTETS.get(kind) == length == len(element):
+            return Place(int.from_bytes(element[:-2], "big"), element[-2], element[-1]), text
+        at += 2 + length
+    return None, text

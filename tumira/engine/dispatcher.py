@@ -1,0 +1,180 @@
+"""Which messages does a link hand over next? Claims them, never more than it has room for."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from tumira.engine.clocks import Clocks
+from tumira.engine.link import Link
+from tumira.engine.routes import Routes
+from tumira.rules import lanes
+from tumira.rules.lanes import Places
+from tumira.store import queue
+from tumira.store.database import Database, Line, is_unavailable
+from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
+
+LOOK_S: Final = 0.25
+PAUSE_S: Final = 0.5
+# A claim costs the same for one message as for many, so a full line is topped up in quarters.
+TOP_UP: Final = 4
+
+_log: Final = structlog.get_logger()
+
+
+class _Country:
+    """What one link's claims have shown of a country."""
+
+    __slots__ = ("bulk_waits", "found", "owed")
+
+    def __init__(self) -> None:
+        self.owed = 0
+        self.bulk_waits = True
+        # How many the last claim found; countries share the room in proportion.
+        self.found = 0
+
+
+class Dispatcher:
+    """Claims messages for one link until it is cancelled."""
+
+    def __init__(self, link: Link, worker: str, database: Database, clocks: Clocks, routes: Routes) -> None:
+        self._link = link
+        self._worker = worker
+        self._line = Line(database)
+        self._clocks = clocks
+        self._routes = routes
+        self._countries: dict[str, _Country] = {}
+        self._woken = asyncio.Event()
+        self._more = False
+        self._notified = True
+        self._segments = 1.0
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """Look at once: something new waits."""
+        self._notified = True
+        self._woken.set()
+
+    def room(self) -> None:
+        """Look when there is room for enough, if more is known to wait."""
+        if self._more and self._link.free() >= self._enough():
+            self._woken.set()
+
+    async def close(self) -> None:
+        """Stop; a claim that is under way is undone, or its messages are given back."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._line.hang_up()
+
+    def _enough(self) -> int:
+        return max(1, self._link.capacity // TOP_UP)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
+                await self._line.roll_back(error)
+                if is_unavailable(error):
+                    _log.warning("cannot claim", bind=self._link.bind, error=repr(error))
+                else:
+                    _log.error("cannot claim", bind=self._link.bind, exc_info=error)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _look(self) -> None:
+        """Claim once if there is room, and wait until there is reason to look again."""
+        free = self._link.free()
+        if free and (self._notified or free >= self._enough()):
+            if self._notified:
+                self._notified = False
+                for country in self._countries.values():
+                    country.bulk_waits = True
+            wanted = self._wanted(free)
+            if wanted:
+                found = await self._claim(wanted)
+                self._more = found > 0
+                if found:
+                    return
+        timer = self._loop.call_later(LOOK_S, self.wake)
+        await self._woken.wait()
+        self._woken.clear()
+        timer.cancel()
+
+    def _wanted(self, free: int) -> Sequence[Wanted]:
+        """Share the room among the countries that this carrier serves now, and among the lanes of each."""
+        countries = self._routes.countries_of(self._link.carrier, trying=not self._link.is_well)
+        now = self._loop.time()
+        # What was claimed lately says how many segments a message is likely to have.
+        left = max(1, int(free / self._segments))
+        most = left
+        total = sum(self._country(name).found + 1 for name in countries)
+        wanted = []
+        # Those that had the most last time come first, so that rounding is at their expense.
+        for name in sorted(countries, key=lambda name: -self._country(name).found):
+            country = self._country(name)
+            share = min(left, max(1, most * (country.found + 1) // total))
+            if not share:
+                break
+            left -= share
+            window = max(share, self._link.carrier.settings.window_size)
+            places = lanes.places(
+                share, window, self._link.bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
+            )
+            wanted.append(self._wanted_in(name, places, now))
+        return wanted
+
+    def _wanted_in(self, name: str, places: Places, now: float) -> Wanted:
+        return Wanted(
+            country=name,
+            small=places.small,
+            bulk=places.bulk,
+            bulk_max=places.bulk_max,
+            small_floor=self._clocks.floor(name, SMALL, now),
+            bulk_floor=self._clocks.floor(name, BULK, now),
+        )
+
+    def _country(self, name: str) -> _Country:
+        return self._countries.setdefault(name, _Country())
+
+    async def _claim(self, wanted: Sequence[Wanted]) -> int:
+        link = self._link
+        connection = await self._line.begin()
+        claimed = await queue.claim(
+            connection, wanted, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+        )
+        if not claimed:
+            # Nothing was changed, so there is nothing to wait for the disk for.
+            await connection.execute("ROLLBACK")
+            self._note(wanted, claimed)
+            return 0
+        again = [one.id for one in claimed if one.again]
+        past = await queue.read_past(connection, again) if again else {}
+        await connection.execute("COMMIT")
+        self._note(wanted, claimed)
+        self._hand_to_link(claimed, past)
+        return len(claimed)
+
+    def _hand_to_link(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
+        writer = self._link.prepare()
+        handovers = []
+        for one in claimed:
+            handovers.append(writer.prepare(one, past.get(one.id)))
+            self._segments += (one.segments - self._segments) / 64
+        self._link.take(handovers)
+
+    def _note(self, wanted: Sequence[Wanted], claimed: Sequence[Claimed]) -> None:
+        """Learn from a claim how the lanes stand."""
+        found: dict[tuple[str, int], int] = {}
+        for one in claimed:
+            stand = (one.country, one.lane)
+            found[stand] = found.get(stand, 0) + 1
+            self._clocks.claimed(one.country, one.lane, one.turn)
+        for asked in wanted:
+            country = self._country(asked.country)
+            small, bulk = found.get((asked.country, SMALL), 0), found.get((asked.country, BULK), 0)
+            country.found = small + bulk
+            country.owed = lanes.owed_after(country.owed, small, bulk)
+            country.bulk_waits = bulk >= min(asked.small + asked.bulk - small, asked.bulk_max)

@@ -1,0 +1,149 @@
+"""What does a carrier's answer to a submit ask of us?
+
+The numbers are the values of command_status in SMPP 3.4, section 5.1.3; what each asks of us is our decision.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+
+class Status(IntEnum):
+    """The values of command_status, by the standard's names without their `ESME_`."""
+
+    ROK = 0x00
+    RINVMSGLEN = 0x01
+    RINVCMDLEN = 0x02
+    RINVCMDID = 0x03
+    RINVBNDSTS = 0x04
+    RALYBND = 0x05
+    RINVPRTFLG = 0x06
+    RINVREGDLVFLG = 0x07
+    RSYSERR = 0x08
+    RINVSRCADR = 0x0A
+    RINVDSTADR = 0x0B
+    RINVMSGID = 0x0C
+    RBINDFAIL = 0x0D
+    RINVPASWD = 0x0E
+    RINVSYSID = 0x0F
+    RCANCELFAIL = 0x11
+    RREPLACEFAIL = 0x13
+    RMSGQFUL = 0x14
+    RINVSERTYP = 0x15
+    RINVNUMDESTS = 0x33
+    RINVDLNAME = 0x34
+    RINVDESTFLAG = 0x40
+    RINVSUBREP = 0x42
+    RINVESMCLASS = 0x43
+    RCNTSUBDL = 0x44
+    RSUBMITFAIL = 0x45
+    RINVSRCTON = 0x48
+    RINVSRCNPI = 0x49
+    RINVDSTTON = 0x50
+    RINVDSTNPI = 0x51
+    RINVSYSTYP = 0x53
+    RINVREPFLAG = 0x54
+    RINVNUMMSGS = 0x55
+    RTHROTTLED = 0x58
+    RINVSCHED = 0x61
+    RINVEXPIRY = 0x62
+    RINVDFTMSGID = 0x63
+    RX_T_APPN = 0x64
+    RX_P_APPN = 0x65
+    RX_R_APPN = 0x66
+    RQUERYFAIL = 0x67
+    RINVOPTPARSTREAM = 0xC0
+    ROPTPARNOTALLWD = 0xC1
+    RINVPARLEN = 0xC2
+    RMISSINGOPTPARAM = 0xC3
+    RINVOPTPARAMVAL = 0xC4
+    RDELIVERYFAILURE = 0xFE
+    RUNKNOWNERR = 0xFF
+
+
+class Action(StrEnum):
+    """What happens to a message, or to the line, after an answer."""
+
+    TAKEN = "taken"  # The carrier has it.
+    THROTTLED = "throttled"  # Too fast: the message waits in front, and the line slows down.
+    TEMPORARY = "temporary"  # Tried again after a while, a few times.
+    UNKNOWN = "unknown"  # A number that the standard does not explain: tried once more, then given up.
+    LINK = "link"  # The line is at fault, not the message: bind again.
+    REFUSED = "refused"  # Given up and paid back.
+
+
+class Verdict(Struct, frozen=True):
+    """What an answer asks for; `reason` is the failure reason if it ends the message, `alarm` wakes us."""
+
+    action: Action
+    reason: str | None = None
+    alarm: bool = False
+
+
+_TAKEN: Final = Verdict(Action.TAKEN)
+_THROTTLED: Final = Verdict(Action.THROTTLED)
+_TEMPORARY: Final = Verdict(Action.TEMPORARY, "CARRIER_REJECTED")
+_UNKNOWN: Final = Verdict(Action.UNKNOWN, "CARRIER_REJECTED")
+_LINK: Final = Verdict(Action.LINK)
+# Only an operator can put these right: the carrier does not know us, or not with this password.
+_LINK_ALARM: Final = Verdict(Action.LINK, alarm=True)
+_RECIPIENT: Final = Verdict(Action.REFUSED, "UNKNOWN_SUBSCRIBER")
+# The sender's name and the shape of what we send are settings of the carrier: every message would fail so.
+_SENDER: Final = Verdict(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)
+_OURS: Final = Verdict(Action.REFUSED, "CARRIER_REJECTED", alarm=True)
+
+_VERDICTS: Final[Mapping[int, Verdict]] = {
+    Status.ROK: _TAKEN,
+    Status.RTHROTTLED: _THROTTLED,
+    Status.RMSGQFUL: _THROTTLED,
+    Status.RSYSERR: _TEMPORARY,
+    Status.RX_T_APPN: _TEMPORARY,
+    Status.RSUBMITFAIL: _TEMPORARY,
+    Status.RINVSCHED: _TEMPORARY,
+    Status.RINVBNDSTS: _LINK,
+    Status.RALYBND: _LINK,
+    Status.RBINDFAIL: _LINK_ALARM,
+    Status.RINVPASWD: _LINK_ALARM,
+    Status.RINVSYSID: _LINK_ALARM,
+    Status.RINVSYSTYP: _LINK_ALARM,
+    Status.RINVDSTADR: _RECIPIENT,
+    Status.RINVDSTTON: _RECIPIENT,
+    Status.RINVDSTNPI: _RECIPIENT,
+    Status.RINVSRCADR: _SENDER,
+    Status.RINVSRCTON: _SENDER,
+    Status.RINVSRCNPI: _SENDER,
+    Status.RINVMSGLEN: _OURS,
+    Status.RINVCMDLEN: _OURS,
+    Status.RINVCMDID: _OURS,
+    Status.RINVPRTFLG: _OURS,
+    Status.RINVREGDLVFLG: _OURS,
+    Status.RINVSERTYP: _OURS,
+    Status.RINVESMCLASS: _OURS,
+    Status.RINVREPFLAG: _OURS,
+    Status.RINVEXPIRY: _OURS,
+    Status.RINVDFTMSGID: _OURS,
+    Status.RX_P_APPN: _OURS,
+    Status.RX_R_APPN: _OURS,
+    Status.RINVOPTPARSTREAM: _OURS,
+    Status.ROPTPARNOTALLWD: _OURS,
+    Status.RINVPARLEN: _OURS,
+    Status.RMISSINGOPTPARAM: _OURS,
+    Status.RINVOPTPARAMVAL: _OURS,
+}
+
+
+def judge(status: int) -> Verdict:
+    """Say what an answer asks for; every number has a verdict."""
+    # The rest of the table belongs to commands that we never send; a carrier that answers a submit with one
+    # of them, with 0xFE or 0xFF, or with a number of its own above 0x400, has told us nothing.
+    return _VERDICTS.get(status, _UNKNOWN)
+
+
+def name(status: int) -> str:
+    """Return a status as people look it up, `RTHROTTLED (0x58)`."""
+    try:
+        return f"{Status(status).name} (0x{status:02X})"
+    except ValueError:
+        return f"status 0x{status:X}"

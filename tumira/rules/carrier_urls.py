@@ -1,0 +1,240 @@
+"""How does an operator write down a carrier? As one URL, with the password shown as `***` ever after.
+
+What a refusal says never repeats a part of the URL in which the password could stand.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import AddressValueError, IPv6Address
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from tumira.rules import segments
+from tumira.rules.segments import Encoding
+
+PORT_DEFAULT: Final = 2775
+REFUNDS: Final = ("failed", "expired", "undelivered")
+
+_HIDDEN: Final = "***"
+# SMPP 3.4, section 4.1.1: 16 and 9 octets, each with the NUL that ends it. Some carriers cut what is longer
+# without a word and then refuse the password.
+_SYSTEM_ID_MAX: Final = 15
+_PASSWORD_MAX: Final = 8
+_SOURCE_MAX: Final = 11
+
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
+# RFC 1123, section 2.1, with the underscore that some names have.
+_LABEL: Final = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_PARAMETER_NAME: Final = re.compile(r"[A-Za-z_]{1,20}")
+_SOURCE_NUMBER: Final = re.compile(r"\+?[0-9]{3,15}")
+
+_SHAPE: Final = (
+    "Write the URL as smpp://user:password@host:2775?window=64&tps=200, and any of @ / ? # & % in a user, "
+    "password or source as %40 %2F %3F %23 %26 %25."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierSettings:
+    """Where a carrier is and how to speak to it; `tps` is over all binds, and 0 for no limit of ours."""
+
+    host: str
+    port: int
+    tls: bool
+    system_id: str
+    password: str = field(repr=False)
+    bind_mode: str
+    binds: int
+    window_size: int
+    tps: int
+    source: str
+    in_doubt: str
+    doubt_wait_s: int
+    refund: tuple[str, ...]
+
+
+def parse(url: str) -> CarrierSettings:
+    """Read a URL; a ValueError says in one sentence what to change."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in {"smpp", "smpps"}:
+        raise ValueError("The URL must begin with smpp:// or, for TLS, with smpps://. " + _SHAPE)
+    front, _, query = rest.partition("?")
+    credentials, at, place = front.rpartition("@")
+    user, colon, password = credentials.partition(":")
+    # An @ behind the question mark means that the question mark stands in the password.
+    if not (at and colon) or "@" in query or "#" in place + query:
+        raise ValueError(_SHAPE)
+    if password == _HIDDEN:
+        raise ValueError("The password *** is what a list shows instead of it; write the carrier's real one.")
+    host, port = _read_place(place.removesuffix("/"))
+    values = _read_query(query)
+    tls = values.pop("tls")
+    if scheme == "smpps" and tls is False:
+        raise ValueError("smpps:// and tls=0 contradict each other; leave one of them out.")
+    return CarrierSettings(
+        host=host,
+        port=port,
+        tls=scheme == "smpps" or tls is True,
+        system_id=_read_credential("user", user, 1, _SYSTEM_ID_MAX),
+        password=_read_credential("password", password, 0, _PASSWORD_MAX),
+        **values,
+    )
+
+
+def write(settings: CarrierSettings) -> str:
+    """Write the URL without the password and without what is as it would be anyway."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    query = {
+        "window": settings.window_size,
+        "tps": settings.tps,
+        "bind": settings.bind_mode,
+        "binds": settings.binds,
+        "source": settings.source,
+        "in_doubt": settings.in_doubt,
+        "doubt_wait": settings.doubt_wait_s,
+        "refund": ",".join(settings.refund),
+    }
+    shown = [
+        f"{name}={quote(str(value), safe='+,')}"
+        for name, value in query.items()
+        if name in {"window", "tps"} or str(value) != _PARAMETERS[name].default
+    ]
+    scheme = "smpps" if settings.tls else "smpp"
+    user = quote(settings.system_id, safe="")
+    return f"{scheme}://{user}:{_HIDDEN}@{host}:{settings.port}?{'&'.join(shown)}"
+
+
+def _read_place(place: str) -> tuple[str, int]:
+    """Read the host, an IPv6 address in brackets, and the port."""
+    if place.startswith("["):
+        host, bracket, port = place[1:].partition("]")
+        try:
+            host = str(IPv6Address(host)) if bracket else ""
+        except AddressValueError:
+            host = ""
+        is_named = host != "" and port[:1] in {"", ":"}
+        colon, port = port[:1], port[1:]
+    else:
+        host, colon, port = place.partition(":")
+        host = host.lower()
+        is_named = _HOST.fullmatch(host) is not None
+    if not is_named:
+        raise ValueError(
+            "The URL names no host after the last @; write a name such as smpp.example.com, an address such "
+            "as 192.0.2.1, or [2001:db8::1] in brackets."
+        )
+    return host, _read_number("The port", port, 1, 65535) if colon else PORT_DEFAULT
+
+
+def _read_credential(what: str, text: str, least: int, most: int) -> str:
+    decoded = _unquote(text)
+    if decoded is None or not _VISIBLE.fullmatch(decoded):
+        raise ValueError(f"The {what} must be visible ASCII characters; write a % in it as %25.")
+    if not least <= len(decoded) <= most:
+        raise ValueError(
+            f"The {what} must have {least} to {most} characters, as SMPP demands; ask the carrier for such."
+        )
+    return decoded
+
+
+def _unquote(text: str) -> str | None:
+    """Undo the percent-encoding; None when it is not one. A plus stays a plus."""
+    if _BAD_ESCAPE.search(text):
+        return None
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
+
+
+def _read_query(query: str) -> dict[str, Any]:
+    """Read all parameters by the names of their settings, with the defaults of those not given."""
+    given: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        if name not in _PARAMETERS:
+            named = f"no parameter {name}" if _PARAMETER_NAME.fullmatch(name) else "no such parameter"
+            raise ValueError(f"A carrier's URL has {named}; those it has are {', '.join(_PARAMETERS)}.")
+        if name in given:
+            raise ValueError(f"The URL has {name} twice; give it once.")
+        decoded = _unquote(value)
+        if decoded is None:
+            raise ValueError(f"The value of {name} is not percent-encoded UTF-8; write a % in it as %25.")
+        given[name] = decoded
+    return {
+        parameter.setting: parameter.read(name, given.get(name, parameter.default))
+        for name, parameter in _PARAMETERS.items()
+        if name != "tls"
+    } | {"tls": _read_tls(given.get("tls"))}
+
+
+def _read_number(what: str, text: str, least: int, most: int) -> int:
+    if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+        raise ValueError(f"{what} must be a whole number from {least} to {most}.")
+    return int(text)
+
+
+def _number(least: int, most: int) -> Callable[[str, str], int]:
+    return lambda name, text: _read_number(name, text, least, most)
+
+
+def _choice(*words: str) -> Callable[[str, str], str]:
+    def read(name: str, text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{name} must be {' or '.join(words)}.")
+        return text
+
+    return read
+
+
+def _read_source(name: str, text: str) -> str:
+    if _SOURCE_NUMBER.fullmatch(text):
+        return text
+    measure = segments.measure(text)
+    is_short = measure.encoding == Encoding.GSM_7 and measure.characters <= _SOURCE_MAX
+    has_letter = any(letter.isalpha() for letter in text)
+    if not (is_short and has_letter and text.isprintable() and text == text.strip()):
+        raise ValueError(
+            f"{name} must be 1 to {_SOURCE_MAX} characters of the GSM-7 alphabet with a letter among them, "
+            "or 3 to 15 digits with or without a plus."
+        )
+    return text
+
+
+def _read_refund(name: str, text: str) -> tuple[str, ...]:
+    words = set(text.split(",")) if text else set()
+    if not words <= set(REFUNDS):
+        raise ValueError(f"{name} must be some of {','.join(REFUNDS)} with commas between, or nothing.")
+    return tuple(word for word in REFUNDS if word in words)
+
+
+def _read_tls(text: str | None) -> bool | None:
+    if text not in {None, "0", "1"}:
+        raise ValueError("tls must be 0 or 1.")
+    return None if text is None else text == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """The setting behind a parameter of the URL."""
+
+    setting: str
+    default: str
+    read: Callable[[str, str], Any]
+
+
+_PARAMETERS: Final[Mapping[str, _Parameter]] = {
+    "window": _Parameter("window_size", "64", _number(1, 10_000)),
+    "tps": _Parameter("tps", "200", _number(0, 100_000)),
+    "bind": _Parameter("bind_mode", "transceiver", _choice("transceiver", "pair")),
+    "binds": _Parameter("binds", "1", _number(1, 32)),
+    "source": _Parameter("source", "Tumira", _read_source),
+    "in_doubt": _Parameter("in_doubt", "resend", _choice("resend", "hold")),
+    "doubt_wait": _Parameter("doubt_wait_s", "30", _number(1, 86_400)),
+    "refund": _Parameter("refund", ",".join(REFUNDS), _read_refund),
+    "tls": _Parameter("tls", "0", _choice("0", "1")),
+}

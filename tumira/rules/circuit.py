@@ -1,0 +1,98 @@
+"""Should messages go to this carrier at all, or is it in trouble of its own?
+
+A circuit is closed while all is well. It opens when the carrier keeps refusing, and then nothing is sent for
+a while. After that it is half open: a single message is sent, and what comes of it decides.
+"""
+
+from math import inf
+from typing import Final
+
+REFUSALS_MAX: Final = 20
+PAUSE_MAX_S: Final = 2.0
+OPEN_MIN_S: Final = 5.0
+OPEN_MAX_S: Final = 60.0
+# The one message may never be answered, as when its connection breaks; then another one is sent.
+PROBE_WAIT_S: Final = 60.0
+
+
+class Circuit:
+    """What one carrier's latest answers say about it; times are seconds on any clock that never goes back."""
+
+    __slots__ = ("_open_s", "_open_until", "_probe_until", "_refusals")
+
+    def __init__(self) -> None:
+        self._refusals = 0
+        # None while closed.
+        self._open_until: float | None = None
+        self._open_s = 0.0
+        self._probe_until = -inf
+
+    def is_well(self, now: float) -> bool:
+        """Tell whether messages may go there freely; a carrier on trial is not well yet."""
+        return self.places(now, 2) > 1
+
+    def places(self, now: float, most: int) -> int:
+        """Return how many messages may be sent now: none, the one that tries it out, or as many as wanted."""
+        assert most >= 0
+        if self._open_until is None:
+            return most
+        if now < self._open_until or now < self._probe_until:
+            return 0
+        return min(1, most)
+
+    def wait_s(self, now: float) -> float:
+        """Return how long `places` will give none, if nothing is answered until then."""
+        if self._open_until is None:
+            return 0.0
+        return max(0.0, self._open_until - now, self._probe_until - now)
+
+    def spend(self, now: float, count: int) -> None:
+        """Note that messages were sent; while half open, no further one goes before this one's answer."""
+        if self._open_until is not None and now >= self._open_until and count > 0:
+            self._probe_until = now + PROBE_WAIT_S
+
+    def succeeded(self, now: float) -> None:
+        """Note that the carrier does its work: it took a message, or refused it for good."""
+        if self._open_until is None:
+            self._refusals = 0
+        elif now >= self._open_until:
+            self._close()
+
+    def refused(self, now: float) -> None:
+        """Note a temporary or unknown error: the carrier's own trouble, not the message's."""
+        if self._open_until is None:
+            self._refusals += 1
+            if self._refusals >= REFUSALS_MAX:
+                self._open(now)
+        elif self._is_tried(now):
+            self._open(now)
+
+    def throttled(self, now: float, pause_s: float) -> None:
+        """Note that the carrier wants less, and how long we pause for it."""
+        if self._open_until is None:
+            # A short pause is how a pace is found. One that had to be doubled is time lost that another
+            # carrier could have used.
+            if pause_s >= PAUSE_MAX_S:
+                self._open(now)
+        elif self._is_tried(now):
+            self._open(now)
+
+    def _is_tried(self, now: float) -> bool:
+        """Tell whether a message is out whose answer decides.
+
+        Answers to what was sent before it opened say nothing new, and must not double the wait.
+        """
+        assert self._open_until is not None
+        return self._open_until <= now < self._probe_until
+
+    def _open(self, now: float) -> None:
+        self._open_s = min(OPEN_MAX_S, max(OPEN_MIN_S, 2 * self._open_s))
+        self._open_until = now + self._open_s
+        self._probe_until = -inf
+        self._refusals = 0
+
+    def _close(self) -> None:
+        self._open_until = None
+        self._open_s = 0.0
+        self._probe_until = -inf
+        self._refusals = 0

@@ -1,0 +1,165 @@
+"""How fast may messages go to a carrier now?
+
+A bucket of tokens fills at the rate and is never larger than a quarter of a second of it. When the carrier
+throttles, the rate is halved and nothing goes for a while; while it takes messages, the rate comes back step
+by step, so that it settles just below what the carrier can take.
+"""
+
+from math import inf
+from typing import Final
+
+BUCKET_S: Final = 0.25
+PAUSE_MIN_S: Final = 1.0
+PAUSE_MAX_S: Final = 30.0
+RATE_MIN: Final = 1.0
+FORGET_S: Final = 60.0
+
+_RECOVERY: Final = 1 / 20
+_RECOVERY_UNLIMITED: Final = 1 / 10
+# An answer after an hour of silence says nothing about that hour.
+_RECOVERY_STEP_MAX_S: Final = 1.0
+# Added to a wait, so that rounding never makes it end a hair too soon and be followed by another one.
+_HAIR_S: Final = 1e-6
+
+
+class Pace:
+    """The pace of one connection, at most `tps` messages a second, or without a limit when that is 0.
+
+    Times are seconds on any clock that never goes back. All of it is arithmetic on a few numbers, because it
+    is asked for every message.
+    """
+
+    __slots__ = (
+        "_filled_at",
+        "_pause_s",
+        "_rate",
+        "_recovered_at",
+        "_recovery",
+        "_second",
+        "_sent",
+        "_sent_before",
+        "_throttled_at",
+        "_tokens",
+        "_tps",
+        "paused_until",
+    )
+
+    def __init__(self, tps: float) -> None:
+        assert tps >= 0
+        self.paused_until = -inf
+        self._tps = tps if tps > 0 else inf
+        self._rate = self._tps
+        # By how much the rate grows in a second of answers.
+        self._recovery = 0.0
+        # Never filled before, so the first look finds it full.
+        self._filled_at = -inf
+        self._tokens = 0.0
+        self._pause_s = 0.0
+        self._throttled_at = -inf
+        self._recovered_at = -inf
+        # What was sent in the present second of the clock and in the one before it.
+        self._second = -inf
+        self._sent = 0
+        self._sent_before = 0
+
+    def allowance(self, now: float, most: int) -> int:
+        """Return how many messages may be sent now, at most this many."""
+        if now < self.paused_until:
+            return 0
+        self._fill(now)
+        return most if self._tokens >= most else max(0, int(self._tokens))
+
+    def spend(self, now: float, count: int) -> None:
+        """Note that so many were sent; more than were allowed is a debt that the next ones wait for."""
+        self._fill(now)
+        self._tokens -= count
+        self._count(now)
+        self._sent += count
+
+    def wait_s(self, now: float) -> float:
+        """Return how long it takes until one more may be sent, if nothing else happens."""
+        self._fill(now)
+        # The bucket stands as it was filled now, or as it will be when the pause ends.
+        pause_s = self._filled_at - now
+        if self._tokens < 1:
+            pause_s += (1 - self._tokens) / self._rate
+        return pause_s + _HAIR_S if pause_s > 0 else 0.0
+
+    def throttled(self, now: float) -> float:
+        """Slow down because the carrier said so, and return how long the pause is that is now in force."""
+        # What was under way when the pause began is throttled too; that is one event, not many.
+        if now < self.paused_until:
+            return self._pause_s
+        self._fill(now)
+        if self._rate == inf:
+            self._count(now)
+            self._rate = float(max(self._sent, self._sent_before))
+        self._rate = max(self._rate / 2, min(RATE_MIN, self._tps))
+        self._recovery = self._rate * _RECOVERY_UNLIMITED if self._tps == inf else self._tps * _RECOVERY
+        self._pause_s = min(PAUSE_MAX_S, max(PAUSE_MIN_S, 2 * self._pause_s))
+        self.paused_until = now + self._pause_s
+        self._throttled_at = now
+        self._recovered_at = self.paused_until
+        # The bucket is as small as the rate now, and nothing is saved up while nothing goes.
+        self._tokens = min(self._tokens, 1.0)
+        self._filled_at = self.paused_until
+        return self._pause_s
+
+    def succeeded(self, now: float) -> None:
+        """Note that the carrier took a message, and speed up for the time since the last one."""
+        if self._pause_s == 0 and self._rate == self._tps:
+            return
+        # Taken during the pause means sent before it, which says nothing about the pace since.
+        if now < self.paused_until:
+            return
+        self._pause_s = 0.0
+        self._fill(now)
+        passed_s = min(_RECOVERY_STEP_MAX_S, max(0.0, now - self._recovered_at))
+        self._recovered_at = now
+        self._rate = min(self._tps, self._rate + self._recovery * passed_s)
+
+    def rate(self, now: float) -> float | None:
+        """Return the messages a second that may be sent apart from any pause; None for no limit."""
+        self._fill(now)
+        return None if self._rate == inf else self._rate
+
+    def retune(self, now: float, tps: float) -> None:
+        """Change the limit, as when a carrier's connections are shared out anew, and keep what was learnt."""
+        assert tps >= 0
+        self._fill(now)
+        limit = tps if tps > 0 else inf
+        if limit == self._tps:
+            return
+        is_slowed = self._rate < self._tps
+        self._tps = limit
+        if not is_slowed:
+            self._rate = limit
+        elif limit == inf:
+            self._recovery = self._rate * _RECOVERY_UNLIMITED
+        else:
+            self._rate = min(self._rate, limit)
+            self._recovery = limit * _RECOVERY
+        self._tokens = inf if self._rate == inf else min(self._tokens, self._bucket())
+
+    def _bucket(self) -> float:
+        return max(1.0, self._rate * BUCKET_S)
+
+    def _fill(self, now: float) -> None:
+        """Put into the bucket what has come since it was last filled."""
+        if now <= self._filled_at:
+            return
+        if self._rate != inf:
+            if self._tps == inf and now - self._throttled_at >= FORGET_S:
+                self._rate = inf
+            self._tokens = min(self._bucket(), self._tokens + self._rate * (now - self._filled_at))
+        else:
+            self._tokens = inf
+        self._filled_at = now
+
+    def _count(self, now: float) -> None:
+        """Begin a new second when one has begun."""
+        second = now // 1
+        if second != self._second:
+            self._sent_before = self._sent if second == self._second + 1 else 0
+            self._sent = 0
+            self._second = second

@@ -1,0 +1,181 @@
+"""What does a carrier's receipt say, and under which spellings of an id may we know its message?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+TEXT_MAX: Final = 500
+
+_REF_MAX: Final = 255
+# Longer than a UUID as a number; nobody counts so far, and a number of any length could be sent to us.
+_NUMBER_MAX: Final = 40
+_LAST_DIGITS: Final = 8
+_DIGITS_MIN: Final = 5
+
+
+class Receipt(Struct, frozen=True):
+    """What became of one segment; `recipient` is digits without a plus."""
+
+    carrier_ref: str | None
+    recipient: str
+    state: str
+    error: str | None
+    text: str
+
+
+class ParsedText(Struct, frozen=True):
+    """What stands in the text of a receipt; `standard` when it begins as the standard's appendix B says."""
+
+    carrier_ref: str | None
+    state: str | None
+    error: str | None
+    standard: bool
+
+
+# What nearly every carrier sends, read in one go.
+_COMMON: Final = re.compile(
+    r"id:(\S+) sub:\d+ dlvrd:\d+ submit date:\d{10,14} done date:\d{10,14} "
+    r"stat:([A-Z]{5,8}) err:([0-9A-Za-z]{1,8})(?:\s+[Tt]ext:|\s*\Z)"
+)
+
+_FIELD: Final = r"(?:sub|dlvrd|submit|done|stat|err|text)\b"
+_STANDARD: Final = re.compile(r"\s*id:\s*\S+\s+sub:\s*\d+\s+dlvrd:\s*\d+", re.IGNORECASE)
+_ID: Final = re.compile(rf"(?<![a-z])id:\s*(?!{_FIELD})(\S+)", re.IGNORECASE)
+_STATE: Final = re.compile(r"\bstat:\s*([a-z]{5,16})", re.IGNORECASE)
+_ERROR: Final = re.compile(rf"\berr:\s*(?!{_FIELD})([0-9a-z]{{1,8}})", re.IGNORECASE)
+_TEXT: Final = re.compile(r"\btext:", re.IGNORECASE)
+
+# Words of more than seven letters, which the standard does not know and carriers write all the same.
+_LONG_WORDS: Final = {
+    "DELIVERED": "DELIVRD",
+    "UNDELIVERED": "UNDELIV",
+    "UNDELIVERABLE": "UNDELIV",
+    "REJECTED": "REJECTD",
+    "ACCEPTED": "ACCEPTD",
+    "BUFFERED": "BUFFERD",
+    "SCHEDULED": "SCHEDLD",
+}
+
+
+def parse_text(text: str) -> ParsedText | None:
+    """Read a receipt's text; None when it has neither an id nor a state."""
+    common = _COMMON.match(text)
+    if common:
+        reference, state, error = common.groups()
+        return ParsedText(reference[:_REF_MAX], state, error, standard=True)
+    # What follows `text:` is the customer's, who may write `stat:` too; it is looked at only when the
+    # carrier's own words are not in front of it.
+    ours = _TEXT.split(text, maxsplit=1)[0]
+    return _search(ours) or _search(text)
+
+
+def _search(text: str) -> ParsedText | None:
+    """Look for each field by itself, in any order."""
+    reference = _ID.search(text)
+    state = _STATE.search(text)
+    if not reference and not state:
+        return None
+    error = _ERROR.search(text)
+    word = state[1].upper() if state else None
+    return ParsedText(
+        reference[1][:_REF_MAX] if reference else None,
+        _LONG_WORDS.get(word, word) if word else None,
+        error[1] if error else None,
+        standard=_STANDARD.match(text) is not None,
+    )
+
+
+_DECIMAL: Final = re.compile(r"[0-9]+")
+_HEXADECIMAL: Final = re.compile(r"[0-9a-f]+")
+
+
+def key(carrier_ref: str) -> str:
+    """Return the one spelling under which an id is kept."""
+    return carrier_ref.strip("\0 \t\r\n").casefold().lstrip("0")[:_REF_MAX] or "0"
+
+
+def spellings(carrier_ref: str) -> Sequence[str]:
+    """Return the keys under which a receipt's message may be kept, the likeliest first.
+
+    A carrier may answer a submit in hexadecimal and write its receipts in decimal, or the reverse.
+    """
+    same = key(carrier_ref)
+    if len(same) > _NUMBER_MAX or not _HEXADECIMAL.fullmatch(same):
+        return (same,)
+    found = [same]
+    if _DECIMAL.fullmatch(same):
+        found.append(f"{int(same):x}")
+    found.append(str(int(same, 16)))
+    return tuple(dict.fromkeys(found))
+
+
+_NOT_DIGIT: Final = re.compile(r"[^0-9]+")
+
+
+def digits(address: str) -> str:
+    """Return the digits of an address."""
+    return address if address.isdecimal() and address.isascii() else _NOT_DIGIT.sub("", address)
+
+
+def same_number(a: str, b: str) -> bool:
+    """Tell whether two numbers may be the same, however each is prefixed; too few digits tell nothing."""
+    a, b = digits(a), digits(b)
+    if len(a) < _DIGITS_MIN or len(b) < _DIGITS_MIN:
+        return True
+    return a[-_LAST_DIGITS:] == b[-_LAST_DIGITS:]
+
+
+class Outcome(Struct, frozen=True):
+    """What a receipt makes of its message; `status` is None when it settles nothing."""
+
+    status: Literal["delivered", "undelivered", "expired"] | None
+    reason: str | None
+
+
+_NOTHING: Final = Outcome(None, None)
+_DELIVERED: Final = Outcome("delivered", None)
+
+# The `err` of a receipt is the carrier's own. Those that explain theirs pass on the error of the mobile
+# network (MAP, 3GPP TS 29.002, section 17.6.6), written in decimal; codes that do not tell why a handset
+# did not get a message (33 waiting list full, 34 system failure, 35 and 36 bad data) are not listed.
+_REASONS: Final[Mapping[int, str]] = {
+    1: "UNKNOWN_SUBSCRIBER",  # unknown subscriber
+    5: "UNKNOWN_SUBSCRIBER",  # unidentified subscriber
+    6: "ABSENT_SUBSCRIBER",  # absent subscriber, for short messages
+    8: "SUBSCRIBER_BARRED",  # roaming not allowed
+    9: "SUBSCRIBER_BARRED",  # illegal subscriber
+    10: "SUBSCRIBER_BARRED",  # bearer service not provisioned
+    11: "SUBSCRIBER_BARRED",  # teleservice not provisioned
+    12: "HANDSET_ERROR",  # illegal equipment
+    13: "SUBSCRIBER_BARRED",  # call barred
+    21: "HANDSET_ERROR",  # facility not supported
+    27: "ABSENT_SUBSCRIBER",  # absent subscriber
+    31: "ABSENT_SUBSCRIBER",  # subscriber busy for short messages
+    32: "HANDSET_ERROR",  # delivery failure, for example a full memory
+}
+
+
+def outcome(state: str, error: str | None) -> Outcome:
+    """Say what a receipt makes of its message."""
+    match state:
+        case "DELIVRD":
+            return _DELIVERED
+        case "UNDELIV" | "DELETED" | "SKIPPED":
+            return Outcome("undelivered", _reason(error) or "UNKNOWN")
+        case "REJECTD":
+            return Outcome("undelivered", _reason(error) or "CARRIER_REJECTED")
+        case "EXPIRED":
+            return Outcome("expired", _reason(error) or "VALIDITY_EXPIRED")
+        case _:
+            return _NOTHING
+
+
+def _reason(error: str | None) -> str | None:
+    """Read an error code: decimal, with or without leading zeros, or hexadecimal where it has a letter."""
+    code = (error or "").strip().casefold()
+    if _DECIMAL.fullmatch(code):
+        return _REASONS.get(int(code[-_NUMBER_MAX:]))
+    code = code.removeprefix("0x")
+    return _REASONS.get(int(code[-_NUMBER_MAX:], 16)) if _HEXADECIMAL.fullmatch(code) else None

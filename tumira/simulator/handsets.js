@@ -1,0 +1,44 @@
+// How do new texts appear without a reload? The page is asked for again and its handsets are put in place.
+"use strict";
+
+const PAUSE_MS = 1000;
+const live = document.getElementById("live");
+let shown = "";
+
+async function refresh() {
+  const answer = await fetch(location.pathname, { cache: "no-cache" });
+  if (!answer.ok) {
+    throw new Error(`status ${answer.status}`);
+  }
+  const tag = answer.headers.get("ETag") || "";
+  if (tag === shown && tag !== "") {
+    return;
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const here = document.getElementById("handsets");
+  const fresh = page.getElementById("handsets");
+  if (here.innerHTML !== fresh.innerHTML) {
+    // Where a link inside has the focus, it keeps it.
+    const focused = here.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    here.replaceWith(document.adoptNode(fresh));
+    if (focused !== null) {
+      const again = [...fresh.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+      again?.focus({ preventScroll: true });
+    }
+  }
+  shown = tag;
+}
+
+async function keepFresh() {
+  if (!document.hidden) {
+    try {
+      await refresh();
+      live.textContent = "New ones appear by themselves.";
+    } catch {
+      live.textContent = "The gateway does not answer; trying again.";
+    }
+  }
+  setTimeout(keepFresh, PAUSE_MS);
+}
+
+keepFresh();

@@ -1,0 +1,165 @@
+"""What happens on one connection to the simulator?"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from tumira.carriers.smpp.pdu import Bind, Command, Pdu, write
+from tumira.carriers.smpp.server import ServerPeer
+from tumira.simulator.mailboxes import Letter
+
+GOODBYE_S: Final = 1.0
+
+_SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
+
+
+class Host(Protocol):
+    """The SMSC that a connection belongs to."""
+
+    def connected(self, line: "Line") -> None:
+        """Begin a connection."""
+
+    def binding(self, line: "Line", bind: Bind) -> int | None:
+        """Return how a bind is answered; None for not at all."""
+
+    def joined(self, line: "Line") -> None:
+        """Send receipts to a connection that has bound for them."""
+
+    def submitted(self, line: "Line", sequence: int, body: bytes) -> None:
+        """Take a submit_sm."""
+
+    def acknowledged(self, line: "Line", sequence: int, status: int) -> None:
+        """Take the answer to a receipt."""
+
+    def retired(self, line: "Line") -> None:
+        """Send nothing more over a connection."""
+
+    def ended(self, line: "Line") -> None:
+        """Note that a connection is gone."""
+
+
+class Line(ServerPeer):
+    """One connection; `client` is who has bound."""
+
+    system_id = "simulator"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self.client = ""
+        # Set by those who misbehave: what leaves does so octet by octet.
+        self.piecemeal = False
+        self._mute = False
+        self._host = host
+        self._octets: deque[int] = deque()
+        host.connected(self)
+
+    def answer(self, sequence: int, status: int, body: bytes) -> None:
+        """Answer a submit_sm."""
+        self.send(write(_SUBMIT_SM_RESP, sequence, body, status))
+
+    def say_goodbye(self) -> None:
+        """Unbind in the middle of everything, and close when that is answered or a second has passed."""
+        self._host.retired(self)
+        self.send(write(Command.UNBIND, self.next_sequence()))
+        self._loop.call_later(GOODBYE_S, self.end, "unbound by us")
+
+    def fall_silent(self) -> None:
+        """Neither hear nor say anything from now on, and leave the connection open."""
+        self._host.retired(self)
+        self._mute = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        self._host.retired(self)
+        self.abort()
+
+    def bound(self, bind: Bind, command: Command) -> int:
+        """Say whether somebody is let in."""
+        status = self._host.binding(self, bind)
+        if status is None:
+            self.fall_silent()
+            return 0
+        if status == 0:
+            self.client = bind.system_id
+            if command != Command.BIND_TRANSMITTER:
+                # After the answer to the bind, which is yet to be written.
+                self._loop.call_soon(self._join)
+        return status
+
+    def _join(self) -> None:
+        if not self.ended:
+            self._host.joined(self)
+
+    def submitted(self, sequence: int, message_body: bytes) -> None:
+        """Take a submit_sm."""
+        self._host.submitted(self, sequence, message_body)
+
+    def acknowledged(self, sequence: int, status: int) -> None:
+        """Take the answer to a receipt."""
+        self._host.acknowledged(self, sequence, status)
+
+    def take_common(self, pdu: Pdu) -> None:
+        """Take what is neither a message nor the answer to one."""
+        if pdu.command == Command.UNBIND_RESP:
+            self.end("unbound by us")
+        elif pdu.command == Command.GENERIC_NACK:
+            self.acknowledged(pdu.sequence, pdu.status)
+        else:
+            super().take_common(pdu)
+
+    def line_ended(self, problem: str) -> None:  # noqa: ARG002 - as the base class calls it
+        """Tell the SMSC."""
+        self._host.ended(self)
+
+    def send(self, data: bytes) -> None:
+        """Write when this turn of the event loop is over."""
+        if not self._mute:
+            super().send(data)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        if not self._mute:
+            super().data_received(data)
+
+    def _flush(self) -> None:
+        if not self.piecemeal:
+            super()._flush()
+            return
+        trickles = bool(self._octets)
+        self._octets.extend(b"".join(self._out))
+        self._out.clear()
+        if not trickles:
+            self._trickle()
+
+    def _trickle(self) -> None:
+        if self._octets and self._transport is not None and not self.ended:
+            self._transport.write(bytes((self._octets.popleft(),)))
+            # In another turn of the event loop, or the kernel would get them together.
+            self._loop.call_soon(self._trickle)
+
+
+class Exchange:
+    """A submit_sm with its answer and its receipts."""
+
+    __slots__ = ("_post", "body", "letters", "line", "sequence", "status")
+
+    def __init__(self, line: Line, sequence: int, post: Callable[[Line, Sequence[Letter]], None]) -> None:
+        self.line = line
+        self.sequence = sequence
+        self.status = 0
+        self.body = b"\0"
+        self.letters: Sequence[Letter] = ()
+        self._post = post
+
+    def answer(self) -> None:
+        """Answer, and then send the receipts, if they are not sent yet."""
+        self.line.answer(self.sequence, self.status, self.body)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Send the receipts, once."""
+        if self.letters:
+            letters, self.letters = self.letters, ()
+            self._post(self.line, letters)

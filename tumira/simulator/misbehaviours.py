@@ -1,0 +1,476 @@
+"""In which ways does a carrier misbehave? Each is a small class with a name, and they can be combined."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tumira.carriers.smpp.pdu import Bind, Command, Status
+from tumira.errors import Trouble
+from tumira.simulator.line import Exchange, Line
+from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, Receipt
+
+VALUE_MAX: Final = 1_000_000
+# A judge's word for a submit that is neither taken nor answered.
+DROPPED: Final = -1
+
+# What a client finds who speaks SMPP to a port where something else listens.
+_GARBAGE: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+_OVERSIZED: Final = (1024 * 1024).to_bytes(4) + bytes(1020)
+
+Answer = Callable[[], None]
+
+
+class Ids(Struct, frozen=True):
+    """How a message's id is written in the answer and in the receipt."""
+
+    answered: str
+    receipted: str
+
+
+class Misbehaviour:
+    """A carrier that behaves. Each subclass changes one thing, by how much its `value` says."""
+
+    # What the value counts, for those who have one.
+    unit: ClassVar[str] = ""
+    default: ClassVar[int] = 0
+
+    def __init__(self, value: int | None = None) -> None:
+        self.value = self.default if value is None else value
+        self._count = 0
+
+    def connected(self, line: Line) -> None:
+        """Prepare a new connection."""
+
+    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - for those who misbehave
+        """Return how a bind is answered; None for not at all."""
+        return Status.ROK
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - as above
+        """Return how a submit is refused; ROK for not at all."""
+        return Status.ROK
+
+    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as above
+        """Return how a message's number is written."""
+        return ids
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Return the receipts that are sent for one message."""
+        return receipts
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - as above
+        """Return what is done instead of answering; to be done later or not at all is possible too."""
+        return answer
+
+    def is_turn(self) -> bool:
+        """Tell of every n-th call that it is the n-th."""
+        self._count += 1
+        return self._count % self.value == 0
+
+
+class ResponseDelay(Misbehaviour):
+    """Every answer to a submit comes so much later."""
+
+    unit = "milliseconds"
+    default = 200
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - all are late
+        """Wait, then answer."""
+        return lambda: _later(self.value, answer)
+
+
+class ResponseLoss(Misbehaviour):
+    """Every n-th submit is taken and its receipt sent, but its answer is lost."""
+
+    unit = "every n-th"
+    default = 10
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Send the receipts alone when its turn has come."""
+        return exchange.deliver if self.is_turn() else answer
+
+
+class ThrottleEvery(Misbehaviour):
+    """Every n-th submit is refused with RTHROTTLED."""
+
+    unit = "every n-th"
+    default = 10
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+        """Refuse it when its turn has come."""
+        return Status.RTHROTTLED if self.is_turn() else Status.ROK
+
+
+class RateLimit(Misbehaviour):
+    """Submits above n in a second are refused with RTHROTTLED."""
+
+    unit = "a second"
+    default = 100
+
+    def __init__(self, value: int | None = None) -> None:
+        super().__init__(value)
+        self._second_began = float("-inf")
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - all together
+        """Refuse it when there were enough."""
+        now = asyncio.get_running_loop().time()
+        if now - self._second_began >= 1:
+            self._second_began = now
+            self._count = 0
+        self._count += 1
+        return Status.RTHROTTLED if self._count > self.value else Status.ROK
+
+
+class QueueFullBursts(Misbehaviour):
+    """After every four times n submits the next n are refused with RMSGQFUL."""
+
+    unit = "in a row"
+    default = 20
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+        """Refuse it while the queue is full."""
+        place = self._count % (5 * self.value)
+        self._count += 1
+        return Status.RMSGQFUL if place >= 4 * self.value else Status.ROK
+
+
+class SystemErrorEvery(Misbehaviour):
+    """Every n-th submit is refused with RSYSERR."""
+
+    unit = "every n-th"
+    default = 10
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+        """Refuse it when its turn has come."""
+        return Status.RSYSERR if self.is_turn() else Status.ROK
+
+
+class Silence(Misbehaviour):
+    """No submit is taken or answered, while enquire_link is."""
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+        """Drop it."""
+        return DROPPED
+
+
+class ReceiptBeforeResponse(Misbehaviour):
+    """The receipt comes first, and the answer so much later."""
+
+    unit = "milliseconds"
+    default = 50
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Send the receipts, wait, then answer."""
+
+        def deliver_first() -> None:
+            exchange.deliver()
+            _later(self.value, answer)
+
+        return deliver_first
+
+
+class OutOfOrderResponses(Misbehaviour):
+    """Answers are held until there are n, and then given last one first."""
+
+    unit = "together"
+    default = 5
+
+    def __init__(self, value: int | None = None) -> None:
+        super().__init__(value)
+        self._held: list[Answer] = []
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - whatever it is
+        """Hold it until there are enough or no more seem to come."""
+        return lambda: self._hold(answer)
+
+    def _hold(self, answer: Answer) -> None:
+        self._held.append(answer)
+        if len(self._held) >= self.value:
+            self._release()
+        elif len(self._held) == 1:
+            _later(100, self._release)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for answer in reversed(held):
+            answer()
+
+
+class BodilessErrors(Misbehaviour):
+    """An answer that refuses has no body."""
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Leave the body out."""
+        if exchange.status:
+            exchange.body = b""
+        return answer
+
+
+class UnbindMidWindow(Misbehaviour):
+    """At every n-th submit, instead of its answer, the carrier unbinds; receipts come after the next bind."""
+
+    unit = "every n-th"
+    default = 100
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Say goodbye when its turn has come."""
+        return _ending(exchange, exchange.line.say_goodbye) if self.is_turn() else answer
+
+
+class LineDrop(Misbehaviour):
+    """At every n-th submit, instead of its answer, the line is cut; receipts come after the next bind."""
+
+    unit = "every n-th"
+    default = 100
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Cut the line when its turn has come."""
+        return _ending(exchange, exchange.line.drop) if self.is_turn() else answer
+
+
+class SilentDeath(Misbehaviour):
+    """At every n-th submit its connection dies: it stays open, and nothing on it is heard or answered."""
+
+    unit = "every n-th"
+    default = 100
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Fall silent when its turn has come."""
+        return _ending(exchange, exchange.line.fall_silent) if self.is_turn() else answer
+
+
+class OversizedPdu(Misbehaviour):
+    """After every n-th answer comes a PDU that says it has a megabyte."""
+
+    unit = "every n-th"
+    default = 100
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Send it after the answer when its turn has come."""
+        return _followed(exchange, answer, _OVERSIZED) if self.is_turn() else answer
+
+
+class Garbage(Misbehaviour):
+    """After every n-th answer comes something that is no SMPP at all."""
+
+    unit = "every n-th"
+    default = 100
+
+    def around(self, exchange: Exchange, answer: Answer) -> Answer:
+        """Send it after the answer when its turn has come."""
+        return _followed(exchange, answer, _GARBAGE) if self.is_turn() else answer
+
+
+class OneByteWrites(Misbehaviour):
+    """Everything leaves octet by octet."""
+
+    def connected(self, line: Line) -> None:
+        """Let it trickle."""
+        line.piecemeal = True
+
+
+class RefuseBind(Misbehaviour):
+    """The first n binds, or all, are refused with RBINDFAIL and no body."""
+
+    unit = "binds, 0 for all"
+
+    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+        """Refuse it."""
+        self._count += 1
+        return Status.RBINDFAIL if self.value == 0 or self._count <= self.value else Status.ROK
+
+
+class WrongPassword(Misbehaviour):
+    """Every bind is refused with RINVPASWD."""
+
+    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+        """Refuse it."""
+        return Status.RINVPASWD
+
+
+class NoBindAnswer(Misbehaviour):
+    """No bind is answered."""
+
+    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+        """Say nothing."""
+        return None
+
+
+class HexIds(Misbehaviour):
+    """Ids are hexadecimal, in the answer and in the receipt."""
+
+    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
+        """Write it."""
+        return Ids(f"{number:X}", f"{number:X}")
+
+
+class DecimalReceiptIds(Misbehaviour):
+    """Ids are hexadecimal in the answer and decimal in the receipt."""
+
+    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
+        """Write it."""
+        return Ids(f"{number:X}", str(number))
+
+
+class HexReceiptIds(Misbehaviour):
+    """Ids are decimal in the answer and hexadecimal in the receipt."""
+
+    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
+        """Write it."""
+        return Ids(str(number), f"{number:X}")
+
+
+class PaddedReceiptIds(Misbehaviour):
+    """Ids in receipts have zeros in front and small letters."""
+
+    def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as others have written it
+        """Write it."""
+        return Ids(ids.answered, ids.receipted.lower().zfill(20))
+
+
+class DatesWithSeconds(Misbehaviour):
+    """Dates in receipts have twelve digits."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Write them so."""
+        return [replace(receipt, date_format=DATE_WITH_SECONDS) for receipt in receipts]
+
+
+class WordyErrors(Misbehaviour):
+    """The error in a receipt is no number."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Write it so."""
+        return [replace(receipt, error=f"E{receipt.error}A") for receipt in receipts]
+
+
+class UnmarkedReceipts(Misbehaviour):
+    """Receipts have an esm_class of 0, as if somebody had written them."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Leave out the mark."""
+        return [replace(receipt, esm_class=0) for receipt in receipts]
+
+
+class DuplicateReceipts(Misbehaviour):
+    """Every receipt comes n times."""
+
+    unit = "times"
+    default = 2
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Repeat them."""
+        return [receipt for receipt in receipts for _ in range(self.value)]
+
+
+class EnrouteFirst(Misbehaviour):
+    """Before the final receipt comes one that says the message is on its way."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Put one in front of each."""
+        return [
+            one
+            for receipt in receipts
+            for one in (replace(receipt, state="ENROUTE", esm_class=ESM_INTERMEDIATE), receipt)
+        ]
+
+
+class NoReceipts(Misbehaviour):
+    """No receipt is ever sent."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:  # noqa: ARG002 - none of them
+        """Leave them all out."""
+        return []
+
+
+class Ucs2Receipts(Misbehaviour):
+    """The text of a receipt is written in UCS-2."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Write it so."""
+        return [replace(receipt, data_coding=DATA_CODING_UCS2) for receipt in receipts]
+
+
+class TlvReceipts(Misbehaviour):
+    """Receipts have their facts in optional parameters only, and no text."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Leave out the text."""
+        return [replace(receipt, has_text=False) for receipt in receipts]
+
+
+class TextReceipts(Misbehaviour):
+    """Receipts have their facts in the text only, and no optional parameters."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Leave out the parameters."""
+        return [replace(receipt, has_tlvs=False) for receipt in receipts]
+
+
+class PayloadReceipts(Misbehaviour):
+    """The text of a receipt is in message_payload."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Put it there."""
+        return [replace(receipt, in_payload=True) for receipt in receipts]
+
+
+class DataSmReceipts(Misbehaviour):
+    """Receipts come as data_sm."""
+
+    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Send them so."""
+        return [replace(receipt, command=Command.DATA_SM) for receipt in receipts]
+
+
+def _later(milliseconds: int, answer: Answer) -> None:
+    asyncio.get_running_loop().call_later(milliseconds / 1000, answer)
+
+
+def _ending(exchange: Exchange, end: Answer) -> Answer:
+    """End the line instead of answering; the receipts wait for the next one."""
+
+    def end_and_keep() -> None:
+        end()
+        exchange.deliver()
+
+    return end_and_keep
+
+
+def _followed(exchange: Exchange, answer: Answer, data: bytes) -> Answer:
+    def answer_and_send() -> None:
+        answer()
+        exchange.line.send(data)
+
+    return answer_and_send
+
+
+def _name(kind: type[Misbehaviour]) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+BY_NAME: Final[Mapping[str, type[Misbehaviour]]] = {
+    _name(kind): kind for kind in Misbehaviour.__subclasses__()
+}
+
+
+def parse(words: str) -> Misbehaviour:
+    """Read what an operator typed, such as `throttle-every=10`."""
+    name, equals, value = words.partition("=")
+    kind = BY_NAME.get(name)
+    if kind is None:
+        raise Trouble(f"There is no misbehaviour {name!r}; use one of {', '.join(sorted(BY_NAME))}.")
+    if not equals:
+        return kind()
+    least = 0 if kind.default == 0 else 1
+    if not kind.unit:
+        raise Trouble(f"The misbehaviour {name} has no value: leave out {equals + value!r}.")
+    if not (value.isascii() and value.isdigit() and least <= int(value) <= VALUE_MAX):
+        raise Trouble(
+            f"The value of {name} ({kind.unit}) is {value!r}; "
+            f"it must be a number from {least} to {VALUE_MAX}."
+        )
+    return kind(int(value))

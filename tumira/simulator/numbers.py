@@ -1,0 +1,89 @@
+"""What happens to a text for this number? The last four digits choose; all other numbers get their texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tumira.carriers.smpp.pdu import Status
+
+DIGITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the simulator does with a submit to a number, and what people are told about it."""
+
+    ending: str
+    what_happens: str
+    # How the message ends in the gateway.
+    status: str
+    # The word of the receipt; None for no receipt.
+    state: str | None = "DELIVRD"
+    # As in GSM MAP, decimal with three digits.
+    error: str = "000"
+    refusal: int = Status.ROK
+    # So many tries are refused before one is taken; 0 when all of them are.
+    refusals: int = 0
+    # So many tries are dropped without an answer before one is taken.
+    dropped: int = 0
+
+    @property
+    def arrives(self) -> bool:
+        """Tell whether the text appears on the handset in the end."""
+        return self.state in {"DELIVRD", None} and (self.refusal == Status.ROK or self.refusals > 0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether every try is taken, so that none has to be remembered."""
+        return self.refusal == Status.ROK and self.dropped == 0
+
+
+DELIVERED: Final = Outcome("", "The text arrives.", "delivered")
+
+OUTCOMES: Final[Sequence[Outcome]] = (
+    Outcome("9901", "The number is not in use: receipt UNDELIV, error 001.", "undelivered", "UNDELIV", "001"),
+    Outcome(
+        "9902", "The phone is switched off: receipt UNDELIV, error 027.", "undelivered", "UNDELIV", "027"
+    ),
+    Outcome("9903", "The phone was away until the validity ended: receipt EXPIRED.", "expired", "EXPIRED"),
+    Outcome(
+        "9904",
+        "The network does not take it for this phone: receipt REJECTD, error 011.",
+        "undelivered",
+        "REJECTD",
+        "011",
+    ),
+    Outcome(
+        "9905",
+        "Refused at once for the number: ESME_RINVDSTADR.",
+        "failed",
+        refusal=Status.RINVDSTADR,
+    ),
+    Outcome(
+        "9906",
+        "Refused at once for the sender: ESME_RINVSRCADR.",
+        "failed",
+        refusal=Status.RINVSRCADR,
+    ),
+    Outcome(
+        "9907",
+        "ESME_RSYSERR on the first two tries; the third is taken and arrives.",
+        "delivered",
+        refusal=Status.RSYSERR,
+        refusals=2,
+    ),
+    Outcome("9908", "The text arrives, but a receipt never comes.", "unconfirmed after 72 hours", state=None),
+    Outcome(
+        "9909",
+        "The first try is lost without an answer; when it is sent again, it is taken and arrives.",
+        "delivered",
+        dropped=1,
+    ),
+)
+
+_BY_ENDING: Final = {outcome.ending: outcome for outcome in OUTCOMES}
+
+
+def outcome_of(number: str) -> Outcome:
+    """Return what happens to texts for a number."""
+    return _BY_ENDING.get(number[-DIGITS:], DELIVERED)

@@ -1,0 +1,136 @@
+"""How do people and programs look at the handsets? A page that refreshes itself, and the texts as JSON."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from tumira.simulator import handsets
+from tumira.simulator.handsets import Text
+from tumira.simulator.numbers import OUTCOMES
+
+PAGE_PATH: Final = "/simulator"
+MESSAGES_PATH: Final = "/simulator/messages.json"
+STYLESHEET_PATH: Final = "/simulator/handsets.css"
+SCRIPT_PATH: Final = "/simulator/handsets.js"
+HANDSETS_MAX: Final = 60
+TEXTS_SHOWN_MAX: Final = 6
+NUMBER_DIGITS_MAX: Final = 20
+# Files that are read at the same time: each may hold 32 MB in memory for a moment.
+READERS_MAX: Final = 2
+
+_HERE: Final = Path(__file__).parent
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Handset:
+    """A number with the texts on its screen, newest first."""
+
+    number: str
+    texts: Sequence[Text]
+    # Texts among the latest that the screen has no room for.
+    more: int
+
+
+def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
+    """Return the handsets that got something last, each with its latest texts."""
+    found: dict[str, list[Text]] = {}
+    for text in newest_first:
+        if text.to in found or len(found) < HANDSETS_MAX:
+            found.setdefault(text.to, []).append(text)
+    return [
+        Handset(number, texts[:TEXTS_SHOWN_MAX], len(texts[TEXTS_SHOWN_MAX:]))
+        for number, texts in found.items()
+    ]
+
+
+class Pages:
+    """The pages of a node whose texts lie in a directory."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self._directory = directory
+        self._port = port
+        self._readers = asyncio.Semaphore(READERS_MAX)
+        environment = Environment(
+            loader=FileSystemLoader(_HERE),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._template = environment.get_template("handsets.html.jinja")
+
+    def routes(self) -> Sequence[Route]:
+        """Return where they are found."""
+        return [
+            Route(PAGE_PATH, self._page),
+            Route(MESSAGES_PATH, self._messages),
+            Route(STYLESHEET_PATH, partial(_file, "handsets.css", "text/css")),
+            Route(SCRIPT_PATH, partial(_file, "handsets.js", "text/javascript")),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        # Of a moment before the texts are read, so that one which comes meanwhile is not missed.
+        tag = f'"{await self._read(handsets.state)}"'
+        headers = {**_HEADERS, "ETag": tag, "Content-Security-Policy": _POLICY}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return HTMLResponse(await self._read(self._render), headers=headers)
+
+    def _render(self, directory: Path) -> str:
+        return self._template.render(
+            handsets=by_handset(handsets.list_latest(directory)),
+            outcomes=OUTCOMES,
+            port=self._port,
+            page_path=PAGE_PATH,
+            messages_path=MESSAGES_PATH,
+            stylesheet_path=STYLESHEET_PATH,
+            script_path=SCRIPT_PATH,
+        )
+
+    async def _messages(self, request: Request) -> Response:
+        wanted = request.query_params.get("to")
+        read = handsets.read_latest
+        if wanted is not None:
+            read = partial(handsets.read_of, number=_number(wanted))
+        return Response(
+            await self._read(read),
+            media_type="application/json",
+            headers={**_HEADERS, "Cache-Control": "no-store"},
+        )
+
+    async def _read(self, read: Callable[[Path], Result]) -> Result:
+        """Read files beside the event loop, which answers the API meanwhile."""
+        async with self._readers:
+            return await asyncio.to_thread(read, self._directory)
+
+
+def _number(text: str) -> str:
+    # A plus in an address is a space to those who read it by the rules of forms.
+    digits = text.strip().removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_DIGITS_MAX):
+        raise HTTPException(400, "`to` must be a number like +263771200001")
+    return f"+{digits}"
+
+
+async def _file(name: str, media_type: str, _request: Request) -> Response:
+    return Response((_HERE / name).read_bytes(), media_type=media_type, headers=_HEADERS)

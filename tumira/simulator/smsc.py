@@ -1,0 +1,336 @@
+"""How does a carrier's SMSC answer? A small real one, for a first look, for tests and for the benchmark."""
+
+import asyncio
+import socket
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tumira.carriers.smpp.pdu import Bind, BrokenError, ShortMessage, Status, read_short_message
+from tumira.errors import Trouble
+from tumira.simulator.handsets import Text, moment
+from tumira.simulator.joining import Joiner
+from tumira.simulator.line import Exchange, Line
+from tumira.simulator.mailboxes import Letter, Mailbox
+from tumira.simulator.misbehaviours import DROPPED, Ids, Misbehaviour
+from tumira.simulator.numbers import Outcome, outcome_of
+from tumira.simulator.receipts import Receipt, write_body
+
+HOST: Final = "127.0.0.1"
+BACKLOG: Final = 128
+TEXTS_MAX: Final = 200_000
+MAILBOXES_MAX: Final = 1_000
+TRIES_MAX: Final = 10_000
+DELAYED_MAX: Final = 1_000_000
+NUMBER_DIGITS: Final = range(3, 21)
+
+_ASKED: Final = 0x03
+_ASKED_ALWAYS: Final = 1
+_ASKED_ON_SUCCESS: Final = 3
+
+
+class Texts:
+    """The texts that reached a handset, oldest first; the oldest give way."""
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept: deque[Text] = deque(maxlen=kept_max)
+
+    def append(self, text: Text) -> None:
+        """Add the newest."""
+        self._kept.append(text)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Text]:
+        return iter(self._kept)
+
+    def __getitem__(self, place: int) -> Text:
+        return self._kept[place]
+
+    def to(self, number: str) -> Sequence[str]:
+        """Return what reached one number, such as `+263771200001`."""
+        return [text.text for text in self._kept if text.to == number]
+
+    @property
+    def counts(self) -> "Counter[tuple[str, str]]":
+        """Count how often each number got each text."""
+        return Counter((text.to, text.text) for text in self._kept)
+
+
+@dataclass(slots=True)
+class Submits:
+    """How many submit_sm came, and how each was answered."""
+
+    received: int = 0
+    taken: int = 0
+    refused: int = 0
+    throttled: int = 0
+    # Neither taken nor answered.
+    dropped: int = 0
+
+
+class _Tries:
+    """How often the same text was tried for numbers where that matters."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
+
+    def next(self, message: ShortMessage, needed: int) -> int:
+        """Count a try; after the one that is `needed` plus one a repeated text begins anew."""
+        key = (message.destination, message.text)
+        tries = self._counts.pop(key, 0) + 1
+        if tries <= needed:
+            self._counts[key] = tries
+            if len(self._counts) > TRIES_MAX:
+                self._counts.popitem(last=False)
+        return tries
+
+
+class Smsc:
+    """One SMSC: it takes what any connection submits, and sends the receipts."""
+
+    def __init__(
+        self,
+        misbehaviours: Iterable[Misbehaviour] = (),
+        *,
+        receipt_delay_s: float = 0.0,
+        texts_max: int = TEXTS_MAX,
+        arrived: Callable[[Text], None] | None = None,
+    ) -> None:
+        self.port = 0
+        self.texts = Texts(texts_max)
+        self.submits = Submits()
+        self.lines: set[Line] = set()
+        self._arrived = arrived
+        self._receipt_delay_s = receipt_delay_s
+        self._misbehaviours = list(misbehaviours)
+        self._mailboxes: OrderedDict[str, Mailbox] = OrderedDict()
+        self._joiner = Joiner()
+        self._tries = _Tries()
+        # No id comes twice, not even after a restart: they go on from the time of the start.
+        self._last_id = time.time_ns() // 1000
+        self._delayed: deque[tuple[float, Mailbox, Sequence[Letter]]] = deque(maxlen=DELAYED_MAX)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def receipts_unanswered(self) -> int:
+        """Count the receipts that were not answered yet, those included for which nobody is there."""
+        return sum(mailbox.unanswered for mailbox in self._mailboxes.values()) + sum(
+            len(letters) for _, _, letters in self._delayed
+        )
+
+    def connected(self, line: Line) -> None:
+        """Begin a connection."""
+        self.lines.add(line)
+        for each in self._misbehaviours:
+            each.connected(line)
+
+    def binding(self, line: Line, bind: Bind) -> int | None:
+        """Return how a bind is answered; None for not at all."""
+        for each in self._misbehaviours:
+            status = each.binding(line, bind)
+            if status != Status.ROK:
+                return status
+        return Status.ROK
+
+    def joined(self, line: Line) -> None:
+        """Let a connection have receipts, first those that wait for it."""
+        self._mailbox(line).join(line)
+
+    def ended(self, line: Line) -> None:
+        """Forget a connection."""
+        self.lines.discard(line)
+        self.retired(line)
+
+    def retired(self, line: Line) -> None:
+        """Send the receipts to other connections, those included that were not answered."""
+        mailbox = self._mailboxes.get(line.client)
+        if mailbox is not None:
+            mailbox.leave(line)
+            if mailbox.is_empty:
+                self._mailboxes.pop(line.client)
+
+    def acknowledged(self, line: Line, sequence: int, status: int) -> None:
+        """Note the answer to a receipt."""
+        self._mailbox(line).answered(line, sequence, status)
+
+    def submitted(self, line: Line, sequence: int, body: bytes) -> None:
+        """Answer a submit_sm, and send its receipt."""
+        self.submits.received += 1
+        exchange = Exchange(line, sequence, self._post)
+        try:
+            message = read_short_message(body)
+        except BrokenError:
+            self._refuse(exchange, Status.RINVMSGLEN)
+            return
+        status = self._disturbed(line) or _fault(message)
+        if status == DROPPED:
+            self.submits.dropped += 1
+            return
+        if status:
+            self._refuse(exchange, status)
+            return
+        outcome = outcome_of(message.destination)
+        if not outcome.is_plain:
+            tries = self._tries.next(message, max(outcome.refusals, outcome.dropped))
+            if tries <= outcome.dropped:
+                self.submits.dropped += 1
+                return
+            if outcome.refusal and (outcome.refusals == 0 or tries <= outcome.refusals):
+                self._refuse(exchange, outcome.refusal)
+                return
+        self._take(exchange, message, outcome)
+
+    def _disturbed(self, line: Line) -> int:
+        for each in self._misbehaviours:
+            status = each.judge(line)
+            if status:
+                return status
+        return Status.ROK
+
+    def _refuse(self, exchange: Exchange, status: int) -> None:
+        if status in {Status.RTHROTTLED, Status.RMSGQFUL}:
+            self.submits.throttled += 1
+        else:
+            self.submits.refused += 1
+        exchange.status = status
+        self._conduct(exchange)
+
+    def _take(self, exchange: Exchange, message: ShortMessage, outcome: Outcome) -> None:
+        self.submits.taken += 1
+        now_s = time.time()
+        if outcome.arrives:
+            text = self._joiner.add(message, now_s)
+            if text is not None:
+                self._arrive(message, text, now_s)
+        self._last_id += 1
+        ids = Ids(str(self._last_id), str(self._last_id))
+        for each in self._misbehaviours:
+            ids = each.identify(self._last_id, ids)
+        exchange.body = ids.answered.encode("ascii") + b"\0"
+        if _is_asked(message.registered_delivery, outcome):
+            assert outcome.state is not None
+            done_s = now_s + self._receipt_delay_s
+            receipts: Sequence[Receipt] = [
+                Receipt(ids.receipted, message, outcome.state, outcome.error, now_s, done_s)
+            ]
+            for each in self._misbehaviours:
+                receipts = each.shape(receipts)
+            exchange.letters = [(receipt.command, write_body(receipt)) for receipt in receipts]
+        self._conduct(exchange)
+
+    def _arrive(self, message: ShortMessage, text: str, now_s: float) -> None:
+        number = f"+{message.destination.removeprefix('+')}"
+        arrived = Text(number, message.source, text, moment(now_s))
+        self.texts.append(arrived)
+        if self._arrived is not None:
+            self._arrived(arrived)
+
+    def _conduct(self, exchange: Exchange) -> None:
+        """Answer, unless somebody misbehaves."""
+        answer = exchange.answer
+        for each in self._misbehaviours:
+            answer = each.around(exchange, answer)
+        answer()
+
+    def _post(self, line: Line, letters: Sequence[Letter]) -> None:
+        mailbox = self._mailbox(line)
+        if self._receipt_delay_s > 0:
+            # In order of time, for the delay is the same for all: one timer is enough.
+            loop = asyncio.get_running_loop()
+            self._delayed.append((loop.time() + self._receipt_delay_s, mailbox, letters))
+            if self._timer is None:
+                self._timer = loop.call_later(self._receipt_delay_s, self._post_delayed)
+        elif mailbox.is_only(line):
+            mailbox.post(letters)
+        else:
+            # By another connection than the answer, which shall leave first.
+            asyncio.get_running_loop().call_soon(mailbox.post, letters)
+
+    def _post_delayed(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._delayed and self._delayed[0][0] <= loop.time():
+            _, mailbox, letters = self._delayed.popleft()
+            mailbox.post(letters)
+        if self._delayed:
+            self._timer = loop.call_at(self._delayed[0][0], self._post_delayed)
+
+    def _mailbox(self, line: Line) -> Mailbox:
+        mailbox = self._mailboxes.get(line.client)
+        if mailbox is None:
+            mailbox = self._mailboxes[line.client] = Mailbox()
+            if len(self._mailboxes) > MAILBOXES_MAX:
+                self._mailboxes.popitem(last=False)
+        return mailbox
+
+    def close(self) -> None:
+        """Cut all connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for line in list(self.lines):
+            line.abort()
+
+
+def _fault(message: ShortMessage) -> int:
+    digits = message.destination.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) in NUMBER_DIGITS):
+        return Status.RINVDSTADR
+    return Status.ROK
+
+
+def _is_asked(registered_delivery: int, outcome: Outcome) -> bool:
+    asked = registered_delivery & _ASKED
+    if outcome.state is None or not asked:
+        return False
+    if asked == _ASKED_ALWAYS:
+        return True
+    return (outcome.state == "DELIVRD") == (asked == _ASKED_ON_SUCCESS)
+
+
+def check_port(port: int) -> None:
+    """Say that a port is taken before anything is started."""
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError as error:
+        # Python adds the address to the system's words, and it stands in ours already.
+        reason = str(error.strerror or error).partition(" (while ")[0]
+        raise Trouble(
+            f"Port {port} on {HOST} cannot be used for the simulator ({reason}): stop what uses it, "
+            "or set TUMIRA_SIMULATOR_PORT."
+        ) from error
+
+
+@asynccontextmanager
+async def run_smsc(
+    port: int = 0,
+    misbehaviours: Iterable[Misbehaviour] = (),
+    *,
+    receipt_delay_s: float = 0.0,
+    texts_max: int = TEXTS_MAX,
+    arrived: Callable[[Text], None] | None = None,
+) -> AsyncIterator[Smsc]:
+    """Run an SMSC on loopback; port 0 takes a free one.
+
+    ```python
+    async with run_smsc(misbehaviours=[ThrottleEvery(10), ResponseDelay(200)]) as smsc:
+        await send_something(f"smpp://anyone:secret@127.0.0.1:{smsc.port}")
+        assert smsc.texts.to("+263771200001") == ["Your code is 493817."]
+        assert max(smsc.texts.counts.values()) == 1  # nobody got a text twice
+        assert smsc.submits.throttled == 0
+    ```
+    """
+    smsc = Smsc(misbehaviours, receipt_delay_s=receipt_delay_s, texts_max=texts_max, arrived=arrived)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Line(smsc), HOST, port, backlog=BACKLOG)
+    smsc.port = server.sockets[0].getsockname()[1]
+    try:
+        yield smsc
+    finally:
+        server.close()
+        smsc.close()
+        await server.wait_closed()

@@ -1,0 +1,297 @@
+"""How does a waiting message move from one place to another? Its row in `messages` is held by the caller."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.ids import BatchId, MessageId
+from tumira.store.sql import Connection, Statement
+
+
+class Entry(Struct, frozen=True):
+    """A place in the queue; without a turn it is the clock's."""
+
+    message_id: MessageId
+    country: str
+    lane: int
+    turn: int | None
+    again: bool
+
+
+SQL_ENQUEUE: Final = Statement("""
+INSERT INTO queue (country, lane, turn, message_id, again)
+SELECT entry.country, entry.lane,
+       coalesce(entry.turn, (SELECT turn FROM clocks
+                              WHERE clocks.country = entry.country AND clocks.lane = entry.lane), 0),
+       entry.message_id, entry.again
+  FROM unnest(%(message_ids)s::uuid[], %(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[],
+              %(again)s::boolean[]) AS entry (message_id, country, lane, turn, again)
+""")
+
+
+async def enqueue(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Let messages wait for their turn."""
+    await SQL_ENQUEUE.rows(
+        connection,
+        message_ids=[entry.message_id for entry in entries],
+        countries=[entry.country for entry in entries],
+        lanes=[entry.lane for entry in entries],
+        turns=[entry.turn for entry in entries],
+        again=[entry.again for entry in entries],
+    )
+
+
+class Delay(Struct, frozen=True):
+    """A wait before another try, or in doubt for a receipt."""
+
+    message_id: MessageId
+    wait_s: float
+    in_doubt: bool
+    carrier_id: int
+
+
+SQL_PUT_OFF: Final = Statement("""
+INSERT INTO retries (message_id, due_at, in_doubt, carrier_id)
+SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, carrier_id
+  FROM unnest(%(message_ids)s::uuid[], %(waits_s)s::double precision[], %(in_doubt)s::boolean[],
+              %(carrier_ids)s::integer[]) AS delay (message_id, wait_s, in_doubt, carrier_id)
+""")
+
+
+async def put_off(connection: Connection, delays: Sequence[Delay]) -> None:
+    """Let messages wait for a while."""
+    await SQL_PUT_OFF.rows(
+        connection,
+        message_ids=[delay.message_id for delay in delays],
+        waits_s=[delay.wait_s for delay in delays],
+        in_doubt=[delay.in_doubt for delay in delays],
+        carrier_ids=[delay.carrier_id for delay in delays],
+    )
+
+
+class Due(Struct, frozen=True):
+    """A message whose wait is over."""
+
+    message_id: MessageId
+    in_doubt: bool
+    carrier_id: int | None
+
+
+SQL_LIST_DUE: Final = Statement("""
+SELECT message_id, in_doubt, carrier_id
+  FROM retries
+ WHERE due_at <= clock_timestamp()
+ ORDER BY due_at
+ LIMIT %(count_max)s
+""")
+
+
+async def list_due(connection: Connection, count_max: int) -> Sequence[Due]:
+    """Return messages whose wait is over; they have to be held, and looked for again, before they move."""
+    return [Due(*row) for row in await SQL_LIST_DUE.rows(connection, count_max=count_max)]
+
+
+SQL_TAKE_DUE: Final = Statement("""
+DELETE FROM retries
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND due_at <= clock_timestamp()
+RETURNING message_id, in_doubt, carrier_id
+""")
+
+
+async def take_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[Due]:
+    """Take messages that we hold out of `retries`, as far as they are still due there."""
+    return [Due(*row) for row in await SQL_TAKE_DUE.rows(connection, ids=ids)]
+
+
+# Not by waiting: who claims one of these holds its queue row and will wait for the message that we hold.
+# It finds the message settled then, and lets go of it.
+SQL_LEAVE: Final = Statement("""
+WITH left_retries AS (
+    DELETE FROM retries WHERE message_id = ANY(%(ids)s::uuid[])
+), left_flight AS (
+    DELETE FROM in_flight WHERE message_id = ANY(%(ids)s::uuid[])
+)
+DELETE FROM queue
+ WHERE ctid = ANY(ARRAY(
+       SELECT ctid
+         FROM queue
+        WHERE country = ANY(%(countries)s::text[])
+          AND message_id = ANY(%(ids)s::uuid[])
+          FOR UPDATE SKIP LOCKED))
+""")
+
+
+async def leave(connection: Connection, ids: Sequence[UUID], countries: Sequence[str]) -> None:
+    """Take messages out of wherever they wait; it looks through the queue of these countries."""
+    await SQL_LEAVE.rows(connection, ids=ids, countries=countries)
+
+
+SQL_OWN: Final = Statement("""
+DELETE FROM in_flight
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND worker = %(worker)s
+RETURNING message_id
+""")
+
+
+async def land(connection: Connection, ids: Sequence[UUID], worker: str) -> frozenset[UUID]:
+    """Take messages out of flight as far as this worker still has them there, and return those."""
+    return frozenset(row[0] for row in await SQL_OWN.rows(connection, ids=ids, worker=worker))
+
+
+SQL_OF_WORKER: Final = Statement("""
+SELECT message_id, carrier_id
+  FROM in_flight
+ WHERE worker = %(worker)s
+ ORDER BY message_id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_in_flight(connection: Connection, worker: str, count_max: int) -> Mapping[UUID, int]:
+    """Return messages that a worker has claimed, with the carrier each was meant for."""
+    rows = await SQL_OF_WORKER.rows(connection, worker=worker, count_max=count_max)
+    return {row[0]: row[1] for row in rows}
+
+
+# With something still in flight it is left to be found dead, at once.
+SQL_SIGN_OFF: Final = Statement("""
+WITH left_behind AS (
+    UPDATE workers
+       SET seen_at = timestamptz 'epoch'
+     WHERE id = %(worker)s
+       AND EXISTS (SELECT FROM in_flight WHERE in_flight.worker = %(worker)s)
+)
+DELETE FROM workers
+ WHERE id = %(worker)s
+   AND NOT EXISTS (SELECT FROM in_flight WHERE in_flight.worker = %(worker)s)
+""")
+
+
+async def sign_off(connection: Connection, worker: str) -> None:
+    """Note that a worker has ended by itself."""
+    await SQL_SIGN_OFF.rows(connection, worker=worker)
+
+
+# A worker that was taken for dead may have woken, claimed and died before it said that it lives.
+SQL_ADOPT_ORPHANS: Final = Statement("""
+INSERT INTO workers (id, seen_at)
+SELECT DISTINCT worker, timestamptz 'epoch'
+  FROM in_flight
+ WHERE claimed_at < clock_timestamp() - interval '1 minute'
+   AND NOT EXISTS (SELECT FROM workers WHERE workers.id = in_flight.worker)
+    ON CONFLICT (id) DO NOTHING
+RETURNING id
+""")
+
+
+async def adopt_orphans(connection: Connection) -> int:
+    """Bring back to memory the workers whose claims outlived them, so that they are found dead again."""
+    return len(await SQL_ADOPT_ORPHANS.rows(connection))
+
+
+SQL_RECIPIENTS: Final = Statement("""
+SELECT id, recipients
+  FROM batches
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def count_recipients(connection: Connection, ids: Sequence[BatchId]) -> Mapping[UUID, int]:
+    """Return how many recipients batches have, which decides their lane."""
+    rows = await SQL_RECIPIENTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: row[1] for row in rows}
+
+
+class Incident(Struct, frozen=True):
+    """Something that did not go smoothly with a message."""
+
+    message_id: MessageId
+    kind: str
+    carrier_id: int | None
+    part: int | None = None
+    recipient: str | None = None
+    detail: str | None = None
+
+
+SQL_NOTE: Final = Statement("""
+INSERT INTO incidents (message_id, kind, carrier_id, part, recipient, detail)
+SELECT *
+  FROM unnest(%(message_ids)s::uuid[], %(kinds)s::text[], %(carrier_ids)s::integer[], %(parts)s::smallint[],
+              %(recipients)s::text[], %(details)s::text[])
+""")
+
+
+async def note(connection: Connection, incidents: Sequence[Incident]) -> None:
+    """Write down what did not go smoothly."""
+    await SQL_NOTE.rows(
+        connection,
+        message_ids=[incident.message_id for incident in incidents],
+        kinds=[incident.kind for incident in incidents],
+        carrier_ids=[incident.carrier_id for incident in incidents],
+        parts=[incident.part for incident in incidents],
+        recipients=[incident.recipient for incident in incidents],
+        details=[incident.detail for incident in incidents],
+    )
+
+
+SQL_LIST_OLD: Final = Statement("""
+SELECT message_id, country, in_doubt
+  FROM (SELECT message_id, country, false AS in_doubt FROM queue WHERE message_id < %(before)s
+         UNION ALL
+        SELECT message_id, NULL, in_doubt FROM retries WHERE message_id < %(before)s) AS waiting
+ LIMIT %(count_max)s
+""")
+
+
+async def list_older(connection: Connection, before: UUID, count_max: int) -> Sequence[UUID]:
+    """Return waiting messages that were accepted before this id, without those in doubt."""
+    rows = await SQL_LIST_OLD.rows(connection, before=before, count_max=count_max)
+    return [row["message_id"] for row in rows if not row["in_doubt"]]
+
+
+SQL_LIST_OF_COUNTRY: Final = Statement("""
+SELECT message_id FROM queue WHERE country = %(country)s LIMIT %(count_max)s
+""")
+
+
+async def list_of_country(connection: Connection, country: str, count_max: int) -> Sequence[UUID]:
+    """Return messages that wait for a country."""
+    rows = await SQL_LIST_OF_COUNTRY.rows(connection, country=country, count_max=count_max)
+    return [row["message_id"] for row in rows]
+
+
+# A batch's messages share the first 90 bits of its id, which is 26 places of its text and a bit.
+SQL_LIST_UNCONFIRMED: Final = Statement("""
+SELECT messages.id
+  FROM batches
+ CROSS JOIN LATERAL (
+       SELECT id
+         FROM messages
+        WHERE batch_id = batches.id
+          AND id BETWEEN (substr(batches.id::text, 1, 26) || '0000000000')::uuid
+                     AND (substr(batches.id::text, 1, 26) || 'ffffffffff')::uuid
+          AND id BETWEEN %(low)s AND %(high)s
+          AND status = 'sent'
+          AND sent_at < %(sent_before)s
+        OFFSET 0
+       ) AS messages
+ WHERE batches.completed_at IS NULL
+   AND batches.id BETWEEN %(low)s AND %(high)s
+ LIMIT %(count_max)s
+""")
+
+
+async def list_unconfirmed(
+    connection: Connection, low: UUID, high: UUID, sent_before: datetime, count_max: int
+) -> Sequence[UUID]:
+    """Return messages of open batches between these ids that were handed over before a moment."""
+    rows = await SQL_LIST_UNCONFIRMED.rows(
+        connection, low=low, high=high, sent_before=sent_before, count_max=count_max
+    )
+    return [row["id"] for row in rows]

@@ -1,0 +1,267 @@
+"""Which messages wait for a carrier, and who takes the next ones?
+
+A waiting message stands in exactly one of three tables: `queue` (for its turn), `in_flight` (claimed by a
+worker) and `retries` (for a moment). Whoever moves one holds the message's row first, but for the claim: it
+takes queue rows that nobody else holds, and then only messages that are still `queued`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.store.sql import Connection, Statement
+
+SMALL: Final = 0
+BULK: Final = 1
+
+Stand = tuple[str, int]
+
+
+class Wanted(Struct, frozen=True):
+    """How many messages to claim in one country: of lane 0, and with what lane 0 leaves free, of lane 1."""
+
+    country: str
+    small: int
+    bulk: int
+    bulk_max: int
+    small_floor: int
+    bulk_floor: int
+
+
+class Claimed(Struct, frozen=True):
+    """A message that is ours to hand over."""
+
+    id: MessageId
+    batch_id: BatchId
+    account_id: AccountId
+    country: str
+    lane: int
+    turn: int
+    again: bool
+    recipient: str
+    segments: int
+    body: str
+    created_at: datetime
+    claimed_at: datetime
+
+
+# In the order of the primary key, leaving out what another worker is taking. A floor above the turns that
+# were claimed some seconds ago keeps the scan from walking over entries of rows that are long gone. The rows
+# are deleted by their place: they are ours, so they cannot move.
+SQL_TAKE: Final = Statement("""
+WITH wanted AS MATERIALIZED (
+    SELECT *
+      FROM unnest(%(countries)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
+                  %(small_floors)s::bigint[], %(bulk_floors)s::bigint[])
+           AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor)
+), small AS MATERIALIZED (
+    SELECT first.*
+      FROM wanted
+     CROSS JOIN LATERAL (
+           SELECT ctid AS place, country, lane, turn, message_id, again
+             FROM queue
+            WHERE country = wanted.country
+              AND lane = 0
+              AND turn >= wanted.small_floor
+            ORDER BY turn, message_id
+            LIMIT wanted.small
+              FOR UPDATE SKIP LOCKED
+           ) AS first
+), bulk AS MATERIALIZED (
+    SELECT first.*
+      FROM wanted
+     CROSS JOIN LATERAL (
+           SELECT ctid AS place, country, lane, turn, message_id, again
+             FROM queue
+            WHERE country = wanted.country
+              AND lane = 1
+              AND turn >= wanted.bulk_floor
+            ORDER BY turn, message_id
+            LIMIT least(wanted.bulk_max, wanted.small + wanted.bulk
+                        - (SELECT count(*) FROM small WHERE small.country = wanted.country))
+              FOR UPDATE SKIP LOCKED
+           ) AS first
+), picked AS MATERIALIZED (
+    SELECT * FROM small
+     UNION ALL
+    SELECT * FROM bulk
+), taken AS (
+    DELETE FROM queue
+     WHERE ctid = ANY(ARRAY(SELECT place FROM picked))
+), claimed AS (
+    INSERT INTO in_flight (message_id, worker, bind, carrier_id)
+    SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
+      FROM picked
+)
+SELECT message_id, country, lane, turn, again
+  FROM picked
+ ORDER BY lane, turn
+""")
+
+# A message that was settled meanwhile is not `queued` any more; it is not returned, and let go of below.
+SQL_START: Final = Statement("""
+WITH started AS (
+    UPDATE messages
+       SET status = 'sending'
+     WHERE id = ANY(%(ids)s::uuid[])
+       AND id BETWEEN %(low)s AND %(high)s
+       AND status = 'queued'
+ RETURNING id, batch_id, account_id, recipient, segments, body
+), begun AS (
+    UPDATE batches
+       SET status = 'processing'
+      FROM (SELECT DISTINCT batch_id FROM started) AS touched
+     WHERE batches.id = touched.batch_id
+       AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
+       AND batches.status = 'queued'
+)
+SELECT started.id, started.batch_id, started.account_id, started.recipient, started.segments,
+       coalesce(started.body, batches.body, '') AS body, batches.created_at, clock_timestamp() AS claimed_at
+  FROM started
+  JOIN batches ON batches.id = started.batch_id
+              AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
+""")
+
+SQL_LET_GO: Final = Statement("DELETE FROM in_flight WHERE message_id = ANY(%(ids)s::uuid[])")
+
+
+async def claim(
+    connection: Connection, wanted: Sequence[Wanted], *, worker: str, bind: str, carrier_id: int
+) -> Sequence[Claimed]:
+    """Claim the next messages, lane 0 first; the caller commits before it hands any of them over."""
+    taken = await SQL_TAKE.rows(
+        connection,
+        countries=[one.country for one in wanted],
+        small=[one.small for one in wanted],
+        bulk=[one.bulk for one in wanted],
+        bulk_max=[one.bulk_max for one in wanted],
+        small_floors=[one.small_floor for one in wanted],
+        bulk_floors=[one.bulk_floor for one in wanted],
+        worker=worker,
+        bind=bind,
+        carrier_id=carrier_id,
+    )
+    if not taken:
+        return []
+    ids = [row[0] for row in taken]
+    low, high = min(ids), max(ids)
+    rows = await SQL_START.rows(
+        connection, ids=ids, low=low, high=high, batch_low=batch_low(low), batch_high=batch_high(high)
+    )
+    started = {row[0]: row for row in rows}
+    if len(started) < len(taken):
+        await SQL_LET_GO.rows(connection, ids=[one for one in ids if one not in started])
+    return [
+        Claimed(
+            message_id,
+            row[1],
+            row[2],
+            country,
+            lane,
+            turn,
+            again,
+            row[3],
+            row[4],
+            row[5],
+            row[6],
+            row[7],
+        )
+        for message_id, country, lane, turn, again in taken
+        if (row := started.get(message_id)) is not None
+    ]
+
+
+def batch_low(message_id: UUID) -> UUID:
+    """Return the lowest id that the batch of this message can have."""
+    return message_bounds(BatchId(message_id))[0]
+
+
+def batch_high(message_id: UUID) -> UUID:
+    """Return the highest id that the batch of this message can have."""
+    return message_bounds(BatchId(message_id))[1]
+
+
+class Past(Struct, frozen=True):
+    """What was done about a message before: which segments a carrier took, and what went wrong."""
+
+    taken: frozenset[int]
+    reference: int | None
+    retries: int
+    resends: int
+
+
+SQL_PARTS_BEFORE: Final = Statement("""
+SELECT message_id, number, reference
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+""")
+
+SQL_INCIDENTS_BEFORE: Final = Statement("""
+SELECT message_id, kind
+  FROM incidents
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def read_past(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Past]:
+    """Return what was done about these messages before."""
+    bounds = {"ids": ids, "low": min(ids), "high": max(ids)}
+    parts = await SQL_PARTS_BEFORE.rows(connection, **bounds)
+    incidents = await SQL_INCIDENTS_BEFORE.rows(connection, **bounds)
+    taken: dict[UUID, dict[int, int | None]] = {identifier: {} for identifier in ids}
+    for message_id, number, reference in parts:
+        taken[message_id][number] = reference
+    kinds: dict[UUID, Counter[str]] = {identifier: Counter() for identifier in ids}
+    for message_id, kind in incidents:
+        kinds[message_id][kind] += 1
+    return {
+        identifier: Past(
+            taken=frozenset(taken[identifier]),
+            reference=next(iter(taken[identifier].values()), None),
+            retries=kinds[identifier]["retry"],
+            resends=kinds[identifier]["resend"],
+        )
+        for identifier in ids
+    }
+
+
+# Never lowered, and never by much behind: a flow that was idle enters here.
+SQL_PUBLISH: Final = Statement("""
+INSERT INTO clocks (country, lane, turn)
+SELECT country, lane, turn
+  FROM unnest(%(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
+       AS clock (country, lane, turn)
+ ORDER BY country, lane
+    ON CONFLICT (country, lane) DO UPDATE SET turn = greatest(clocks.turn, excluded.turn)
+RETURNING country, lane, turn
+""")
+
+
+async def publish_clocks(connection: Connection, turns: Mapping[Stand, int]) -> Mapping[Stand, int]:
+    """Let everybody know the highest turns that were claimed, and return the highest that anybody did."""
+    rows = await SQL_PUBLISH.rows(
+        connection,
+        countries=[country for country, _ in turns],
+        lanes=[lane for _, lane in turns],
+        turns=list(turns.values()),
+    )
+    return {(country, lane): turn for country, lane, turn in rows}
+
+
+SQL_WAITING: Final = Statement("""
+SELECT country
+  FROM destinations
+ WHERE EXISTS (SELECT FROM queue WHERE queue.country = destinations.country)
+""")
+
+
+async def waiting_countries(connection: Connection) -> Sequence[str]:
+    """Return the countries for which messages wait."""
+    return [row["country"] for row in await SQL_WAITING.rows(connection)]

@@ -1,0 +1,400 @@
+"""How is written what became of messages? A group of them at once, under locks taken in one order.
+
+Messages first, then their batches, then the accounts that get money back, then the counters of events, each
+by id. Statements find rows by their ids and by the bounds of these, which name the weeks to look in.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.ids import AccountId, BatchId, MessageId
+from tumira.store.queue import batch_high, batch_low
+from tumira.store.sql import Connection, Statement
+
+
+class Standing(Struct, frozen=True):
+    """A message as it stands while we hold it."""
+
+    id: MessageId
+    batch_id: BatchId
+    account_id: AccountId
+    country: str
+    recipient: str
+    status: str
+    segments: int
+    cost: Decimal
+    refunded_at: datetime | None
+
+
+_STANDING: Final = """
+SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at
+  FROM messages
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+ ORDER BY id
+   FOR NO KEY UPDATE
+"""
+
+SQL_HOLD: Final = Statement(_STANDING)
+SQL_HOLD_FREE: Final = Statement(_STANDING + "SKIP LOCKED")
+
+
+async def hold(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+    """Hold these messages until the end of the transaction; unknown ones are left out."""
+    rows = await SQL_HOLD.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: Standing(*row) for row in rows}
+
+
+async def hold_free(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+    """Hold those of these messages that nobody else holds."""
+    rows = await SQL_HOLD_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: Standing(*row) for row in rows}
+
+
+SQL_STATES: Final = Statement("""
+SELECT message_id, number, state, error
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+   AND state IS NOT NULL
+ ORDER BY received_at
+""")
+
+
+async def list_states(
+    connection: Connection, ids: Sequence[UUID]
+) -> Sequence[tuple[UUID, int, str, str | None]]:
+    """Return what receipts said of the segments of these messages, as they came."""
+    rows = await SQL_STATES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return [(row["message_id"], row["number"], row["state"], row["error"]) for row in rows]
+
+
+SQL_HOLD_BATCHES: Final = Statement("""
+SELECT id, pending
+  FROM batches
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+ ORDER BY id
+   FOR NO KEY UPDATE
+""")
+
+
+async def hold_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
+    """Hold these batches, and return how many messages of each are not final yet."""
+    rows = await SQL_HOLD_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row["id"]: row["pending"] for row in rows}
+
+
+SQL_HOLD_ACCOUNTS: Final = Statement("""
+SELECT id FROM accounts WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+""")
+
+
+async def hold_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
+    """Hold the accounts that get money back."""
+    await SQL_HOLD_ACCOUNTS.rows(connection, ids=ids)
+
+
+# Sorted, so that two groups that tell the same accounts never wait for each other in a circle.
+SQL_COUNT_EVENTS: Final = Statement("""
+INSERT INTO event_counters (account_id, last)
+SELECT account_id, count
+  FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS told (account_id, count)
+ ORDER BY account_id
+    ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
+RETURNING account_id, last
+""")
+
+
+async def count_events(connection: Connection, counts: Mapping[AccountId, int]) -> Mapping[AccountId, int]:
+    """Reserve so many numbers per account, and return the last number of each."""
+    rows = await SQL_COUNT_EVENTS.rows(connection, account_ids=list(counts), counts=list(counts.values()))
+    return {row["account_id"]: row["last"] for row in rows}
+
+
+class Change(Struct, frozen=True):
+    """Where a message stands from now on; a time or reason that is None stays as it was."""
+
+    id: MessageId
+    status: str
+    sent_at: datetime | None
+    delivered_at: datetime | None
+    refunded_at: datetime | None
+    reason: str | None
+
+
+class NewPart(Struct, frozen=True):
+    """A segment that a carrier took, with its receipt if that came with it."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    carrier_id: int
+    reference: int | None
+    carrier_ref: str
+    carrier_key: str
+    claimed_at: datetime
+    submitted_at: datetime
+    answered_at: datetime
+    state: str | None = None
+    error: str | None = None
+    receipt: str | None = None
+    received_at: datetime | None = None
+
+
+class PartReport(Struct, frozen=True):
+    """A receipt for a segment that was recorded before."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    state: str
+    error: str | None
+    receipt: str
+    received_at: datetime
+
+
+class BatchChange(Struct, frozen=True):
+    """How many more messages of a batch are final, what was paid back, and whether these were the last."""
+
+    id: BatchId
+    settled: int
+    refunded: Decimal
+    completed: bool
+
+
+class NewEvent(Struct, frozen=True):
+    """Something that an account is told."""
+
+    id: UUID
+    account_id: AccountId
+    sequence: int
+    type: str
+    message_id: MessageId | None
+    batch_id: BatchId
+    at: datetime
+
+
+class Refund(Struct, frozen=True):
+    """The cost of a message, paid back."""
+
+    account_id: AccountId
+    batch_id: BatchId
+    message_id: MessageId
+    amount: Decimal
+
+
+_MOVE: Final = """
+moved AS (
+    UPDATE messages
+       SET status = change.status,
+           sent_at = coalesce(messages.sent_at, change.sent_at),
+           delivered_at = coalesce(messages.delivered_at, change.delivered_at),
+           refunded_at = coalesce(messages.refunded_at, change.refunded_at),
+           failure_reason = change.reason
+      FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(sent_ats)s::timestamptz[],
+                  %(delivered_ats)s::timestamptz[], %(refunded_ats)s::timestamptz[], %(reasons)s::text[])
+           AS change (id, status, sent_at, delivered_at, refunded_at, reason)
+     WHERE messages.id = change.id
+       AND messages.id BETWEEN %(low)s AND %(high)s
+)"""
+
+_LET_GO: Final = """
+let_go AS (
+    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[])
+)"""
+
+# A late answer may come for a segment that a second answer has recorded already.
+_ADD_PARTS: Final = """
+added AS (
+    INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
+                       claimed_at, submitted_at, answered_at, state, error, receipt, received_at)
+    SELECT *
+      FROM unnest(%(part_message_ids)s::uuid[], %(part_numbers)s::smallint[], %(part_attempts)s::smallint[],
+                  %(part_carrier_ids)s::integer[], %(part_references)s::smallint[],
+                  %(part_carrier_refs)s::text[], %(part_carrier_keys)s::text[],
+                  %(part_claimed_ats)s::timestamptz[], %(part_submitted_ats)s::timestamptz[],
+                  %(part_answered_ats)s::timestamptz[], %(part_states)s::text[], %(part_errors)s::text[],
+                  %(part_receipts)s::text[], %(part_received_ats)s::timestamptz[])
+        ON CONFLICT (message_id, number, attempt) DO NOTHING
+)"""
+
+_REPORT: Final = """
+reported AS (
+    UPDATE parts
+       SET state = report.state, error = report.error, receipt = report.receipt,
+           received_at = report.received_at
+      FROM unnest(%(report_message_ids)s::uuid[], %(report_numbers)s::smallint[],
+                  %(report_attempts)s::smallint[], %(report_states)s::text[], %(report_errors)s::text[],
+                  %(report_receipts)s::text[], %(report_received_ats)s::timestamptz[])
+           AS report (message_id, number, attempt, state, error, receipt, received_at)
+     WHERE parts.message_id = report.message_id
+       AND parts.number = report.number
+       AND parts.attempt = report.attempt
+       AND parts.message_id BETWEEN %(low)s AND %(high)s
+)"""
+
+_CLOSE: Final = """
+closed AS (
+    UPDATE batches
+       SET pending = pending - change.settled,
+           refunded = batches.refunded + change.refunded,
+           status = CASE WHEN change.completed THEN 'completed' ELSE status END,
+           completed_at = CASE WHEN change.completed THEN clock_timestamp() ELSE completed_at END
+      FROM unnest(%(batch_ids)s::uuid[], %(settled)s::integer[], %(refunded)s::numeric[],
+                  %(completed)s::boolean[]) AS change (id, settled, refunded, completed)
+     WHERE batches.id = change.id
+       AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
+)"""
+
+_TELL: Final = """
+told AS (
+    INSERT INTO events (id, account_id, sequence, type, message_id, batch_id, at)
+    SELECT *
+      FROM unnest(%(event_ids)s::uuid[], %(event_account_ids)s::uuid[], %(event_sequences)s::bigint[],
+                  %(event_types)s::text[], %(event_message_ids)s::uuid[], %(event_batch_ids)s::uuid[],
+                  %(event_ats)s::timestamptz[])
+)"""
+
+SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_ADD_PARTS}, {_REPORT} SELECT 0")
+SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_ADD_PARTS}, {_REPORT}, {_CLOSE}, {_TELL} SELECT 0")
+
+
+async def write(
+    connection: Connection,
+    changes: Sequence[Change],
+    landed: Sequence[UUID],
+    parts: Sequence[NewPart],
+    reports: Sequence[PartReport],
+    batches: Sequence[BatchChange],
+    events: Sequence[NewEvent],
+) -> None:
+    """Write what was decided about messages that we hold; `landed` are those no longer in flight."""
+    ids = [
+        *(change.id for change in changes),
+        *(report.message_id for report in reports),
+    ]
+    parameters = {
+        **_changes(changes),
+        "low": min(ids, default=None),
+        "high": max(ids, default=None),
+        "landed_ids": landed,
+        **_parts(parts),
+        **_reports(reports),
+    }
+    if batches or events:
+        await SQL_SETTLE.value(connection, **parameters, **_batches(batches), **_events(events))
+    elif changes or landed or parts or reports:
+        await SQL_RECORD.value(connection, **parameters)
+
+
+def _changes(changes: Sequence[Change]) -> dict[str, Any]:
+    return {
+        "ids": [change.id for change in changes],
+        "statuses": [change.status for change in changes],
+        "sent_ats": [change.sent_at for change in changes],
+        "delivered_ats": [change.delivered_at for change in changes],
+        "refunded_ats": [change.refunded_at for change in changes],
+        "reasons": [change.reason for change in changes],
+    }
+
+
+def _parts(parts: Sequence[NewPart]) -> dict[str, Any]:
+    return {
+        "part_message_ids": [part.message_id for part in parts],
+        "part_numbers": [part.number for part in parts],
+        "part_attempts": [part.attempt for part in parts],
+        "part_carrier_ids": [part.carrier_id for part in parts],
+        "part_references": [part.reference for part in parts],
+        "part_carrier_refs": [part.carrier_ref for part in parts],
+        "part_carrier_keys": [part.carrier_key for part in parts],
+        "part_claimed_ats": [part.claimed_at for part in parts],
+        "part_submitted_ats": [part.submitted_at for part in parts],
+        "part_answered_ats": [part.answered_at for part in parts],
+        "part_states": [part.state for part in parts],
+        "part_errors": [part.error for part in parts],
+        "part_receipts": [part.receipt for part in parts],
+        "part_received_ats": [part.received_at for part in parts],
+    }
+
+
+def _reports(reports: Sequence[PartReport]) -> dict[str, Any]:
+    return {
+        "report_message_ids": [report.message_id for report in reports],
+        "report_numbers": [report.number for report in reports],
+        "report_attempts": [report.attempt for report in reports],
+        "report_states": [report.state for report in reports],
+        "report_errors": [report.error for report in reports],
+        "report_receipts": [report.receipt for report in reports],
+        "report_received_ats": [report.received_at for report in reports],
+    }
+
+
+def _batches(batches: Sequence[BatchChange]) -> dict[str, Any]:
+    ids = [batch.id for batch in batches]
+    return {
+        "batch_ids": ids,
+        "settled": [batch.settled for batch in batches],
+        "refunded": [batch.refunded for batch in batches],
+        "completed": [batch.completed for batch in batches],
+        "batch_low": batch_low(min(ids)) if ids else None,
+        "batch_high": batch_high(max(ids)) if ids else None,
+    }
+
+
+def _events(events: Sequence[NewEvent]) -> dict[str, Any]:
+    return {
+        "event_ids": [event.id for event in events],
+        "event_account_ids": [event.account_id for event in events],
+        "event_sequences": [event.sequence for event in events],
+        "event_types": [event.type for event in events],
+        "event_message_ids": [event.message_id for event in events],
+        "event_batch_ids": [event.batch_id for event in events],
+        "event_ats": [event.at for event in events],
+    }
+
+
+SQL_REFUND: Final = Statement("""
+WITH credited AS (
+    UPDATE accounts
+       SET balance = balance + credit.amount
+      FROM unnest(%(account_ids)s::uuid[], %(totals)s::numeric[]) AS credit (account_id, amount)
+     WHERE accounts.id = credit.account_id
+       AND accounts.id = ANY(%(account_ids)s::uuid[])
+), recorded AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)
+    SELECT account_id, 'revenue', 'customer', amount, batch_id, message_id
+      FROM unnest(%(owner_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[],
+                  %(message_ids)s::uuid[]) AS refund (account_id, amount, batch_id, message_id)
+)
+SELECT 0
+""")
+
+
+async def refund(connection: Connection, refunds: Sequence[Refund]) -> None:
+    """Pay back the cost of messages; their accounts are held by us."""
+    totals: dict[AccountId, Decimal] = {}
+    for one in refunds:
+        totals[one.account_id] = totals.get(one.account_id, Decimal(0)) + one.amount
+    await SQL_REFUND.value(
+        connection,
+        account_ids=list(totals),
+        totals=list(totals.values()),
+        owner_ids=[one.account_id for one in refunds],
+        amounts=[one.amount for one in refunds],
+        batch_ids=[one.batch_id for one in refunds],
+        message_ids=[one.message_id for one in refunds],
+    )
+
+
+SQL_REFUND_RULES: Final = Statement("SELECT id, refund FROM carriers")
+
+
+async def list_refund_rules(connection: Connection) -> Mapping[int, frozenset[str]]:
+    """Return which final statuses each carrier's messages are paid back for, removed carriers included."""
+    return {row["id"]: frozenset(row["refund"]) for row in await SQL_REFUND_RULES.rows(connection)}
