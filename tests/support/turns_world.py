@@ -7,10 +7,11 @@ carrier that takes a fixed number of segments in a second and answers a little l
 
 import heapq
 import itertools
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tumira.rules import lanes, turns
 
@@ -59,8 +60,21 @@ class Waiting:
     turn: int
 
 
-class Queue:
-    """What waits, in the order of turns; of a batch only the next message is looked at."""
+class Queue(Protocol):
+    """What waits, in the order of turns."""
+
+    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+        """Let the messages of one send wait."""
+
+    def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:
+        """Take the first messages of a lane."""
+
+    def published(self, lane: int, clock: int, now: float) -> None:
+        """Learn of a clock."""
+
+
+class WholeQueue:
+    """A queue that is always looked at from the bottom; of a batch only the next message is kept at hand."""
 
     def __init__(self) -> None:
         self._heaps: dict[int, list[tuple[int, int, int, Send, turns.Run]]] = {lane: [] for lane in LANES}
@@ -70,7 +84,7 @@ class Queue:
         """Let the messages of one send wait."""
         heapq.heappush(self._heaps[lane], (run.first, next(self._numbers), send.recipients, send, run))
 
-    def take(self, lane: int, limit: int) -> Iterator[Waiting]:
+    def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:  # noqa: ARG002 - for those with a floor
         """Take the first messages of a lane."""
         heap = self._heaps[lane]
         for _ in range(limit):
@@ -82,6 +96,40 @@ class Queue:
             else:
                 heapq.heappop(heap)
             yield Waiting(send, lane, turn)
+
+    def published(self, lane: int, clock: int, now: float) -> None:
+        """Learn of a clock, to no effect."""
+
+
+class FlooredQueue:
+    """A queue that is looked at from a floor; for some thousand messages."""
+
+    def __init__(self, new_floor: Callable[[], lanes.Floor]) -> None:
+        self._entries: dict[int, list[tuple[int, int, Send]]] = {lane: [] for lane in LANES}
+        self._floors = {lane: new_floor() for lane in LANES}
+        self._numbers = itertools.count()
+
+    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+        """Let the messages of one send wait."""
+        for place in range(send.recipients):
+            insort(self._entries[lane], (run.first + place * run.step, next(self._numbers), send))
+
+    def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:
+        """Take the first messages of a lane at or above its floor."""
+        if not limit:
+            return
+        entries, floor = self._entries[lane], self._floors[lane]
+        first = bisect_left(entries, floor.begin(now), key=lambda entry: entry[0])
+        taken = entries[first : first + limit]
+        del entries[first : first + limit]
+        if taken:
+            floor.claimed(now, taken[0][0])
+        for turn, _, send in taken:
+            yield Waiting(send, lane, turn)
+
+    def published(self, lane: int, clock: int, now: float) -> None:
+        """Learn of a clock."""
+        self._floors[lane].published(now, clock)
 
 
 class Acceptance:
@@ -127,19 +175,19 @@ class Worker:
             for message in self._arriving[1]:
                 self._held[message.lane].append(message)
             self._arriving = None
-        claimed = self._claim()
+        claimed = self._claim(now)
         if claimed:
             self._arriving = (now + CLAIM_S, claimed)
 
-    def _claim(self) -> Sequence[Waiting]:
+    def _claim(self, now: float) -> Sequence[Waiting]:
         held = sum(len(messages) for messages in self._held.values())
         free = lanes.free_places(self._window, len(self._unanswered), held, RATE)
         divided = lanes.places(
             free, self._window, self._bulk_outstanding, self._owed, bulk_waits=self.bulk_waits
         )
-        small = list(self._queue.take(0, divided.small))
+        small = list(self._queue.take(0, divided.small, now))
         limit = divided.left_for_bulk(len(small))
-        bulk = list(self._queue.take(1, limit))
+        bulk = list(self._queue.take(1, limit, now))
         if len(bulk) < limit:
             self.bulk_waits = False
         self._owed = lanes.owed_after(self._owed, len(small), len(bulk))
@@ -165,10 +213,11 @@ def simulate(
     lane_of: Callable[[int], int] = turns.lane,
     wall_clock: bool = False,
     window: int = WINDOW,
+    new_floor: Callable[[], lanes.Floor] | None = None,
 ) -> Sequence[HandedOver]:
     """Let the sends arrive and return what the carrier got, in order."""
     arriving = deque(sorted(sends, key=lambda send: send.at))
-    queue = Queue()
+    queue: Queue = WholeQueue() if new_floor is None else FlooredQueue(new_floor)
     acceptance = Acceptance(queue, lane_of)
     worker = Worker(queue, window)
     published = dict.fromkeys(LANES, 0)
@@ -186,6 +235,8 @@ def simulate(
         # At once after a pause, and then not before a while has passed.
         if published != worker.highest and now - published_at >= PUBLISH_S:
             published, published_at = dict(worker.highest), now
+            for lane in LANES:
+                queue.published(lane, published[lane], now)
         message = worker.hand_over(now) if tick >= busy_until else None
         if message is not None:
             busy_until = tick + message.send.segments

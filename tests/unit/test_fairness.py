@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.turns_world import RATE, HandedOver, Send, simulate
+from tumira.rules import lanes
 
 # What a passcode may wait while the carrier has a place for it, and what it may wait when lane 0 itself is
 # full: then a quarter of a second of messages is held in front of it.
@@ -196,6 +197,37 @@ def test_an_account_that_was_idle_neither_catches_up_nor_falls_behind() -> None:
     handed_over = simulate([early, late], 60)
     both = shares([one for one in handed_over if one.at > 20.5])
     assert both["early"] == pytest.approx(both["late"], rel=0.02)
+
+
+# Forty accounts send a hundred small messages each while the first claim of another is not published yet, so
+# that they enter far below the clock. All of it is 4,120 messages: less than fourteen seconds of the carrier.
+BELOW_THE_CLOCK = [
+    *(Send(call / 10_000, "first", 10) for call in range(12)),
+    *(
+        Send(0.02 + place / 500 + call / 10_000, f"shop {place}", 10)
+        for place in range(40)
+        for call in range(10)
+    ),
+]
+
+
+class ClockAlone(lanes.Floor):
+    """The twin: a floor that goes by the clock of five seconds ago and by nothing else."""
+
+    def claimed(self, now: float, lowest: int) -> None:
+        """Forget what was claimed."""
+
+
+def test_no_claim_passes_over_those_who_entered_below_the_clock() -> None:
+    handed_over = simulate(BELOW_THE_CLOCK, 60, new_floor=lanes.Floor)
+    assert len(handed_over) == 4120
+    assert handed_over == simulate(BELOW_THE_CLOCK, 60)
+    assert handed_over[-1].at < 14
+
+
+def test_by_the_clock_alone_a_claim_passes_over_them_for_minutes() -> None:
+    handed_over = simulate(BELOW_THE_CLOCK, 60, new_floor=ClockAlone)
+    assert len(handed_over) < 4000
 
 
 # The twins: take away one part of the order, and a passcode waits.

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.lanes import BULK_SHARE, Places, bulk_window, free_places, owed_after, places
+from tumira.rules.lanes import (
+    BOTTOM,
+    BULK_SHARE,
+    FLOOR_AGE_S,
+    SWEEP_S,
+    Floor,
+    Places,
+    bulk_window,
+    free_places,
+    owed_after,
+    places,
+)
 
 windows = st.integers(1, 2000)
 owing = st.integers(0, BULK_SHARE - 1)
@@ -154,3 +165,73 @@ def test_with_bulk_in_all_of_its_window_a_passcode_still_finds_a_place(
     free = free_places(window, bulk, 0, rate)
     divided = places(free, window, bulk, data.draw(owing), bulk_waits=True)
     assert divided.small == free >= 1
+
+
+def swept_floor() -> Floor:
+    """Give a floor that was at the bottom at the moment 0."""
+    floor = Floor()
+    assert floor.begin(0) == BOTTOM
+    return floor
+
+
+def test_a_floor_is_the_clock_of_five_seconds_ago() -> None:
+    floor = swept_floor()
+    for second in range(1, 9):
+        floor.published(second, second * 1000)
+    assert floor.begin(5.5) == BOTTOM
+    assert floor.begin(6) == 1000
+    assert floor.begin(8.5) == 3000
+
+
+def test_a_floor_stays_below_what_was_claimed_lately() -> None:
+    floor = swept_floor()
+    floor.published(0, 75_000)
+    floor.claimed(3, 20_000)
+    floor.claimed(4, 30_000)
+    assert floor.begin(6) == 20_000
+    assert floor.begin(8.5) == 30_000
+    assert floor.begin(9.5) == 75_000
+
+
+def test_a_floor_remembers_a_claim_that_soon_followed_another() -> None:
+    floor = swept_floor()
+    floor.published(0, 75_000)
+    floor.claimed(3, 20_000)
+    floor.claimed(3.05, 20_001)
+    assert floor.begin(8.02) <= 20_001
+    assert floor.begin(8.2) == 75_000
+
+
+def test_a_floor_is_the_bottom_now_and_then_and_is_pulled_down_by_what_is_found_there() -> None:
+    floor = swept_floor()
+    floor.published(0, 75_000)
+    assert floor.begin(SWEEP_S - 1) == 75_000
+    assert floor.begin(SWEEP_S) == BOTTOM
+    assert floor.begin(SWEEP_S + 1) == 75_000
+    floor.claimed(SWEEP_S + 1, 7)
+    assert floor.begin(SWEEP_S + 2) == 7
+    assert floor.begin(SWEEP_S + 1 + FLOOR_AGE_S + 1) == 75_000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0.01, 0.05, 0.4, 1.0]), st.integers(0, 10**6), st.integers(0, 10**6)),
+        max_size=200,
+    )
+)
+def test_a_floor_is_never_above_a_turn_claimed_or_a_clock_published_in_the_last_seconds(
+    history: Sequence[tuple[float, int, int]],
+) -> None:
+    floor = Floor()
+    now, clock = 0.0, 0
+    noted: list[tuple[float, int]] = []
+    for wait, advance, lowest in history:
+        now += wait
+        clock += advance
+        floor.published(now, clock)
+        floor.claimed(now, lowest)
+        noted += [(now, clock), (now, lowest)]
+        begin = floor.begin(now)
+        assert all(begin <= turn for at, turn in noted if at >= now - FLOOR_AGE_S)
+        assert len(floor._clocks) + len(floor._lowest) < 2 * (FLOOR_AGE_S / 0.1 + 4)

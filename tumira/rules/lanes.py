@@ -13,6 +13,8 @@ Lane 1 is taken to wait (`bulk_waits`) unless its last claim came back short of 
 woken the worker since. Where that turns out to be wrong, the share stays unused for this one claim.
 """
 
+from collections import deque
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -24,7 +26,13 @@ BULK_SHARE: Final = 10
 # of it, but the process that holds it may die, and then all of it waits for the lease to end.
 HOLD_S: Final = 0.25
 
+# What is accepted in a transaction as long as this still finds its turn above the floor.
+FLOOR_AGE_S: Final = 5.0
+SWEEP_S: Final = 10.0
+BOTTOM: Final = -(2**63)
+
 _OWED_MAX: Final = BULK_SHARE - 1
+_NOTED_EVERY_S: Final = 0.1
 
 
 class Places(Struct, frozen=True):
@@ -82,3 +90,49 @@ def owed_after(owed: int, small: int, bulk: int) -> int:
     has nothing to send nor while it has its part of the window may it earn a burst that a passcode waits for.
     """
     return min(_OWED_MAX, max(0, owed + small - _OWED_MAX * bulk))
+
+
+class Floor:
+    """The turn at which claims of one country and lane begin to look, so that they pass over nothing alive.
+
+    Below the floor lie the entries of rows that are long gone, which a claim would have to walk over. The
+    clock of some seconds ago is not enough to go by: who is accepted between a claim and the publishing of
+    its clock enters below that clock, and may wait there for longer than a few seconds. So the floor also
+    stays at or below the lowest turn that was claimed lately. Now and then it is the very bottom; what is
+    found there pulls the floor down until all of it is claimed.
+    """
+
+    __slots__ = ("_clocks", "_lowest", "_swept_at")
+
+    def __init__(self) -> None:
+        # Oldest first; of the clocks those that are not old enough yet, and the newest that is.
+        self._clocks: deque[tuple[float, int]] = deque()
+        self._lowest: deque[tuple[float, int]] = deque()
+        self._swept_at = -inf
+
+    def published(self, now: float, clock: int) -> None:
+        """Note a clock that everybody knows from now on."""
+        if not self._clocks or now - self._clocks[-1][0] >= _NOTED_EVERY_S:
+            self._clocks.append((now, clock))
+
+    def claimed(self, now: float, lowest: int) -> None:
+        """Note the lowest turn of a claim."""
+        while self._lowest and self._lowest[-1][1] >= lowest:
+            self._lowest.pop()
+        # One that is noted stands for those that follow it soon, and is forgotten as late as they would be.
+        if not self._lowest or now - self._lowest[-1][0] >= _NOTED_EVERY_S:
+            self._lowest.append((now, lowest))
+
+    def begin(self, now: float) -> int:
+        """Return the turn from which a claim looks; ask only for one that may take something."""
+        if now - self._swept_at >= SWEEP_S:
+            self._swept_at = now
+            return BOTTOM
+        settled = now - FLOOR_AGE_S
+        while len(self._clocks) > 1 and self._clocks[1][0] <= settled:
+            self._clocks.popleft()
+        while self._lowest and self._lowest[0][0] < settled - _NOTED_EVERY_S:
+            self._lowest.popleft()
+        if not self._clocks or self._clocks[0][0] > settled:
+            return BOTTOM
+        return min([self._clocks[0][1], *(turn for _, turn in self._lowest)])

@@ -107,8 +107,7 @@ WITH old AS MATERIALIZED (
 ), erased AS (
     UPDATE batches
        SET body = NULL
-      FROM old
-     WHERE batches.id = old.id
+     WHERE id = ANY(ARRAY(SELECT id FROM old))
 )
 SELECT count(*) FROM old
 """)

@@ -28,14 +28,14 @@ UNAVAILABLE: Final = (
 
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
-# For a process all of whose statements find a few hundred rows by their keys. They are planned once, and the
-# plan is the right one however much or little PostgreSQL knows about the tables: without statistics it would
-# rather read a whole week of messages for them.
+# For a process all of whose statements find a few hundred rows by their keys and join these with a list. They
+# are planned once, and the plan is the right one however much or little PostgreSQL knows about the tables:
+# without statistics it would read a whole week of messages, or compare every row with every other.
 KEY_LOOKUPS: Final = {
     "plan_cache_mode": "force_generic_plan",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
     "enable_seqscan": "off",
+    "enable_nestloop": "off",
+    "enable_mergejoin": "off",
 }
 
 # Somebody else holds what this statement needs, or two transactions stood in each other's way.

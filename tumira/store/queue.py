@@ -115,15 +115,15 @@ WITH started AS (
 ), begun AS (
     UPDATE batches
        SET status = 'processing'
-      FROM (SELECT DISTINCT batch_id FROM started) AS touched
-     WHERE batches.id = touched.batch_id
-       AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
-       AND batches.status = 'queued'
+     WHERE id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
+       AND id BETWEEN %(batch_low)s AND %(batch_high)s
+       AND status = 'queued'
 )
 SELECT started.id, started.batch_id, started.account_id, started.recipient, started.segments,
        coalesce(started.body, batches.body, '') AS body, batches.created_at, clock_timestamp() AS claimed_at
   FROM started
   JOIN batches ON batches.id = started.batch_id
+              AND batches.id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
               AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
 """)
 

@@ -24,7 +24,7 @@ class Match(Struct, frozen=True):
 
 # Carriers use their ids again: the newest few are enough, and none older than the bounds.
 SQL_MATCH: Final = Statement("""
-SELECT wanted.place, part.message_id, part.number, part.attempt, messages.recipient
+SELECT wanted.place, part.message_id, part.number, part.attempt, message.recipient
   FROM unnest(%(places)s::integer[], %(keys)s::text[]) AS wanted (place, key)
  CROSS JOIN LATERAL (
        SELECT message_id, number, attempt
@@ -35,8 +35,13 @@ SELECT wanted.place, part.message_id, part.number, part.attempt, messages.recipi
         ORDER BY message_id DESC
         LIMIT 3
        ) AS part
-  JOIN messages ON messages.id = part.message_id
-               AND messages.id BETWEEN %(low)s AND %(high)s
+ CROSS JOIN LATERAL (
+       SELECT recipient
+         FROM messages
+        WHERE id = part.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
 """)
 
 

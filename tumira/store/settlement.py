@@ -1,7 +1,7 @@
 """How is written what became of messages? A group of them at once, under locks taken in one order.
 
 Messages first, then their batches, then the accounts that get money back, then the counters of events, each
-by id. Statements find rows by their ids and by the bounds of these, which name the weeks to look in.
+by id. Statements find rows by a list of ids, and by the bounds of these, which name the weeks to look in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -201,6 +201,7 @@ moved AS (
                   %(delivered_ats)s::timestamptz[], %(refunded_ats)s::timestamptz[], %(reasons)s::text[])
            AS change (id, status, sent_at, delivered_at, refunded_at, reason)
      WHERE messages.id = change.id
+       AND messages.id = ANY(%(ids)s::uuid[])
        AND messages.id BETWEEN %(low)s AND %(high)s
 )"""
 
@@ -236,6 +237,7 @@ reported AS (
      WHERE parts.message_id = report.message_id
        AND parts.number = report.number
        AND parts.attempt = report.attempt
+       AND parts.message_id = ANY(%(report_message_ids)s::uuid[])
        AND parts.message_id BETWEEN %(low)s AND %(high)s
 )"""
 
@@ -249,6 +251,7 @@ closed AS (
       FROM unnest(%(batch_ids)s::uuid[], %(settled)s::integer[], %(refunded)s::numeric[],
                   %(completed)s::boolean[]) AS change (id, settled, refunded, completed)
      WHERE batches.id = change.id
+       AND batches.id = ANY(%(batch_ids)s::uuid[])
        AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
 )"""
 

@@ -193,6 +193,8 @@ class Peer(asyncio.Protocol):
             self._transport.write(data)
 
     def _tick(self) -> None:
+        if self.ended:
+            return
         now = self._loop.time()
         missed = now - self._ticked_at > _TICKS_MISSED_MAX * self._tick_s
         self._ticked_at = now

@@ -197,7 +197,7 @@ class Session(Peer):
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Tell the carrier that receipts are safe; after the line's end it delivers them again."""
-        if self.ended:
+        if self.ended or not tokens:
             return
         self._unacknowledged -= len(tokens)
         # A token is the answer itself, made when the receipt came.
