@@ -3,7 +3,7 @@
 They look for candidates without locks, then hold the messages and decide again by what they find.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -17,6 +17,7 @@ from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import carriers, places, queue, receipts, settlement
 from tumira.store.places import Due
+from tumira.store.queue import Past
 from tumira.store.settlement import Standing
 from tumira.store.sql import Connection
 
@@ -48,7 +49,7 @@ async def resume_due(
         if one.in_doubt:
             outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id].resends, now))
         elif _is_stale(one.message_id, now):
-            outcomes.append(_expired(standing, well))
+            outcomes.append(_expired(standing, past[one.message_id], well))
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
     await settle_held(connection, held, outcomes, worker="")
@@ -69,9 +70,16 @@ def _is_stale(message_id: UUID, now: datetime) -> bool:
     return made_at_ms(message_id) < int((now - validity.VALIDITY).timestamp() * 1000)
 
 
-def _expired(standing: Standing, well: Collection[str]) -> Ended:
+def _expired(standing: Standing, past: Past, well: Collection[str]) -> Ended:
     reason = "QUEUE_EXPIRED" if standing.country in well else "CARRIER_UNAVAILABLE"
-    return Ended(standing.id, "queued", "expired", reason)
+    return _ended(standing.id, past, "expired", reason)
+
+
+def _ended(message_id: MessageId, past: Past, status: str, reason: str) -> Ended:
+    """End a message that waits; one that was in doubt may have reached its carrier, so it stays open."""
+    if past.resends:
+        return Ended(message_id, "queued", "unconfirmed", None)
+    return Ended(message_id, "queued", status, reason)
 
 
 async def expire_waiting(connection: Connection, now: datetime, well: Collection[str]) -> int:
@@ -81,9 +89,11 @@ async def expire_waiting(connection: Connection, now: datetime, well: Collection
     if not ids:
         return 0
     held = await settlement.hold_free(connection, sorted(ids))
-    return await settle_held(
-        connection, held, [_expired(standing, well) for standing in held.values()], worker=""
-    )
+    if not held:
+        return 0
+    past = await queue.read_past(connection, list(held))
+    outcomes = [_expired(standing, past[standing.id], well) for standing in held.values()]
+    return await settle_held(connection, held, outcomes, worker="")
 
 
 async def fail_unroutable(connection: Connection, covered: Collection[str] | None) -> int:
@@ -94,7 +104,9 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
     for country in await queue.waiting_countries(connection):
         if country not in covered:
             ids = await places.list_of_country(connection, country, GROUP_MAX)
-            failed += await _end(connection, ids, "queued", "failed", "NO_ROUTE")
+            past = await queue.read_past(connection, ids)
+            outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE") for one in ids]
+            failed += await settle(connection, outcomes, worker="")
     return failed
 
 
@@ -102,13 +114,9 @@ async def give_up_receipts(connection: Connection, now: datetime) -> int:
     """Stop waiting for receipts that have not come in 72 hours."""
     low, high = (first_id(int(at.timestamp() * 1000)) for at in (now - REACH, now - validity.RECEIPT_WAIT))
     ids = await places.list_unconfirmed(connection, low, high, now - validity.RECEIPT_WAIT, GROUP_MAX)
-    return await _end(connection, ids, "sent", "unconfirmed", None)
-
-
-async def _end(connection: Connection, ids: Sequence[UUID], old: str, status: str, reason: str | None) -> int:
     if not ids:
         return 0
-    outcomes = [Ended(MessageId(one), old, status, reason) for one in ids]
+    outcomes = [Ended(MessageId(one), "sent", "unconfirmed", None) for one in ids]
     return await settle(connection, outcomes, worker="")
 
 

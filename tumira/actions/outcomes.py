@@ -43,6 +43,8 @@ class Refused(Struct, frozen=True):
     message_id: MessageId
     reason: str
     status: str = "failed"
+    # It was in doubt before, so the carrier may have it all the same.
+    doubted: bool = False
 
 
 class PutOff(Struct, frozen=True):

@@ -232,7 +232,7 @@ class _Settlement:
 
     def _end(self, message: _Message, ended: Ended) -> None:
         # It may have been claimed, or answered, since somebody decided that its time is over.
-        if message.status != ended.old or not lifecycle.may_move(ended.old, ended.status):
+        if message.status != ended.old:
             return
         if message.status == "queued":
             self._elsewhere.append(message.standing)
@@ -251,6 +251,9 @@ class _Settlement:
 
     def _refuse(self, message: _Message, refused: Refused) -> None:
         if refused.message_id not in self.own or message.status not in {"queued", "sending"}:
+            return
+        if refused.doubted:
+            self._move(message, "unconfirmed", None)
             return
         if refused.status == "expired":
             message.status = "queued"

@@ -59,9 +59,11 @@ class Dispatcher:
         self._woken.set()
 
     def room(self) -> None:
-        """Look when there is room for enough, if more is known to wait."""
-        if self._more and self._link.free() >= self._enough():
-            self._woken.set()
+        """Look when there is room: for enough if more is known to wait, for any if something new came."""
+        if self._notified or self._more:
+            free = self._link.free()
+            if free >= self._enough() or (free and self._notified):
+                self._woken.set()
 
     async def close(self) -> None:
         """Stop; a claim that is under way is undone, or its messages are given back."""
@@ -111,6 +113,7 @@ class Dispatcher:
         left = max(1, int(free / self._segments))
         most = left
         total = sum(self._country(name).found + 1 for name in countries)
+        bulk_outstanding = self._link.bulk_outstanding
         wanted = []
         # Those that had the most last time come first, so that rounding is at their expense.
         for name in sorted(countries, key=lambda name: -self._country(name).found):
@@ -121,8 +124,10 @@ class Dispatcher:
             left -= share
             window = max(share, self._link.carrier.settings.window_size)
             places = lanes.places(
-                share, window, self._link.bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
+                share, window, bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
             )
+            # The tenth that is kept from lane 1 is kept from all countries together.
+            bulk_outstanding += places.bulk_max
             wanted.append(self._wanted_in(name, places, now))
         return wanted
 
@@ -132,8 +137,8 @@ class Dispatcher:
             small=places.small,
             bulk=places.bulk,
             bulk_max=places.bulk_max,
-            small_floor=self._clocks.floor(name, SMALL, now),
-            bulk_floor=self._clocks.floor(name, BULK, now),
+            small_floor=self._clocks.begin(now, name, SMALL) if places.small else 0,
+            bulk_floor=self._clocks.begin(now, name, BULK) if places.bulk_max else 0,
         )
 
     def _country(self, name: str) -> _Country:
@@ -167,14 +172,15 @@ class Dispatcher:
 
     def _note(self, wanted: Sequence[Wanted], claimed: Sequence[Claimed]) -> None:
         """Learn from a claim how the lanes stand."""
-        found: dict[tuple[str, int], int] = {}
+        now = self._loop.time()
+        turns: dict[tuple[str, int], list[int]] = {}
         for one in claimed:
-            stand = (one.country, one.lane)
-            found[stand] = found.get(stand, 0) + 1
-            self._clocks.claimed(one.country, one.lane, one.turn)
+            turns.setdefault((one.country, one.lane), []).append(one.turn)
+        for (name, lane), own in turns.items():
+            self._clocks.claimed(now, name, lane, min(own), max(own))
         for asked in wanted:
             country = self._country(asked.country)
-            small, bulk = found.get((asked.country, SMALL), 0), found.get((asked.country, BULK), 0)
+            small, bulk = (len(turns.get((asked.country, lane), ())) for lane in (SMALL, BULK))
             country.found = small + bulk
             country.owed = lanes.owed_after(country.owed, small, bulk)
             country.bulk_waits = bulk >= min(asked.small + asked.bulk - small, asked.bulk_max)

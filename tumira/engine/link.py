@@ -376,9 +376,9 @@ class Link:
         self._close(handover)
         message_id = handover.claimed.id
         if handover.refusal == "QUEUE_EXPIRED":
-            self._recorder.put(Refused(message_id, handover.refusal, "expired"))
+            self._recorder.put(Refused(message_id, handover.refusal, "expired", doubted=handover.attempt > 0))
         elif handover.refusal is not None:
-            self._recorder.put(Refused(message_id, handover.refusal))
+            self._recorder.put(Refused(message_id, handover.refusal, doubted=handover.attempt > 0))
         elif handover.overdue:
             self._recorder.put(
                 Doubtful(message_id, self.carrier.id, self.carrier.settings.doubt_wait_s, doubt)

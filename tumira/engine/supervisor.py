@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
-from tumira.engine.clocks import PUBLISH_S, Clocks
+from tumira.engine.clocks import Clocks
 from tumira.engine.dispatcher import Dispatcher
 from tumira.engine.link import Link
 from tumira.engine.recorder import Recorder
@@ -85,7 +85,7 @@ class Supervisor:
                 await self._clocks.publish(self._database)
             except Exception as error:  # noqa: BLE001 - the next time will tell the same and more
                 _log.warning("clocks not published", error=repr(error))
-            await asyncio.sleep(PUBLISH_S)
+                await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:
         """Say that we live, keep what is ours, take our share of what is free, and look how all are."""
