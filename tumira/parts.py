@@ -43,7 +43,12 @@ class Part:
 
     name: str
     environment: Mapping[str, str]
-    process: "subprocess.Popen[bytes]" = field(init=False)
+    process: "subprocess.Popen[bytes] | None" = field(init=False, default=None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether it was started and has ended."""
+        return self.process is not None and self.process.poll() is not None
 
     def start(self) -> None:
         """Start it as a child that ends when we do, however we end."""
@@ -57,7 +62,7 @@ class Part:
 
     def stop(self) -> None:
         """Ask it to finish, and end it when it does not."""
-        if self.process.poll() is None:
+        if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
                 self.process.wait(STOP_S)
@@ -114,24 +119,27 @@ def _run_parts(
 ) -> None:
     """Run the parts until asked to stop or until PostgreSQL has ended."""
     environment = {**os.environ, PREFIX + "DATABASE_URL": url}
+    web, worker = Part("web", environment), Part("worker", environment)
     # In the order in which they are stopped: nobody is left without the part that they talk to.
-    parts = [Part("web", environment), Part("worker", environment)]
+    parts = [web, worker]
     if settings.simulator_port is not None:
         # To the parts the database looks like the operator's own, and those have a simulator only when told.
         environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
         parts.append(Part("simulator", environment))
-    started: list[Part] = []
     try:
         for part in reversed(parts):
-            part.start()
-            started.insert(0, part)
-        if _wait_until_ready(settings, parts, postgres, stopping):
+            if part is not worker:
+                part.start()
+        # Last, or its first line would be that a carrier cannot be reached.
+        _wait_until(partial(_has_simulator, settings), parts, postgres, stopping)
+        worker.start()
+        if _wait_until(partial(answers, settings, "/readyz"), parts, postgres, stopping):
             welcome()
         _watch(parts, postgres, stopping, tell)
     finally:
         if stopping:
             tell("Stopping …")
-        for part in started:
+        for part in parts:
             part.stop()
 
 
@@ -155,14 +163,15 @@ def _note_stop_signals() -> Sequence[int]:
     return caught
 
 
-def _wait_until_ready(
-    settings: Settings, parts: Sequence[Part], postgres: int | None, stopping: Sequence[int]
+def _wait_until(
+    condition: Callable[[], bool], parts: Sequence[Part], postgres: int | None, stopping: Sequence[int]
 ) -> bool:
+    """Wait until something is so, and return False when there is no use in waiting any longer."""
     while not stopping and not _has_ended(postgres):
         for part in parts:
-            if part.process.poll() is not None:
+            if part.has_ended:
                 raise Trouble(f"{part.name} could not start; its last line above says why.")
-        if answers(settings, "/readyz") and _has_simulator(settings):
+        if condition():
             return True
         time.sleep(POLL_S)
     return False
@@ -191,7 +200,7 @@ def _has_simulator(settings: Settings) -> bool:
 def _watch(parts: Sequence[Part], postgres: int | None, stopping: Sequence[int], tell: Tell) -> None:
     while not stopping and not _has_ended(postgres):
         for part in parts:
-            if part.process.poll() is not None:
+            if part.process is not None and part.has_ended:
                 tell(f"{part.name} ended with code {part.process.returncode}; starting it again.")
                 time.sleep(RESTART_PAUSE_S)
                 part.start()

@@ -1,7 +1,6 @@
 """How does the HTTP server begin and end? It takes the port, and at the end cuts nobody off."""
 
 import asyncio
-import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,12 +119,4 @@ async def serve(
         ),
         say_started,
     )
-    _collect_rarely()
     await server.serve(sockets=[listening])
-
-
-def _collect_rarely() -> None:
-    """Look for garbage less often: a call makes hundreds of objects, and none of them are cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 50)

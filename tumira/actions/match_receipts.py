@@ -1,6 +1,6 @@
 """Which messages are receipts about? Found by the carrier's id in any spelling, or in doubt by the number."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -10,6 +10,7 @@ from tumira.ids import first_id
 from tumira.rules.receipts import Receipt, key, same_number, spellings
 from tumira.store import receipts
 from tumira.store.receipts import Doubt, Match, Unmatched
+from tumira.store.settlement import NewPart
 from tumira.store.sql import Connection
 
 # A message waits at most a day for a carrier, three days for its receipt, and a late one counts for a week.
@@ -59,6 +60,7 @@ async def match_unmatched(
 ) -> dict[int, Sequence[Outcome]]:
     """Try kept receipts again, and return for each that found its message what it says."""
     found: dict[int, Sequence[Outcome]] = {}
+    learnt: set[tuple[UUID, int]] = set()
     for one in unmatched:
         reported, _ = await match_by_id(connection, one.carrier_id, [(one.receipt, one.received_at)])
         if reported:
@@ -68,27 +70,30 @@ async def match_unmatched(
             connection, one.carrier_id, one.receipt.recipient, bounds(one.received_at)
         )
         for doubt in doubts:
-            number = _open_segment(doubt)
-            if number is not None and not any(
-                isinstance(other, Taken) and (other.message_id, other.number) == (doubt.message_id, number)
-                for outcomes in found.values()
-                for other in outcomes
-            ):
+            number = _open_segment(doubt, learnt)
+            if number is not None:
+                learnt.add((doubt.message_id, number))
                 found[one.id] = _learn(one, doubt, number)
                 break
     return found
 
 
-def _open_segment(doubt: Doubt) -> int | None:
-    """Return the first segment of a doubtful message that has no receipt yet and no known id."""
-    known = {*doubt.taken, *doubt.reported}
-    return next((number for number in range(1, doubt.segments + 1) if number not in known), None)
+def _open_segment(doubt: Doubt, learnt: Collection[tuple[UUID, int]]) -> int | None:
+    """Return the first segment of a doubtful message whose carrier's id is not known yet."""
+    return next(
+        (
+            number
+            for number in range(1, doubt.segments + 1)
+            if number not in doubt.taken and (doubt.message_id, number) not in learnt
+        ),
+        None,
+    )
 
 
 def _learn(unmatched: Unmatched, doubt: Doubt, number: int) -> Sequence[Outcome]:
     """Take a receipt as the answer that we never got, and as the receipt that it is."""
     carrier_ref = unmatched.receipt.carrier_ref or ""
-    taken = Taken(
+    part = NewPart(
         message_id=doubt.message_id,
         number=number,
         attempt=doubt.resends,
@@ -99,9 +104,9 @@ def _learn(unmatched: Unmatched, doubt: Doubt, number: int) -> Sequence[Outcome]
         claimed_at=doubt.doubted_at,
         submitted_at=doubt.doubted_at,
         answered_at=unmatched.received_at,
-        complete={*doubt.taken, number} == set(range(1, doubt.segments + 1)),
-        late=True,
     )
+    complete = {*doubt.taken, number} == set(range(1, doubt.segments + 1))
+    taken = Taken(doubt.message_id, part, complete, late=True)
     reported = Reported(
         doubt.message_id,
         number,

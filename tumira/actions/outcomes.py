@@ -6,27 +6,20 @@ from msgspec import Struct
 
 from tumira.ids import MessageId
 from tumira.rules.receipts import Receipt
+from tumira.store.settlement import NewPart
 
 
-class Taken(Struct, frozen=True):
+class Taken(Struct, frozen=True, gc=False):
     """A carrier took a segment; `complete` with it, all segments of the message."""
 
     message_id: MessageId
-    number: int
-    attempt: int
-    carrier_id: int
-    reference: int | None
-    carrier_ref: str
-    carrier_key: str
-    claimed_at: datetime
-    submitted_at: datetime
-    answered_at: datetime
+    part: NewPart
     complete: bool
     # The answer came after the message had been given up as doubtful, or the id was learnt from a receipt.
     late: bool = False
 
 
-class Reported(Struct, frozen=True):
+class Reported(Struct, frozen=True, gc=False):
     """A receipt came for a segment."""
 
     message_id: MessageId

@@ -4,14 +4,12 @@ Every change of a message's status goes through here: it is held, moved by the o
 back where the carrier's rule says so, counted off its batch and told, all in the same transaction.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
-
-from msgspec import structs
 
 from tumira.actions.outcomes import (
     Doubtful,
@@ -33,6 +31,9 @@ from tumira.store.sql import Connection
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 
+# What a worker says of a message that it has claimed, and that counts only as long as it has.
+GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned)
+
 
 async def settle(
     connection: Connection,
@@ -40,14 +41,24 @@ async def settle(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    before_writing: Callable[[], Awaitable[None]] | None = None,
+    again: bool = False,
 ) -> int:
     """Carry out what became of messages, in order, and return how many of them changed.
 
-    `refunded` are the final statuses whose cost this carrier's messages get back. The caller has begun a
-    transaction, and commits it.
+    `refunded` are the final statuses whose cost this carrier's messages get back. `again` is for outcomes
+    that may have been carried out before. The caller has begun a transaction, and commits it.
     """
     held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
-    return await settle_held(connection, held, outcomes, worker=worker, refunded=refunded)
+    return await settle_held(
+        connection,
+        held,
+        outcomes,
+        worker=worker,
+        refunded=refunded,
+        before_writing=before_writing,
+        again=again,
+    )
 
 
 async def settle_held(
@@ -57,20 +68,22 @@ async def settle_held(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    before_writing: Callable[[], Awaitable[None]] | None = None,
+    again: bool = False,
 ) -> int:
     """Do the same for messages that the caller holds already."""
     known = [outcome for outcome in outcomes if outcome.message_id in held]
-    decision = _Settlement(held, refunded, datetime.now(UTC))
-    given_back = [one.message_id for one in known if isinstance(one, Refused | PutOff | Doubtful | Returned)]
-    if given_back:
-        decision.own = await places.land(connection, given_back, worker)
-    long = [
-        one.message_id for one in known if isinstance(one, Reported) and held[one.message_id].segments > 1
-    ]
+    decision = _Settlement(held, refunded, datetime.now(UTC), again=again)
+    long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
     if long:
         decision.add_parts_before(await settlement.list_states(connection, long))
+    given_back = [one.message_id for one in known if isinstance(one, GIVEN_BACK)]
+    if given_back:
+        decision.own = await places.land(connection, given_back, worker)
     for outcome in known:
         decision.apply(outcome)
+    if before_writing is not None:
+        await before_writing()
     await decision.write(connection)
     return len(decision.changed)
 
@@ -91,13 +104,18 @@ class _Message:
 class _Settlement:
     """Decides outcomes one after the other, and collects what they change."""
 
-    def __init__(self, held: Mapping[UUID, Standing], refunded: Collection[str], now: datetime) -> None:
+    def __init__(
+        self, held: Mapping[UUID, Standing], refunded: Collection[str], now: datetime, *, again: bool
+    ) -> None:
         self._held = held
+        self._again = again
         self._refunded = refunded
         self._now = now
         self.own: frozenset[UUID] = frozenset()
         self.changed: dict[UUID, _Message] = {}
         self._parts: dict[tuple[UUID, int, int], NewPart] = {}
+        # Segments that may have been recorded before.
+        self._doubled: dict[tuple[UUID, int, int], NewPart] = {}
         self._reports: dict[tuple[UUID, int, int], PartReport] = {}
         # Of messages of several segments: the state of each segment that has one.
         self._states: dict[UUID, dict[int, tuple[str, str | None]]] = {}
@@ -144,25 +162,16 @@ class _Settlement:
                     )
 
     def _take(self, message: _Message, taken: Taken) -> None:
-        self._parts[taken.message_id, taken.number, taken.attempt] = NewPart(
-            taken.message_id,
-            taken.number,
-            taken.attempt,
-            taken.carrier_id,
-            taken.reference,
-            taken.carrier_ref,
-            taken.carrier_key,
-            taken.claimed_at,
-            taken.submitted_at,
-            taken.answered_at,
-        )
+        part = taken.part
+        parts = self._doubled if taken.late or self._again else self._parts
+        parts[part.message_id, part.number, part.attempt] = part
         if taken.complete and message.status in {"queued", "sending"}:
             if taken.late:
                 self._elsewhere.append(message.standing)
             else:
                 self._land(message)
             message.status = "sent"
-            message.sent_at = taken.submitted_at
+            message.sent_at = part.submitted_at
             self.changed[taken.message_id] = message
 
     def _report(self, message: _Message, report: Reported) -> None:
@@ -200,15 +209,10 @@ class _Settlement:
                 return False
             self._keep_state(report.message_id, report.number, receipt.state, receipt.error)
         place = (report.message_id, report.number, report.attempt)
-        new = self._parts.get(place)
+        new = self._parts.get(place) or self._doubled.get(place)
         if new is not None:
-            self._parts[place] = structs.replace(
-                new,
-                state=receipt.state,
-                error=receipt.error,
-                receipt=receipt.text,
-                received_at=report.received_at,
-            )
+            new.state, new.error = receipt.state, receipt.error
+            new.receipt, new.received_at = receipt.text, report.received_at
         else:
             self._reports[place] = PartReport(
                 *place, receipt.state, receipt.error, receipt.text, report.received_at
@@ -342,11 +346,15 @@ class _Settlement:
                 for message_id, message in self.changed.items()
             ],
             self._landed,
-            list(self._parts.values()),
             list(self._reports.values()),
             batches,
-            events,
         )
+        if self._parts:
+            await settlement.add_parts(connection, list(self._parts.values()))
+        if self._doubled:
+            await settlement.add_parts_once(connection, list(self._doubled.values()))
+        if events:
+            await settlement.tell(connection, events)
         if self._entries:
             await places.enqueue(connection, self._entries)
         if self._delays:

@@ -15,7 +15,13 @@ from tumira.cli.tools import own_command
 from tumira.config import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.engine.worker import run_worker
 from tumira.errors import Trouble
-from tumira.runtime import configure_logging, interrupt_on_stop_signals, open_database, prepare
+from tumira.runtime import (
+    collect_rarely,
+    configure_logging,
+    interrupt_on_stop_signals,
+    open_database,
+    prepare,
+)
 from tumira.server import listen
 from tumira.simulator import misbehaviours
 from tumira.simulator.handsets import Keeper, directory_in
@@ -104,6 +110,7 @@ def web(*, quiet: bool, as_json: bool) -> None:
         asyncio.run(prepare(url, tell))
         started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
         say = partial(_say_started, "The web process", started, quiet=quiet, as_json=as_json)
+        collect_rarely()
         uvloop.run(run_web(settings, url, listening, say))
 
 
@@ -118,6 +125,7 @@ def worker(*, quiet: bool, as_json: bool) -> None:
     with _until_stopped(), open_database(settings, tell) as url:
         asyncio.run(prepare(url, tell))
         say = partial(_say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
+        collect_rarely()
         uvloop.run(_worker(url, say))
 
 
@@ -151,6 +159,7 @@ def simulator(
     started = {"status": "started", "url": f"smpp://127.0.0.1:{port}"}
     say = partial(_say_started, "The simulator", started, quiet=quiet, as_json=as_json)
     with _until_stopped():
+        collect_rarely()
         uvloop.run(_simulator(settings, port, delay_ms, chosen, say))
 
 

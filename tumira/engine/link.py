@@ -28,6 +28,7 @@ from tumira.rules.pace import Pace
 from tumira.rules.receipts import Receipt, key
 from tumira.store.carriers import BindReport, BindState, Carrier
 from tumira.store.queue import BULK
+from tumira.store.settlement import NewPart
 
 STABLE_S: Final = 60.0
 # A carrier that does not let us in is not hammered: accounts get locked.
@@ -295,22 +296,20 @@ class Link:
     ) -> None:
         handover.taken += 1
         claimed = handover.claimed
+        part = NewPart(
+            claimed.id,
+            number,
+            handover.attempt,
+            self.carrier.id,
+            handover.reference,
+            carrier_ref,
+            key(carrier_ref),
+            claimed.claimed_at,
+            submitted_at,
+            datetime.now(UTC),
+        )
         self._recorder.put(
-            Taken(
-                claimed.id,
-                number,
-                handover.attempt,
-                self.carrier.id,
-                handover.reference,
-                carrier_ref,
-                key(carrier_ref),
-                claimed.claimed_at,
-                submitted_at,
-                datetime.now(UTC),
-                handover.complete,
-                handover.closed,
-            ),
-            claimed.recipient,
+            Taken(claimed.id, part, handover.complete, late=handover.closed), claimed.recipient
         )
 
     def _again(self, handover: Handover, number: int) -> None:

@@ -1,12 +1,13 @@
 """How does what a carrier says get on disk? In the order in which it came, a group at a time.
 
-What arrives while one group commits becomes the next. A receipt is acknowledged to the carrier after the
+What arrives while one group is decided becomes the next. A receipt is acknowledged to the carrier after the
 commit, so one that we lose is one that the carrier still has.
 """
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -30,7 +31,7 @@ PAUSE_S: Final = 0.2
 _log: Final = structlog.get_logger()
 
 
-class _Arrival(Struct, frozen=True):
+class _Arrival(Struct, frozen=True, gc=False):
     """A receipt that came over a line, with what its acknowledgement needs."""
 
     receipt: Receipt
@@ -39,7 +40,7 @@ class _Arrival(Struct, frozen=True):
     token: object
 
 
-class _Recent(Struct, frozen=True):
+class _Recent(Struct, frozen=True, gc=False):
     """A segment that a carrier took lately; its receipt need not be looked for in the database."""
 
     message_id: MessageId
@@ -48,16 +49,35 @@ class _Recent(Struct, frozen=True):
     recipient: str
 
 
+# An outcome comes with the recipient of its message, against which a receipt is checked.
+Item = tuple[Outcome, str] | _Arrival
+
+
+class _OutOfTurnError(Exception):
+    """The group before could not be written; raised so that this one lets go of what it holds."""
+
+
+class _Group:
+    """What is recorded in one transaction, and how far that is."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.decided = asyncio.Event()
+        # Whether it could be written at the first try.
+        self.written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None]
+
+
 class Recorder:
     """Writes down what one carrier says to one worker."""
 
     def __init__(self, database: Database, carrier_id: int, worker: str) -> None:
-        self._line = Line(database)
+        self._lines = (Line(database), Line(database))
         self._carrier_id = carrier_id
         # The final statuses whose cost messages of this carrier get back.
         self.refunded: frozenset[str] = frozenset()
         self._worker = worker
-        self._waiting: deque[tuple[Outcome, str] | _Arrival] = deque()
+        self._waiting: deque[Item] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -89,52 +109,98 @@ class Recorder:
         """Stop."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._line.hang_up()
+        for line in self._lines:
+            line.hang_up()
 
     async def _run(self) -> None:
+        """Record group after group; while one is being written, the next one is read and decided."""
+        before: _Group | None = None
+        lines = itertools.cycle(self._lines)
         while True:
             await self._arrived.wait()
-            group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
-            await self._record(group)
+            items = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+            group = _Group(items)
+            group.task = asyncio.create_task(self._record(group, before, next(lines)))
+            await group.decided.wait()
+            if before is not None:
+                # Its line is the next group's.
+                await before.task
+            before = group
             if not self._waiting:
                 self._arrived.clear()
-                self._idle.set()
+                await group.task
+                if not self._waiting:
+                    self._idle.set()
 
-    async def _record(self, group: Sequence[tuple[Outcome, str] | _Arrival]) -> None:
+    async def _record(self, group: "_Group", before: "_Group | None", line: Line) -> None:
+        """Record a group, after the one before it."""
+
+        async def wait_for_turn() -> None:
+            group.decided.set()
+            if before is not None and not await before.written:
+                # It has to be written first, and may need what we hold.
+                raise _OutOfTurnError
+
+        try:
+            connection = await line.begin()
+            await self._write(connection, group.items, wait_for_turn)
+            await connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - nothing that a carrier said is dropped for it
+            await line.roll_back(error)
+            group.written.set_result(False)
+            group.decided.set()
+            if before is not None:
+                await before.task
+            if not isinstance(error, _OutOfTurnError):
+                _log.warning("not recorded yet", error=repr(error), count=len(group.items))
+            await self._record_again(group.items, line)
+        else:
+            group.written.set_result(True)
+            _acknowledge(group.items)
+
+    async def _record_again(self, items: Sequence[Item], line: Line) -> None:
+        """Record by itself what could not be recorded at first, until it can, or in parts."""
         while True:
             try:
-                connection = await self._line.begin()
-                await self._write(connection, group)
+                connection = await line.begin()
+                await self._write(connection, items, None, again=True)
                 await connection.execute("COMMIT")
-            except Exception as error:  # noqa: BLE001 - nothing that a carrier said is dropped for it
-                await self._line.roll_back(error)
+            except Exception as error:  # noqa: BLE001 - as above
+                await line.roll_back(error)
                 if is_unavailable(error) or isinstance(error, BUSY):
-                    _log.warning("not recorded yet", error=repr(error), count=len(group))
                     await asyncio.sleep(PAUSE_S)
                     continue
-                if len(group) == 1:
+                if len(items) == 1:
                     # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
                     _log.error("cannot be recorded", exc_info=error)
                     return
-                middle = len(group) // 2
-                await self._record(group[:middle])
-                await self._record(group[middle:])
+                middle = len(items) // 2
+                await self._record_again(items[:middle], line)
+                await self._record_again(items[middle:], line)
                 return
-            _acknowledge(group)
+            _acknowledge(items)
             return
 
-    async def _write(self, connection: Connection, group: Sequence[tuple[Outcome, str] | _Arrival]) -> None:
+    async def _write(
+        self,
+        connection: Connection,
+        items: Sequence[Item],
+        before_writing: Callable[[], Awaitable[None]] | None,
+        *,
+        again: bool = False,
+    ) -> None:
         outcomes: list[Outcome] = []
         arrivals: list[_Arrival] = []
-        for item in group:
+        for item in items:
             if isinstance(item, _Arrival):
                 arrivals.append(item)
                 continue
             outcome, recipient = item
             outcomes.append(outcome)
             if isinstance(outcome, Taken):
-                self._recent[outcome.carrier_key] = _Recent(
-                    outcome.message_id, outcome.number, outcome.attempt, recipient
+                part = outcome.part
+                self._recent[part.carrier_key] = _Recent(
+                    part.message_id, part.number, part.attempt, recipient
                 )
         unknown: list[tuple[Receipt, datetime]] = []
         for arrival in arrivals:
@@ -149,7 +215,14 @@ class Recorder:
             if unmatched:
                 await receipts.keep(connection, self._carrier_id, unmatched)
         if outcomes:
-            await settle(connection, outcomes, worker=self._worker, refunded=self.refunded)
+            await settle(
+                connection,
+                outcomes,
+                worker=self._worker,
+                refunded=self.refunded,
+                before_writing=before_writing,
+                again=again,
+            )
         while len(self._recent) > RECENT_MAX:
             del self._recent[next(iter(self._recent))]
 
@@ -171,9 +244,9 @@ class Recorder:
         return None
 
 
-def _acknowledge(group: Sequence[tuple[Outcome, str] | _Arrival]) -> None:
+def _acknowledge(items: Sequence[Item]) -> None:
     tokens: dict[Session, list[object]] = {}
-    for item in group:
+    for item in items:
         if isinstance(item, _Arrival):
             tokens.setdefault(item.session, []).append(item.token)
     for session, own in tokens.items():

@@ -70,9 +70,8 @@ class Doubt(Struct, frozen=True):
     doubted_at: datetime
     segments: int
     resends: int
-    # The numbers of the segments that a carrier is known to have taken, and of those with a receipt.
+    # The numbers of the segments whose carrier's id is known.
     taken: Sequence[int]
-    reported: Sequence[int]
 
 
 # Not while another message to the number is being handed over: the receipt may be about that one, and be
@@ -88,12 +87,7 @@ SELECT incidents.message_id, incidents.at, messages.segments,
        ARRAY(SELECT DISTINCT number
                FROM parts
               WHERE parts.message_id = incidents.message_id
-                AND parts.message_id BETWEEN %(low)s AND %(high)s),
-       ARRAY(SELECT DISTINCT number
-               FROM parts
-              WHERE parts.message_id = incidents.message_id
-                AND parts.message_id BETWEEN %(low)s AND %(high)s
-                AND parts.state IS NOT NULL)
+                AND parts.message_id BETWEEN %(low)s AND %(high)s)
   FROM incidents
   JOIN messages ON messages.id = incidents.message_id
                AND messages.id BETWEEN %(low)s AND %(high)s

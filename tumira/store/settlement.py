@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tumira.ids import AccountId, BatchId, MessageId
 from tumira.store.queue import batch_high, batch_low
@@ -128,8 +128,8 @@ class Change(Struct, frozen=True):
     reason: str | None
 
 
-class NewPart(Struct, frozen=True):
-    """A segment that a carrier took, with its receipt if that came with it."""
+class NewPart(Struct, gc=False):
+    """A segment that a carrier took, and its receipt if that came with it. The columns of `parts`."""
 
     message_id: MessageId
     number: int
@@ -168,8 +168,8 @@ class BatchChange(Struct, frozen=True):
     completed: bool
 
 
-class NewEvent(Struct, frozen=True):
-    """Something that an account is told."""
+class NewEvent(Struct, frozen=True, gc=False):
+    """Something that an account is told. The columns of `events`."""
 
     id: UUID
     account_id: AccountId
@@ -210,21 +210,6 @@ let_go AS (
     DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[])
 )"""
 
-# A late answer may come for a segment that a second answer has recorded already.
-_ADD_PARTS: Final = """
-added AS (
-    INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key,
-                       claimed_at, submitted_at, answered_at, state, error, receipt, received_at)
-    SELECT *
-      FROM unnest(%(part_message_ids)s::uuid[], %(part_numbers)s::smallint[], %(part_attempts)s::smallint[],
-                  %(part_carrier_ids)s::integer[], %(part_references)s::smallint[],
-                  %(part_carrier_refs)s::text[], %(part_carrier_keys)s::text[],
-                  %(part_claimed_ats)s::timestamptz[], %(part_submitted_ats)s::timestamptz[],
-                  %(part_answered_ats)s::timestamptz[], %(part_states)s::text[], %(part_errors)s::text[],
-                  %(part_receipts)s::text[], %(part_received_ats)s::timestamptz[])
-        ON CONFLICT (message_id, number, attempt) DO NOTHING
-)"""
-
 _REPORT: Final = """
 reported AS (
     UPDATE parts
@@ -255,44 +240,29 @@ closed AS (
        AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
 )"""
 
-_TELL: Final = """
-told AS (
-    INSERT INTO events (id, account_id, sequence, type, message_id, batch_id, at)
-    SELECT *
-      FROM unnest(%(event_ids)s::uuid[], %(event_account_ids)s::uuid[], %(event_sequences)s::bigint[],
-                  %(event_types)s::text[], %(event_message_ids)s::uuid[], %(event_batch_ids)s::uuid[],
-                  %(event_ats)s::timestamptz[])
-)"""
-
-SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_ADD_PARTS}, {_REPORT} SELECT 0")
-SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_ADD_PARTS}, {_REPORT}, {_CLOSE}, {_TELL} SELECT 0")
+SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT} SELECT 0")
+SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} SELECT 0")
 
 
 async def write(
     connection: Connection,
     changes: Sequence[Change],
     landed: Sequence[UUID],
-    parts: Sequence[NewPart],
     reports: Sequence[PartReport],
     batches: Sequence[BatchChange],
-    events: Sequence[NewEvent],
 ) -> None:
     """Write what was decided about messages that we hold; `landed` are those no longer in flight."""
-    ids = [
-        *(change.id for change in changes),
-        *(report.message_id for report in reports),
-    ]
+    ids = [*(change.id for change in changes), *(report.message_id for report in reports)]
     parameters = {
         **_changes(changes),
         "low": min(ids, default=None),
         "high": max(ids, default=None),
         "landed_ids": landed,
-        **_parts(parts),
         **_reports(reports),
     }
-    if batches or events:
-        await SQL_SETTLE.value(connection, **parameters, **_batches(batches), **_events(events))
-    elif changes or landed or parts or reports:
+    if batches:
+        await SQL_SETTLE.value(connection, **parameters, **_batches(batches))
+    elif changes or landed or reports:
         await SQL_RECORD.value(connection, **parameters)
 
 
@@ -304,25 +274,6 @@ def _changes(changes: Sequence[Change]) -> dict[str, Any]:
         "delivered_ats": [change.delivered_at for change in changes],
         "refunded_ats": [change.refunded_at for change in changes],
         "reasons": [change.reason for change in changes],
-    }
-
-
-def _parts(parts: Sequence[NewPart]) -> dict[str, Any]:
-    return {
-        "part_message_ids": [part.message_id for part in parts],
-        "part_numbers": [part.number for part in parts],
-        "part_attempts": [part.attempt for part in parts],
-        "part_carrier_ids": [part.carrier_id for part in parts],
-        "part_references": [part.reference for part in parts],
-        "part_carrier_refs": [part.carrier_ref for part in parts],
-        "part_carrier_keys": [part.carrier_key for part in parts],
-        "part_claimed_ats": [part.claimed_at for part in parts],
-        "part_submitted_ats": [part.submitted_at for part in parts],
-        "part_answered_ats": [part.answered_at for part in parts],
-        "part_states": [part.state for part in parts],
-        "part_errors": [part.error for part in parts],
-        "part_receipts": [part.receipt for part in parts],
-        "part_received_ats": [part.received_at for part in parts],
     }
 
 
@@ -350,16 +301,34 @@ def _batches(batches: Sequence[BatchChange]) -> dict[str, Any]:
     }
 
 
-def _events(events: Sequence[NewEvent]) -> dict[str, Any]:
-    return {
-        "event_ids": [event.id for event in events],
-        "event_account_ids": [event.account_id for event in events],
-        "event_sequences": [event.sequence for event in events],
-        "event_types": [event.type for event in events],
-        "event_message_ids": [event.message_id for event in events],
-        "event_batch_ids": [event.batch_id for event in events],
-        "event_ats": [event.at for event in events],
-    }
+async def add_parts(connection: Connection, parts: Sequence[NewPart]) -> None:
+    """Record segments that a carrier took."""
+    await connection.copy_records_to_table(
+        "parts", records=map(structs.astuple, parts), columns=NewPart.__struct_fields__
+    )
+
+
+# A late answer may come for a segment that another one has recorded already.
+SQL_ADD_PART_ONCE: Final = Statement("""
+INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
+                   submitted_at, answered_at, state, error, receipt, received_at)
+VALUES (%(message_id)s, %(number)s, %(attempt)s, %(carrier_id)s, %(reference)s, %(carrier_ref)s,
+        %(carrier_key)s, %(claimed_at)s, %(submitted_at)s, %(answered_at)s, %(state)s, %(error)s,
+        %(receipt)s, %(received_at)s)
+    ON CONFLICT (message_id, number, attempt) DO NOTHING
+""")
+
+
+async def add_parts_once(connection: Connection, parts: Sequence[NewPart]) -> None:
+    """Record segments that a carrier took, unless they are recorded already."""
+    await SQL_ADD_PART_ONCE.each(connection, [structs.asdict(part) for part in parts])
+
+
+async def tell(connection: Connection, events: Sequence[NewEvent]) -> None:
+    """Write events, numbered by `count_events`."""
+    await connection.copy_records_to_table(
+        "events", records=map(structs.astuple, events), columns=NewEvent.__struct_fields__
+    )
 
 
 SQL_REFUND: Final = Statement("""
