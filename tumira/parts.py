@@ -131,8 +131,8 @@ def _run_parts(
             if part is not worker:
                 part.start()
         # Last, or its first line would be that a carrier cannot be reached.
-        _wait_until(partial(_has_simulator, settings), parts, postgres, stopping)
-        worker.start()
+        if _wait_until(partial(_has_simulator, settings), parts, postgres, stopping):
+            worker.start()
         if _wait_until(partial(answers, settings, "/readyz"), parts, postgres, stopping):
             welcome()
         _watch(parts, postgres, stopping, tell)

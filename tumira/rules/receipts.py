@@ -91,6 +91,15 @@ _DECIMAL: Final = re.compile(r"[0-9]+")
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]+")
 
 
+def without_quote(text: str) -> str:
+    """Return a receipt's text without its end, which repeats how the message begins."""
+    for word in ("text:", "Text:", "TEXT:"):
+        at = text.find(word)
+        if at >= 0:
+            return text[:at].rstrip()
+    return text
+
+
 def key(carrier_ref: str) -> str:
     """Return the one spelling under which an id is kept."""
     return carrier_ref.strip("\0 \t\r\n").casefold().lstrip("0")[:_REF_MAX] or "0"

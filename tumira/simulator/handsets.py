@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +50,14 @@ _decode: Final = msgspec.json.Decoder(Text).decode
 
 def moment(now_s: float) -> str:
     """Write a time as every other time of ours: UTC, milliseconds, `+00:00`."""
-    return datetime.fromtimestamp(now_s, UTC).isoformat(timespec="milliseconds")
+    return _moment(int(now_s * 1000))
+
+
+@lru_cache(maxsize=16)
+def _moment(now_ms: int) -> str:
+    # Texts come in crowds: many arrive in the same millisecond.
+    seconds, milliseconds = divmod(now_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}+00:00"
 
 
 def directory_in(data_dir: Path) -> Path:

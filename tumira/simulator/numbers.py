@@ -1,7 +1,7 @@
 """What happens to a text for this number? The last four digits choose; all other numbers get their texts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tumira.carriers.smpp.pdu import Status
@@ -27,15 +27,15 @@ class Outcome:
     # So many tries are dropped without an answer before one is taken.
     dropped: int = 0
 
-    @property
-    def arrives(self) -> bool:
-        """Tell whether the text appears on the handset in the end."""
-        return self.state in {"DELIVRD", None} and (self.refusal == Status.ROK or self.refusals > 0)
+    # Whether the text appears on the handset in the end.
+    arrives: bool = field(init=False)
+    # Whether every try is taken, so that none has to be remembered.
+    is_plain: bool = field(init=False)
 
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether every try is taken, so that none has to be remembered."""
-        return self.refusal == Status.ROK and self.dropped == 0
+    def __post_init__(self) -> None:
+        taken = self.refusal == Status.ROK or self.refusals > 0
+        object.__setattr__(self, "arrives", taken and self.state in {"DELIVRD", None})
+        object.__setattr__(self, "is_plain", self.refusal == Status.ROK and self.dropped == 0)
 
 
 DELIVERED: Final = Outcome("", "The text arrives.", "delivered")

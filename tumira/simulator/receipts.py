@@ -35,6 +35,9 @@ STATES: Final[Mapping[str, int]] = {
     "REJECTD": 8,
 }
 _GSM: Final = b"\x03"
+# A deliver_sm with esm_class 4, the text, and as optional parameters id, state and, maybe, the error.
+_USUAL: Final = b"\0%c%c%b\0%c%c%b\0\x04\0\0\0\0\0\0\0\0%c%b\0\x1e\0%c%b\0\x04\x27\0\x01%c%b"
+_NETWORK_ERROR: Final = b"\x04\x23\0\x03" + _GSM
 
 
 class Receipt(Struct, frozen=True):
@@ -54,6 +57,37 @@ class Receipt(Struct, frozen=True):
     has_tlvs: bool = True
     in_payload: bool = False
     command: int = Command.DELIVER_SM
+
+
+def write_usual_body(
+    message_id: str, about: ShortMessage, state: str, error: str, submitted_s: float, done_s: float
+) -> bytes:
+    """Return what `write_body` does for a receipt of the usual shape, in a third of the time."""
+    identifier = message_id.encode("ascii")
+    text = b"id:%b sub:001 dlvrd:00%c submit date:%b done date:%b stat:%b err:%b text:%b" % (
+        identifier,
+        b"1" if state == "DELIVRD" else b"0",
+        _date(DATE, submitted_s).encode("ascii"),
+        _date(DATE, done_s).encode("ascii"),
+        state.encode("ascii"),
+        error.encode("ascii"),
+        _beginning(about),
+    )
+    network_error = b"" if error == "000" else _NETWORK_ERROR + int(error).to_bytes(2)
+    return _USUAL % (
+        about.destination_ton,
+        about.destination_npi,
+        about.destination.encode("latin-1"),
+        about.source_ton,
+        about.source_npi,
+        about.source.encode("latin-1"),
+        len(text),
+        text,
+        len(identifier) + 1,
+        identifier,
+        STATES[state],
+        network_error,
+    )
 
 
 def write_body(receipt: Receipt) -> bytes:

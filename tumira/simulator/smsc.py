@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.carriers.smpp.pdu import Bind, BrokenError, ShortMessage, Status, read_short_message
+from tumira.carriers.smpp.pdu import Bind, BrokenError, Command, ShortMessage, Status, read_short_message
 from tumira.errors import Trouble
 from tumira.simulator.handsets import Text, moment
 from tumira.simulator.joining import Joiner
@@ -17,7 +17,7 @@ from tumira.simulator.line import Exchange, Line
 from tumira.simulator.mailboxes import Letter, Mailbox
 from tumira.simulator.misbehaviours import DROPPED, Ids, Misbehaviour
 from tumira.simulator.numbers import Outcome, outcome_of
-from tumira.simulator.receipts import Receipt, write_body
+from tumira.simulator.receipts import Receipt, write_body, write_usual_body
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
@@ -27,6 +27,7 @@ TRIES_MAX: Final = 10_000
 DELAYED_MAX: Final = 1_000_000
 NUMBER_DIGITS: Final = range(3, 21)
 
+_DELIVER_SM: Final = int(Command.DELIVER_SM)
 _ASKED: Final = 0x03
 _ASKED_ALWAYS: Final = 1
 _ASKED_ON_SUCCESS: Final = 3
@@ -213,15 +214,20 @@ class Smsc:
             ids = each.identify(self._last_id, ids)
         exchange.body = ids.answered.encode("ascii") + b"\0"
         if _is_asked(message.registered_delivery, outcome):
-            assert outcome.state is not None
-            done_s = now_s + self._receipt_delay_s
-            receipts: Sequence[Receipt] = [
-                Receipt(ids.receipted, message, outcome.state, outcome.error, now_s, done_s)
-            ]
-            for each in self._misbehaviours:
-                receipts = each.shape(receipts)
-            exchange.letters = [(receipt.command, write_body(receipt)) for receipt in receipts]
+            exchange.letters = self._receipts(ids.receipted, message, outcome, now_s)
         self._conduct(exchange)
+
+    def _receipts(
+        self, message_id: str, message: ShortMessage, outcome: Outcome, now_s: float
+    ) -> Sequence[Letter]:
+        assert outcome.state is not None
+        facts = (message_id, message, outcome.state, outcome.error, now_s, now_s + self._receipt_delay_s)
+        if not self._misbehaviours:
+            return ((_DELIVER_SM, write_usual_body(*facts)),)
+        receipts: Sequence[Receipt] = [Receipt(*facts)]
+        for each in self._misbehaviours:
+            receipts = each.shape(receipts)
+        return [(receipt.command, write_body(receipt)) for receipt in receipts]
 
     def _arrive(self, message: ShortMessage, text: str, now_s: float) -> None:
         number = f"+{message.destination.removeprefix('+')}"

@@ -1,6 +1,5 @@
 """What happened to a message, and when?"""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ import asyncpg
 
 from tumira.ids import AccountId, BatchId, MessageId
 from tumira.rules import lifecycle, money
+from tumira.rules.receipts import without_quote
 from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Connection, Statement
 
@@ -73,9 +73,6 @@ _ORDER: Final[Mapping[str, int]] = {
         ]
     )
 }
-
-# A receipt may repeat how the message begins.
-_QUOTED: Final = re.compile(r"\s*\btext:.*", re.IGNORECASE | re.DOTALL)
 
 # One statement, so that all of it is of one moment. Each piece names the message itself, which tells the week
 # to look in. The queue is not searched: it has no way from a message to its place there, and a message that
@@ -179,7 +176,7 @@ def _timeline(rows: Sequence[asyncpg.Record]) -> Timeline | None:
 def _entry(row: asyncpg.Record) -> Entry:
     detail = row["detail"]
     if row["event"] in {"receipt", "late_receipt"} and detail is not None:
-        detail = _QUOTED.sub("", detail)
+        detail = without_quote(detail)
     elif row["event"] == "refunded":
         detail = f"{money.write(Decimal(detail))} USD"
     return Entry(

@@ -9,7 +9,7 @@ from tumira.carriers.smpp.pdu import (
     ShortMessage,
     read_text,
 )
-from tumira.rules.receipts import TEXT_MAX, ParsedText, Receipt, digits, parse_text
+from tumira.rules.receipts import TEXT_MAX, ParsedText, Receipt, digits, parse_text, without_quote
 
 # The bits of esm_class that say what kind of message it is.
 _KIND: Final = 0x3C
@@ -53,7 +53,9 @@ def read_receipt(message: ShortMessage) -> Receipt | None:
     # An intermediate notification tells of a try; whatever its word, the carrier goes on.
     if kind == _INTERMEDIATE:
         state = "ENROUTE"
-    return Receipt(reference, digits(message.source), state or "UNKNOWN", error, text[:TEXT_MAX])
+    return Receipt(
+        reference, digits(message.source), state or "UNKNOWN", error, without_quote(text)[:TEXT_MAX]
+    )
 
 
 def _is_unmarked_receipt(message: ShortMessage, parsed: ParsedText | None) -> bool:

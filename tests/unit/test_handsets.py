@@ -1,0 +1,207 @@
+"""Are the texts of the handsets kept as promised, whatever happens to who writes them?"""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tumira.errors import Trouble
+from tumira.simulator import handsets
+from tumira.simulator.handsets import (
+    FILE_BYTES_MAX,
+    FILES_MAX,
+    LATEST_MAX,
+    Keeper,
+    Text,
+    list_latest,
+    read_latest,
+    read_of,
+    state,
+)
+from tumira.simulator.pages import HANDSETS_MAX, TEXTS_SHOWN_MAX, by_handset
+
+NUMBER = "+263771200001"
+OTHER = "+263771200002"
+
+
+def a_text(text: str = "Your code is 493817.", to: str = NUMBER) -> Text:
+    return Text(to, "Tumira", text, handsets.moment(1_900_000_000.1234))
+
+
+def keep(directory: Path, texts: Sequence[Text]) -> None:
+    """Keep texts as a simulator does that starts, takes them and stops."""
+
+    async def simulate() -> None:
+        keeper = Keeper(directory)
+        for text in texts:
+            keeper.add(text)
+        keeper.close()
+
+    asyncio.run(simulate())
+
+
+def texts_of(answer: bytes) -> list[str]:
+    return [one["text"] for one in json.loads(answer)]
+
+
+def test_texts_are_read_back_as_the_page_promises(tmp_path: Path) -> None:
+    keep(tmp_path, [a_text("one"), a_text("two", OTHER), a_text("three")])
+
+    assert json.loads(read_of(tmp_path, NUMBER)) == [
+        {"to": NUMBER, "from": "Tumira", "text": "one", "at": "2030-03-17T17:46:40.123+00:00"},
+        {"to": NUMBER, "from": "Tumira", "text": "three", "at": "2030-03-17T17:46:40.123+00:00"},
+    ]
+    assert texts_of(read_latest(tmp_path)) == ["one", "two", "three"]
+    assert [text.text for text in list_latest(tmp_path)] == ["three", "two", "one"]
+    assert read_of(tmp_path, "+26377120000") == b"[]"
+
+
+def test_nothing_was_kept_yet(tmp_path: Path) -> None:
+    nowhere = tmp_path / "simulator"
+
+    assert read_latest(nowhere) == read_of(nowhere, NUMBER) == b"[]"
+    assert list_latest(nowhere) == []
+    assert state(nowhere) == "0-0"
+
+
+async def test_a_text_is_in_the_file_before_anybody_closes_it(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    before = state(tmp_path)
+    keeper.add(a_text("one"))
+    keeper.add(a_text("two"))
+    async with asyncio.timeout(5):
+        while state(tmp_path) == before:  # noqa: ASYNC110 - another process would see it so
+            await asyncio.sleep(0.001)
+
+    assert texts_of(read_latest(tmp_path)) == ["one", "two"]
+    keeper.close()
+
+
+def test_only_their_owner_can_read_them(tmp_path: Path) -> None:
+    keep(tmp_path / "simulator", [a_text()])
+
+    (file,) = (tmp_path / "simulator").iterdir()
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 40])
+def test_a_line_that_was_cut_short_is_skipped(tmp_path: Path, cut: int) -> None:
+    keep(tmp_path, [a_text("one"), a_text("two")])
+    (file,) = tmp_path.iterdir()
+    os.truncate(file, file.stat().st_size - cut)
+    # Where only the line break is missing, the text is whole.
+    whole = ["one", "two"] if cut == 1 else ["one"]
+    assert texts_of(read_of(tmp_path, NUMBER)) == texts_of(read_latest(tmp_path)) == whole
+
+    keep(tmp_path, [a_text("three")])
+
+    assert texts_of(read_of(tmp_path, NUMBER)) == texts_of(read_latest(tmp_path)) == [*whole, "three"]
+
+
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.booleans())), st.data())
+def test_any_text_survives_and_none_looks_like_another(
+    tmp_path_factory: pytest.TempPathFactory, said: Sequence[tuple[str, bool]], data: st.DataObject
+) -> None:
+    directory = tmp_path_factory.mktemp("texts")
+    line = handsets._encode(a_text("forged", OTHER)).decode()
+    texts = [
+        a_text(data.draw(st.sampled_from([text, line, f"\n{line}\n"])), NUMBER if mine else OTHER)
+        for text, mine in said
+    ]
+    keep(directory, texts)
+
+    expected: list[dict[str, Any]] = [json.loads(handsets._encode(text)) for text in texts]
+    assert json.loads(read_latest(directory)) == expected
+    for number in (NUMBER, OTHER):
+        assert json.loads(read_of(directory, number)) == [one for one in expected if one["to"] == number]
+
+
+def test_old_files_give_way(tmp_path: Path) -> None:
+    megabyte = "x" * 1024 * 1024
+    for number in range((FILES_MAX + 2) * FILE_BYTES_MAX // len(megabyte)):
+        keep(tmp_path, [a_text(f"{number} {megabyte}")])
+
+    files = sorted(tmp_path.iterdir())
+    assert len(files) <= FILES_MAX
+    assert sum(file.stat().st_size for file in files) <= FILES_MAX * (FILE_BYTES_MAX + 2 * len(megabyte))
+    kept = [int(text.split()[0]) for text in texts_of(read_of(tmp_path, NUMBER))]
+    assert kept == list(range(kept[0], number + 1))
+    assert len(kept) >= (FILES_MAX - 1) * FILE_BYTES_MAX // len(megabyte)
+
+
+def test_the_latest_are_found_across_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handsets, "FILE_BYTES_MAX", 20_000)
+    for start in range(0, 1200, 100):
+        keep(tmp_path, [a_text(str(number)) for number in range(start, start + 100)])
+
+    assert len(list(tmp_path.iterdir())) > 1
+    assert texts_of(read_latest(tmp_path)) == [str(number) for number in range(1200 - LATEST_MAX, 1200)]
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tumira.simulator.handsets import Keeper, Text, moment
+
+async def write():
+    keeper = Keeper(Path(sys.argv[1]))
+    number = 0
+    while True:
+        for _ in range(100):
+            keeper.add(Text("+263771200001", "Tumira", str(number), moment(0)))
+            number += 1
+        await asyncio.sleep(0.001)
+
+asyncio.run(write())
+"""
+
+
+def test_a_kill_loses_nothing_that_could_be_read_before(tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
+    try:
+        while len(seen := texts_of(read_of(tmp_path, NUMBER))) < 1000:
+            assert writer.poll() is None
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+
+    kept = texts_of(read_of(tmp_path, NUMBER))
+    assert kept == [str(number) for number in range(len(kept))]
+    assert kept[: len(seen)] == seen
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+async def test_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / "texts-000000001.jsonl").symlink_to("/dev/full")
+    keeper = Keeper(tmp_path)
+    keeper.add(a_text())
+    keeper.close()
+
+
+def test_a_place_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+
+    with pytest.raises(Trouble, match=r"cannot keep its texts in .*/data/simulator \(Not a directory\)"):
+        Keeper(handsets.directory_in(tmp_path / "data"))
+
+
+def test_the_page_shows_the_handsets_that_got_something_last() -> None:
+    numbers = [f"+2637712{number:05}" for number in range(100)]
+    newest_first = [a_text(str(place), number) for number in numbers for place in range(10)]
+
+    shown = by_handset(newest_first)
+
+    assert [handset.number for handset in shown] == numbers[:HANDSETS_MAX]
+    assert [text.text for text in shown[0].texts] == [str(place) for place in range(TEXTS_SHOWN_MAX)]
+    assert shown[0].more == 10 - TEXTS_SHOWN_MAX
