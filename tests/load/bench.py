@@ -14,6 +14,16 @@ from typing import Any, Final
 
 import asyncpg
 
+from tests.load import kannel
+from tests.load.end_to_end import (
+    fill_queue,
+    measure_bulk,
+    measure_latency,
+    measure_single,
+    postmaster_of,
+    run_peer,
+    run_stack,
+)
 from tests.load.generator import request
 from tests.support.postgres import clone, run_server
 from tests.support.service import Caller, Service, run_web
@@ -122,16 +132,53 @@ def _measure_single(service: Service, callers: Sequence[Caller], connections: in
     print(f"    against 3,400/s, the aim                 {rate / 3400:.2f}\n")
 
 
+def _measure_engine(server: str) -> float:
+    """Measure the whole way, and return how many single sends a second were handed over."""
+    postmaster = postmaster_of(server)
+    with run_stack(server, postmaster) as stack:
+        caller = stack.service.open_account(balance="100000000", rate=1_000_000)
+        measure_bulk(stack, caller, 5, "  warming up")
+        rate = measure_bulk(stack, caller, 100, "(d) end to end, 100,000 messages, never analysed")
+        print(f"    against the goal of 4,000/s              {rate / 4000:.2f}")
+        with stack.service.holding("SELECT count(*) FROM batches"):
+            held = measure_bulk(stack, caller, 100, "(e) the same beside a transaction held open")
+        print(f"    ratio (e)/(d)                            {held / rate:.2f}\n")
+    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port) as stack:
+        callers = [stack.service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
+        single = statistics.median(measure_single(stack, callers, 16, 5000) for _ in range(ROUNDS))
+        idle = measure_latency(stack, smsc, callers[0], "(g) passcodes, 50/s, nothing else")
+    with run_peer("smsc") as smsc, run_stack(server, postmaster, port=smsc.port, tps=500) as stack:
+        caller = stack.service.open_account(balance="100000000", rate=1_000_000)
+        fill_queue(stack, caller, 200)
+        beside = measure_latency(stack, smsc, caller, "(h) passcodes, 50/s, 200,000 bulk messages wait")
+    p50, p99 = (after / before for after, before in zip(beside, idle, strict=True))
+    print(f"    ratio (h)/(g)                            p50 {p50:.2f}   p99 {p99:.2f}   (goal: 2)\n")
+    return single
+
+
+def _measure_kannel(single: float) -> None:
+    if not kannel.is_installed():
+        print("Kannel is not installed (Debian: `apt-get install kannel`): nothing to compare with.")
+        return
+    rates = [kannel.measure(16, 5000) for _ in range(ROUNDS)]
+    accepted, handed_over = (statistics.median(column) for column in zip(*rates, strict=True))
+    print(f"{'(k) Kannel in memory, single sends':<44} {handed_over:>9,.0f}/s   accepted {accepted:,.0f}/s")
+    print(f"    ratio (f)/(k)                            {single / handed_over:.2f}   (goal: 0.60)")
+
+
 def main() -> None:
     """Measure everything, in one run on one server."""
     print(
-        f"{os.cpu_count()} cores; PostgreSQL with fsync on, web and load generator share them.\n", flush=True
+        f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
+        flush=True,
     )
-    with run_server() as server, clone(server) as url, run_web(url) as service:
-        _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
-        callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
-        for connections in (16, 64):
-            _measure_single(service, callers, connections)
+    with run_server() as server:
+        with clone(server) as url, run_web(url) as service:
+            _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))
+            callers = [service.open_account(balance="100000", rate=1_000_000) for _ in range(16)]
+            for connections in (16, 64):
+                _measure_single(service, callers, connections)
+        _measure_kannel(_measure_engine(server))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """How fast is the whole way: HTTP, SMPP, receipt, final status and event in the database?"""
 
-import asyncio
+import http.client
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,15 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import asyncpg
-import uvloop
-
 from tests.load.generator import request
+from tests.load.peers import PASSCODE
 from tests.support.postgres import clone, execute
-from tests.support.service import Caller, Service, free_port, run_web, _run
+from tests.support.service import Caller, Service, free_port, run_web
 from tumira.actions.operate_carriers import add_carrier
-from tumira.simulator.handsets import Text
-from tumira.simulator.smsc import run_smsc
 
 PATH: Final = "/api/v1/messages"
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
@@ -31,6 +25,8 @@ RECIPIENTS: Final = 1000
 NUMBERS: Final = [f"+2637712{number:05}" for number in range(RECIPIENTS)]
 WAIT_S: Final = 300.0
 READY_S: Final = 30.0
+PASSCODES: Final = 500
+PASSCODES_PER_S: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +60,19 @@ def _cpu_s(pid: int, *, ended: bool = False) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def postmaster_of(server_url: str) -> int:
+    """Return the process of a PostgreSQL on this machine."""
+    directory = execute(server_url, "SHOW data_directory")[0][0]
+    return int(Path(directory, "postmaster.pid").read_text().split()[0])
+
+
 @contextmanager
-def run_stack(server_url: str, postmaster: int, *, port: int | None = None, url_options: str = "") -> Iterator[Stack]:
+def run_stack(server_url: str, postmaster: int, *, port: int | None = None, tps: int = 0) -> Iterator[Stack]:
     """Run web and worker on a fresh database, and a simulator unless a carrier listens on `port` already."""
     with clone(server_url) as url, tempfile.TemporaryDirectory() as directory, run_web(url) as service:
         carrier_port = port or free_port()
-        options = url_options or "window=1000&tps=0"
-        service.run(
-            add_carrier, "bench", f"smpp://bench:secret@127.0.0.1:{carrier_port}?{options}", None, 100
-        )
+        carrier = f"smpp://bench:secret@127.0.0.1:{carrier_port}?window=1000&tps={tps}"
+        service.run(add_carrier, "bench", carrier, None, 100)
         environment = {
             **os.environ,
             "TUMIRA_DATABASE_URL": url,
@@ -103,13 +103,64 @@ def _wait_until_bound(service: Service) -> None:
         time.sleep(0.1)
 
 
+class Peer:
+    """One of `tests.load.peers`, in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self.port = int(self._stdout.readline())
+
+    def counted(self) -> tuple[int, float]:
+        """Return how many came, and when the last one did."""
+        told = self._ask("")
+        return int(told["count"]), float(told["last_at"])
+
+    def passcodes(self) -> Mapping[str, float]:
+        """Return when each passcode came."""
+        return self._ask("times")
+
+    def _ask(self, word: str) -> dict[str, Any]:
+        self._stdin.write(f"{word}\n")
+        self._stdin.flush()
+        told: dict[str, Any] = json.loads(self._stdout.readline())
+        return told
+
+    def wait_for(self, count: int) -> float:
+        """Wait until so many have come, and return when the last one did."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            came, last_at = self.counted()
+            if came >= count:
+                return last_at
+            time.sleep(0.1)
+        raise AssertionError(f"only {self.counted()[0]} of {count} came in time")
+
+
+@contextmanager
+def run_peer(role: str) -> Iterator[Peer]:
+    """Run a carrier that counts, or a sink."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.load.peers", role],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Peer(process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def start_load(
-    service: Service, connections: int, count: int, requests: Sequence[str]
+    address: tuple[str, int], connections: int, count: int, requests: Sequence[str]
 ) -> "subprocess.Popen[str]":
     """Start the load generator."""
-    host, port = service.base.removeprefix("http://").split(":")
+    host, port = address
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.load.generator", host, port, str(connections), str(count)],
+        [sys.executable, "-m", "tests.load.generator", host, str(port), str(connections), str(count)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -127,6 +178,12 @@ def finish_load(process: "subprocess.Popen[str]") -> dict[str, Any]:
     process.wait()
     assert set(result["statuses"]) == {"202"}, result["statuses"]
     return result
+
+
+def address_of(service: Service) -> tuple[str, int]:
+    """Return where a service listens."""
+    host, port = service.base.removeprefix("http://").split(":")
+    return host, int(port)
 
 
 def wait_until_settled(service: Service, count: int) -> float:
@@ -147,7 +204,10 @@ def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     used = stack.cpu_s()
     began = time.time()
     load = start_load(
-        service, 2, calls, [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
+        address_of(service),
+        2,
+        calls,
+        [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})],
     )
     finish_load(load)
     accepted_s = time.time() - began
@@ -155,6 +215,12 @@ def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     rate = calls * RECIPIENTS / took_s
     show(label, rate, used, stack.cpu_s(), took_s, f"accepted in {accepted_s:.1f} s")
     return rate
+
+
+def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
+    """Have many thousand messages wait."""
+    large = [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
+    finish_load(start_load(address_of(stack.service), 2, calls, large))
 
 
 def measure_single(stack: Stack, callers: Sequence[Caller], connections: int, count: int) -> float:
@@ -167,7 +233,7 @@ def measure_single(stack: Stack, callers: Sequence[Caller], connections: int, co
         request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
         for place, caller in enumerate(callers)
     ]
-    result = finish_load(start_load(service, connections, count, single))
+    result = finish_load(start_load(address_of(service), connections, count, single))
     took_s = wait_until_settled(service, before + count) - began
     rate = count / took_s
     show(
@@ -179,6 +245,32 @@ def measure_single(stack: Stack, callers: Sequence[Caller], connections: int, co
         f"accepted {result['per_second']:,.0f}/s",
     )
     return rate
+
+
+def measure_latency(stack: Stack, smsc: Peer, caller: Caller, label: str) -> tuple[float, float]:
+    """Send passcodes at an even pace and return the milliseconds from request to carrier, p50 and p99."""
+    sent: dict[str, float] = {}
+    known = smsc.passcodes().keys()
+    connection = http.client.HTTPConnection(*address_of(stack.service))
+    headers = {"Authorization": f"Bearer {caller.key}", "Content-Type": "application/json"}
+    began = time.perf_counter()
+    for place in range(PASSCODES):
+        time.sleep(max(0.0, began + place / PASSCODES_PER_S - time.perf_counter()))
+        text = f"{PASSCODE}{time.time_ns()}"
+        body = json.dumps({"channel": "sms", "to": NUMBERS[place % RECIPIENTS], "body": text})
+        sent[text] = time.time()
+        connection.request("POST", PATH, body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == http.HTTPStatus.ACCEPTED, answer.status
+    deadline = time.monotonic() + READY_S
+    while len(came := {text: at for text, at in smsc.passcodes().items() if text not in known}) < PASSCODES:
+        assert time.monotonic() < deadline, f"only {len(came)} passcodes came"
+        time.sleep(0.1)
+    waits = sorted((came[text] - at) * 1000 for text, at in sent.items())
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    print(f"{label:<44} p50 {p50:5.1f} ms   p99 {p99:5.1f} ms   (request to submit_sm)", flush=True)
+    return p50, p99
 
 
 def show(

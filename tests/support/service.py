@@ -119,7 +119,8 @@ class Service:
         with asyncio.Runner() as runner:
             connection = runner.run(asyncpg.connect(self.url))
             try:
-                runner.run(connection.execute("BEGIN"))
+                # Repeatable, so that what it has seen stays in the way of cleaning up.
+                runner.run(connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))
                 runner.run(connection.fetch(statement, *arguments))
                 yield
                 runner.run(connection.execute("ROLLBACK"))

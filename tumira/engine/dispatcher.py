@@ -17,6 +17,8 @@ from tumira.store.database import Database, Line, is_unavailable
 from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
 
 LOOK_S: Final = 0.25
+# After a claim that did not fill the room, what comes in this time is claimed together.
+BREATH_S: Final = 0.005
 PAUSE_S: Final = 0.5
 # A claim costs the same for one message as for many, so a full line is topped up in quarters.
 TOP_UP: Final = 4
@@ -99,6 +101,8 @@ class Dispatcher:
                 found = await self._claim(wanted)
                 self._more = found > 0
                 if found:
+                    if found < sum(one.small + one.bulk for one in wanted):
+                        await asyncio.sleep(BREATH_S)
                     return
         timer = self._loop.call_later(LOOK_S, self.wake)
         await self._woken.wait()

@@ -27,6 +27,8 @@ from tumira.store.sql import Connection
 GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000
 PAUSE_S: Final = 0.2
+# A small group costs nearly what a large one does, and nobody waits for it: the hand-over is done.
+BREATH_S: Final = 0.01
 
 _log: Final = structlog.get_logger()
 
@@ -118,6 +120,8 @@ class Recorder:
         lines = itertools.cycle(self._lines)
         while True:
             await self._arrived.wait()
+            if len(self._waiting) < GROUP_MAX // 2:
+                await asyncio.sleep(BREATH_S)
             items = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
             group = _Group(items)
             group.task = asyncio.create_task(self._record(group, before, next(lines)))
