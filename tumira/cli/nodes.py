@@ -178,7 +178,6 @@ async def _simulator(
     try:
         # The texts are in files: none have to be kept in memory too.
         async with run_smsc(port, chosen, receipt_delay_s=delay_ms / 1000, texts_max=0, arrived=keeper.add):
-            collect_rarely()
             say_started()
             await stopped.wait()
     finally:

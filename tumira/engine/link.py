@@ -412,7 +412,8 @@ class Link:
                 continue
             began = self._loop.time()
             self._problem = None
-            _log.info("bound", bind=self.bind)
+            if self._failures:
+                _log.info("bound again", bind=self.bind)
             self._room()
             await self._ended.wait()
             self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1

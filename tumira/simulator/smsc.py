@@ -114,7 +114,7 @@ class Smsc:
         self._tries = _Tries()
         # No id comes twice, not even after a restart: they go on from the time of the start.
         self._last_id = time.time_ns() // 1000
-        self._delayed: deque[tuple[float, Mailbox, Sequence[Letter]]] = deque(maxlen=DELAYED_MAX)
+        self._delayed: deque[tuple[float, Line, Sequence[Letter]]] = deque(maxlen=DELAYED_MAX)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -244,25 +244,28 @@ class Smsc:
         answer()
 
     def _post(self, line: Line, letters: Sequence[Letter]) -> None:
-        mailbox = self._mailbox(line)
         if self._receipt_delay_s > 0:
             # In order of time, for the delay is the same for all: one timer is enough.
             loop = asyncio.get_running_loop()
-            self._delayed.append((loop.time() + self._receipt_delay_s, mailbox, letters))
+            self._delayed.append((loop.time() + self._receipt_delay_s, line, letters))
             if self._timer is None:
                 self._timer = loop.call_later(self._receipt_delay_s, self._post_delayed)
-        elif mailbox.is_only(line):
+        elif (mailbox := self._mailbox(line)).is_only(line):
             mailbox.post(letters)
         else:
             # By another connection than the answer, which shall leave first.
-            asyncio.get_running_loop().call_soon(mailbox.post, letters)
+            asyncio.get_running_loop().call_soon(self._post_now, line, letters)
+
+    def _post_now(self, line: Line, letters: Sequence[Letter]) -> None:
+        # Looked up now: a mailbox that nobody used meanwhile was given up, and there may be another.
+        self._mailbox(line).post(letters)
 
     def _post_delayed(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
         while self._delayed and self._delayed[0][0] <= loop.time():
-            _, mailbox, letters = self._delayed.popleft()
-            mailbox.post(letters)
+            _, line, letters = self._delayed.popleft()
+            self._post_now(line, letters)
         if self._delayed:
             self._timer = loop.call_at(self._delayed[0][0], self._post_delayed)
 

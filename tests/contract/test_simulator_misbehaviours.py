@@ -1,0 +1,415 @@
+"""Does each misbehaviour of the simulator do what its name says?"""
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.programs import CHECKOUT
+from tests.support.raw_esme import NUMBER, RawEsme, raw_esme, until
+from tumira.carriers.smpp.pdu import (
+    MESSAGE_PAYLOAD,
+    MESSAGE_STATE,
+    RECEIPTED_MESSAGE_ID,
+    BrokenError,
+    Command,
+    Pdu,
+    ShortMessage,
+    Status,
+    read_data_sm,
+    read_short_message,
+    read_text,
+)
+from tumira.carriers.smpp.receipt import read_receipt
+from tumira.errors import Trouble
+from tumira.simulator.misbehaviours import (
+    BY_NAME,
+    BodilessErrors,
+    DataSmReceipts,
+    DatesWithSeconds,
+    DecimalReceiptIds,
+    DuplicateReceipts,
+    EnrouteFirst,
+    Garbage,
+    HexIds,
+    HexReceiptIds,
+    LineDrop,
+    Misbehaviour,
+    NoBindAnswer,
+    NoReceipts,
+    OneByteWrites,
+    OutOfOrderResponses,
+    OversizedPdu,
+    PaddedReceiptIds,
+    PayloadReceipts,
+    QueueFullBursts,
+    RateLimit,
+    ReceiptBeforeResponse,
+    RefuseBind,
+    ResponseDelay,
+    ResponseLoss,
+    Silence,
+    SilentDeath,
+    SystemErrorEvery,
+    TextReceipts,
+    ThrottleEvery,
+    TlvReceipts,
+    Ucs2Receipts,
+    UnbindMidWindow,
+    UnmarkedReceipts,
+    WordyErrors,
+    WrongPassword,
+    parse,
+)
+from tumira.simulator.smsc import run_smsc
+
+DOCUMENT: Final = CHECKOUT / "docs" / "simulator.md"
+
+
+async def statuses(esme: RawEsme, count: int) -> Sequence[int]:
+    """Submit so many without asking for receipts, and return how they were answered."""
+    for _ in range(count):
+        esme.submit(registered_delivery=0)
+    return [pdu.status for pdu in await esme.take(count)]
+
+
+async def exchange(*misbehaviours: Misbehaviour, number: str = NUMBER, count: int = 2) -> Sequence[Pdu]:
+    """Submit one message, and return what comes back."""
+    async with run_smsc(misbehaviours=misbehaviours) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit(number)
+        return await esme.take(count)
+
+
+def receipt_of(pdu: Pdu) -> ShortMessage:
+    return read_data_sm(pdu.body) if pdu.command == Command.DATA_SM else read_short_message(pdu.body)
+
+
+async def test_response_delay() -> None:
+    began = time.monotonic()
+    answer, receipt = await exchange(ResponseDelay(100))
+
+    assert time.monotonic() - began >= 0.1
+    assert (answer.command, receipt.command) == (Command.SUBMIT_SM_RESP, Command.DELIVER_SM)
+
+
+async def test_response_loss() -> None:
+    async with run_smsc(misbehaviours=[ResponseLoss(2)]) as smsc, raw_esme(smsc.port) as esme:
+        first, second = esme.submit(), esme.submit()
+        answer, *receipts = await esme.take(3)
+
+        assert answer.sequence == first != second
+        assert [receipt.command for receipt in receipts] == [Command.DELIVER_SM] * 2
+        assert smsc.submits.taken == len(smsc.texts) == 2
+        assert await esme.is_alive()
+
+
+async def test_throttle_every() -> None:
+    async with run_smsc(misbehaviours=[ThrottleEvery(3)]) as smsc, raw_esme(smsc.port) as esme:
+        assert await statuses(esme, 6) == [0, 0, Status.RTHROTTLED] * 2
+        assert (smsc.submits.throttled, smsc.submits.taken, len(smsc.texts)) == (2, 4, 4)
+
+
+async def test_rate_limit() -> None:
+    async with run_smsc(misbehaviours=[RateLimit(5)]) as smsc, raw_esme(smsc.port) as esme:
+        assert await statuses(esme, 8) == [0] * 5 + [Status.RTHROTTLED] * 3
+        # A second later there is room again.
+        while await statuses(esme, 1) != [0]:
+            assert smsc.submits.taken == 5
+
+
+async def test_queue_full_bursts() -> None:
+    async with run_smsc(misbehaviours=[QueueFullBursts(2)]) as smsc, raw_esme(smsc.port) as esme:
+        assert await statuses(esme, 20) == ([0] * 8 + [Status.RMSGQFUL] * 2) * 2
+
+
+async def test_system_error_every() -> None:
+    async with run_smsc(misbehaviours=[SystemErrorEvery(2)]) as smsc, raw_esme(smsc.port) as esme:
+        assert await statuses(esme, 4) == [0, Status.RSYSERR] * 2
+
+
+async def test_silence() -> None:
+    async with run_smsc(misbehaviours=[Silence()]) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        sequence = esme.send(Command.ENQUIRE_LINK)
+
+        assert (await esme.next()).sequence == sequence
+        assert (smsc.submits.dropped, len(smsc.texts)) == (1, 0)
+
+
+async def test_receipt_before_response() -> None:
+    receipt, answer = await exchange(ReceiptBeforeResponse(20))
+
+    assert (receipt.command, answer.command) == (Command.DELIVER_SM, Command.SUBMIT_SM_RESP)
+    assert read_text(receipt_of(receipt).tlvs[RECEIPTED_MESSAGE_ID]) == read_text(answer.body)
+
+
+async def test_out_of_order_responses() -> None:
+    async with run_smsc(misbehaviours=[OutOfOrderResponses(3)]) as smsc, raw_esme(smsc.port) as esme:
+        sent = [esme.submit(registered_delivery=0) for _ in range(4)]
+        # The fourth is alone, and comes when nobody joins it.
+        assert [pdu.sequence for pdu in await esme.take(4)] == [sent[2], sent[1], sent[0], sent[3]]
+
+
+async def test_bodiless_errors() -> None:
+    (usual,) = await exchange(number="263771209905", count=1)
+    (bare,) = await exchange(BodilessErrors(), number="263771209905", count=1)
+    taken, _ = await exchange(BodilessErrors())
+
+    assert (usual.status, usual.body) == (Status.RINVDSTADR, b"\0")
+    assert (bare.status, bare.body) == (Status.RINVDSTADR, b"")
+    assert taken.body != b""
+
+
+async def test_unbind_mid_window() -> None:
+    async with run_smsc(misbehaviours=[UnbindMidWindow(2)]) as smsc:
+        async with raw_esme(smsc.port) as esme:
+            first = esme.submit(registered_delivery=0)
+            esme.submit()
+            answer, goodbye = await esme.take(2)
+            assert (answer.sequence, goodbye.command) == (first, Command.UNBIND)
+            esme.acknowledge(goodbye)
+            assert await esme.reader.read() == b""
+        async with raw_esme(smsc.port) as esme:
+            assert (await esme.next()).command == Command.DELIVER_SM
+
+
+async def test_line_drop() -> None:
+    async with run_smsc(misbehaviours=[LineDrop(1)]) as smsc:
+        async with raw_esme(smsc.port) as esme:
+            esme.submit()
+            with pytest.raises(ConnectionError):
+                await esme.next()
+        async with raw_esme(smsc.port) as esme:
+            assert (await esme.next()).command == Command.DELIVER_SM
+
+
+async def test_silent_death() -> None:
+    async with run_smsc(misbehaviours=[SilentDeath(1)]) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        esme.send(Command.ENQUIRE_LINK)
+        async with raw_esme(smsc.port) as other:
+            # The receipt comes by the new line: all that was due to come by the first has come by now.
+            assert (await other.next()).command == Command.DELIVER_SM
+            assert await other.is_alive()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(esme.reader.read(1), 0.05)
+
+
+@pytest.mark.parametrize("kind", [OversizedPdu, Garbage])
+async def test_oversized_pdu_and_garbage(kind: type[Misbehaviour]) -> None:
+    async with run_smsc(misbehaviours=[kind(2)]) as smsc, raw_esme(smsc.port) as esme:
+        assert await statuses(esme, 2) == [0, 0]
+        with pytest.raises(BrokenError):
+            await esme.next()
+
+
+async def test_one_byte_writes() -> None:
+    async with run_smsc(misbehaviours=[OneByteWrites()]) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        answer, receipt = await esme.take(2)
+
+        assert (answer.status, receipt.command) == (0, Command.DELIVER_SM)
+        assert len(esme.chunks) > 20
+
+
+async def test_refuse_bind() -> None:
+    async with run_smsc(misbehaviours=[RefuseBind(1)]) as smsc:
+        async with raw_esme(smsc.port, None) as esme:
+            refused = await esme.bind()
+            assert (refused.status, refused.body) == (Status.RBINDFAIL, b"")
+        async with raw_esme(smsc.port, None) as esme:
+            assert (await esme.bind()).status == Status.ROK
+    async with run_smsc(misbehaviours=[RefuseBind()]) as smsc:
+        for _ in range(3):
+            async with raw_esme(smsc.port, None) as esme:
+                assert (await esme.bind()).status == Status.RBINDFAIL
+
+
+async def test_wrong_password() -> None:
+    async with run_smsc(misbehaviours=[WrongPassword()]) as smsc, raw_esme(smsc.port, None) as esme:
+        assert (await esme.bind()).status == Status.RINVPASWD
+
+
+async def test_no_bind_answer() -> None:
+    async with run_smsc(misbehaviours=[NoBindAnswer()]) as smsc, raw_esme(smsc.port, None) as esme:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(esme.bind(), 0.05)
+        assert len(smsc.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("misbehaviours", "answered", "receipted"),
+    [
+        ([HexIds()], "hex", "hex"),
+        ([DecimalReceiptIds()], "hex", "decimal"),
+        ([HexReceiptIds()], "decimal", "hex"),
+        ([PaddedReceiptIds()], "decimal", "padded"),
+        ([HexIds(), PaddedReceiptIds()], "hex", "padded"),
+    ],
+)
+async def test_ids(misbehaviours: Sequence[Misbehaviour], answered: str, receipted: str) -> None:
+    shapes = {"hex": r"[0-9A-F]{13,14}", "decimal": "[0-9]{16}", "padded": "0{4,7}[0-9a-f]+"}
+    answer, receipt = await exchange(*misbehaviours)
+    message = receipt_of(receipt)
+
+    ids = read_text(answer.body), read_text(message.tlvs[RECEIPTED_MESSAGE_ID])
+    assert re.fullmatch(shapes[answered], ids[0])
+    assert re.fullmatch(shapes[receipted], ids[1])
+    assert message.text.startswith(f"id:{ids[1]} ".encode())
+    number = int(ids[0], 16) if answered == "hex" else int(ids[0])
+    assert number in {int(ids[1], 16), int(ids[1]) if ids[1].isdecimal() else None}
+
+
+async def test_dates_with_seconds() -> None:
+    _, receipt = await exchange(DatesWithSeconds())
+    assert re.search(rb"submit date:\d{12} done date:\d{12} ", receipt_of(receipt).text)
+
+
+async def test_wordy_errors() -> None:
+    _, receipt = await exchange(WordyErrors(), number="263771209901")
+    assert b" err:E001A " in receipt_of(receipt).text
+
+
+async def test_unmarked_receipts() -> None:
+    _, receipt = await exchange(UnmarkedReceipts())
+    assert receipt_of(receipt).esm_class == 0
+
+
+async def test_duplicate_receipts() -> None:
+    _, *receipts = await exchange(DuplicateReceipts(3), count=4)
+    assert len({receipt.body for receipt in receipts}) == 1
+    assert all(one.sequence < other.sequence for one, other in pairwise(receipts))
+
+
+async def test_enroute_first() -> None:
+    _, *receipts = await exchange(EnrouteFirst(), count=3)
+    messages = [receipt_of(receipt) for receipt in receipts]
+    assert [message.esm_class for message in messages] == [0x20, 0x04]
+    assert [message.tlvs[MESSAGE_STATE] for message in messages] == [b"\x01", b"\x02"]
+
+
+async def test_no_receipts() -> None:
+    async with run_smsc(misbehaviours=[NoReceipts()]) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        sequence = esme.send(Command.ENQUIRE_LINK)
+        assert [pdu.sequence for pdu in await esme.take(2)] == [sequence - 1, sequence]
+
+
+async def test_ucs2_receipts() -> None:
+    _, receipt = await exchange(Ucs2Receipts())
+    message = receipt_of(receipt)
+    assert message.data_coding == 8
+    assert " stat:DELIVRD err:000 " in message.text.decode("utf-16-be")
+
+
+async def test_tlv_receipts() -> None:
+    answer, receipt = await exchange(TlvReceipts())
+    message = receipt_of(receipt)
+    assert message.text == b""
+    assert message.tlvs == {RECEIPTED_MESSAGE_ID: answer.body, MESSAGE_STATE: b"\x02"}
+
+
+async def test_text_receipts() -> None:
+    answer, receipt = await exchange(TextReceipts())
+    message = receipt_of(receipt)
+    assert message.tlvs == {}
+    assert message.text.startswith(f"id:{read_text(answer.body)} sub:001 dlvrd:001 ".encode())
+
+
+async def test_payload_receipts() -> None:
+    _, receipt = await exchange(PayloadReceipts())
+    message = receipt_of(receipt)
+    assert b" stat:DELIVRD " in message.tlvs[MESSAGE_PAYLOAD]
+
+
+async def test_data_sm_receipts() -> None:
+    async with run_smsc(misbehaviours=[DataSmReceipts()]) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        answer, receipt = await esme.take(2)
+        message = read_data_sm(receipt.body)
+
+        assert receipt.command == Command.DATA_SM
+        assert (message.source, message.destination, message.esm_class) == (NUMBER, "Tumira", 0x04)
+        assert message.tlvs[RECEIPTED_MESSAGE_ID] == answer.body
+        assert b" stat:DELIVRD " in message.text
+        esme.acknowledge(receipt)
+        await until(lambda: smsc.receipts_unanswered == 0)
+
+
+SHAPES: Final = (
+    [DatesWithSeconds()],
+    [WordyErrors()],
+    [UnmarkedReceipts()],
+    [Ucs2Receipts()],
+    [TlvReceipts()],
+    [TextReceipts()],
+    [PayloadReceipts()],
+    [DataSmReceipts()],
+    [DataSmReceipts(), Ucs2Receipts(), TextReceipts(), DatesWithSeconds()],
+    [PayloadReceipts(), UnmarkedReceipts(), TextReceipts()],
+)
+
+
+@pytest.mark.parametrize("misbehaviours", SHAPES)
+async def test_every_shape_of_receipt_can_be_read_by_our_own_gateway(
+    misbehaviours: Sequence[Misbehaviour],
+) -> None:
+    answer, pdu = await exchange(*misbehaviours, number="263771209902")
+    receipt = read_receipt(receipt_of(pdu))
+
+    assert receipt is not None
+    assert (receipt.carrier_ref, receipt.state) == (read_text(answer.body), "UNDELIV")
+    assert receipt.recipient == "263771209902"
+    assert "27" in (receipt.error or "")
+
+
+async def test_misbehaviours_can_be_combined() -> None:
+    chosen = [
+        parse(words) for words in ("hex-ids", "duplicate-receipts=2", "throttle-every=2", "bodiless-errors")
+    ]
+    async with run_smsc(misbehaviours=chosen) as smsc, raw_esme(smsc.port) as esme:
+        esme.submit()
+        esme.submit()
+        pdus = await esme.take(4)
+
+        assert [pdu.command for pdu in pdus] == [
+            Command.SUBMIT_SM_RESP,
+            Command.DELIVER_SM,
+            Command.DELIVER_SM,
+            Command.SUBMIT_SM_RESP,
+        ]
+        assert (pdus[3].status, pdus[3].body) == (Status.RTHROTTLED, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("nonsense", "There is no misbehaviour 'nonsense'; use one of bodiless-errors, "),
+        ("hex-ids=3", "The misbehaviour hex-ids has no value: leave out '=3'."),
+        ("throttle-every=0", "it must be a number from 1 to 1000000."),
+        ("throttle-every=", "it must be a number from 1 to 1000000."),
+        ("response-delay=-1", "it must be a number from 1 to 1000000."),
+        ("refuse-bind=x", "it must be a number from 0 to 1000000."),
+    ],
+)
+def test_a_misbehaviour_that_is_none_is_refused(words: str, said: str) -> None:
+    with pytest.raises(Trouble) as refused:
+        parse(words)
+    assert said in str(refused.value)
+
+
+def test_each_misbehaviour_has_a_test_and_a_line_in_the_manual() -> None:
+    tests = Path(__file__).read_text()
+    manual = DOCUMENT.read_text()
+    for name, kind in BY_NAME.items():
+        # Once where it is imported, and where it is tried.
+        assert len(re.findall(rf"\b{kind.__name__}\b", tests)) > 1, name
+        assert f"| `{name}" in manual, name
+        assert " ".join((kind.__doc__ or "").split()) in manual, name
+    assert parse("throttle-every").value == 10
+    assert parse("throttle-every=7").value == 7
