@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from tumira.actions.match_receipts import REACH, match_unmatched
+from tumira.actions.match_receipts import match_unmatched
 from tumira.actions.outcomes import Doubtful, Ended, Outcome, Resumed
 from tumira.actions.settle_messages import settle, settle_held
 from tumira.ids import MessageId, first_id, made_at_ms
@@ -104,6 +104,8 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
     for country in await queue.waiting_countries(connection):
         if country not in covered:
             ids = await places.list_of_country(connection, country, GROUP_MAX)
+            if not ids:
+                continue
             past = await queue.read_past(connection, ids)
             outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE") for one in ids]
             failed += await settle(connection, outcomes, worker="")
@@ -112,7 +114,8 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
 
 async def give_up_receipts(connection: Connection, now: datetime) -> int:
     """Stop waiting for receipts that have not come in 72 hours."""
-    low, high = (first_id(int(at.timestamp() * 1000)) for at in (now - REACH, now - validity.RECEIPT_WAIT))
+    # However old: a worker may not have run for weeks.
+    low, high = first_id(0), first_id(int((now - validity.RECEIPT_WAIT).timestamp() * 1000))
     ids = await places.list_unconfirmed(connection, low, high, now - validity.RECEIPT_WAIT, GROUP_MAX)
     if not ids:
         return 0

@@ -1,6 +1,6 @@
 """Which messages are receipts about? Found by the carrier's id in any spelling, or in doubt by the number."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -60,37 +60,41 @@ async def match_unmatched(
 ) -> dict[int, Sequence[Outcome]]:
     """Try kept receipts again, and return for each that found its message what it says."""
     found: dict[int, Sequence[Outcome]] = {}
-    learnt: set[tuple[UUID, int]] = set()
+    numbers: dict[tuple[int, str], list[Unmatched]] = {}
     for one in unmatched:
-        reported, _ = await match_by_id(connection, one.carrier_id, [(one.receipt, one.received_at)])
-        if reported:
-            found[one.id] = reported
-            continue
-        doubts = await receipts.list_doubts(
-            connection, one.carrier_id, one.receipt.recipient, bounds(one.received_at)
-        )
-        for doubt in doubts:
-            number = _open_segment(doubt, learnt)
-            if number is not None:
-                learnt.add((doubt.message_id, number))
-                found[one.id] = _learn(one, doubt, number)
-                break
+        numbers.setdefault((one.carrier_id, one.receipt.recipient), []).append(one)
+    for (carrier_id, recipient), kept in numbers.items():
+        # Before the ids: an answer that is recorded in between is found by its id, and counts for itself.
+        doubts = await receipts.list_doubts(connection, carrier_id, recipient, bounds(kept[0].received_at))
+        left = []
+        for one in kept:
+            reported, _ = await match_by_id(connection, carrier_id, [(one.receipt, one.received_at)])
+            if reported:
+                found[one.id] = reported
+            else:
+                left.append(one)
+        found.update(_match_by_number(left, doubts))
     return found
 
 
-def _open_segment(doubt: Doubt, learnt: Collection[tuple[UUID, int]]) -> int | None:
-    """Return the first segment of a doubtful message whose carrier's id is not known yet."""
-    return next(
-        (
-            number
-            for number in range(1, doubt.segments + 1)
-            if number not in doubt.taken and (doubt.message_id, number) not in learnt
-        ),
-        None,
-    )
+def _match_by_number(kept: Sequence[Unmatched], doubts: Sequence[Doubt]) -> dict[int, Sequence[Outcome]]:
+    """Take receipts to one number, as they came, for those of messages in doubt.
+
+    Which segment one is about it does not say. So a message gets them only when there is one for each segment
+    that is open: then it does not matter, and nothing is sent again in part.
+    """
+    found: dict[int, Sequence[Outcome]] = {}
+    left = list(kept)
+    for doubt in doubts:
+        open_numbers = [number for number in range(1, doubt.segments + 1) if number not in doubt.taken]
+        if open_numbers and len(open_numbers) <= len(left):
+            for number in open_numbers:
+                one = left.pop(0)
+                found[one.id] = _learn(one, doubt, number, complete=number == open_numbers[-1])
+    return found
 
 
-def _learn(unmatched: Unmatched, doubt: Doubt, number: int) -> Sequence[Outcome]:
+def _learn(unmatched: Unmatched, doubt: Doubt, number: int, *, complete: bool) -> Sequence[Outcome]:
     """Take a receipt as the answer that we never got, and as the receipt that it is."""
     carrier_ref = unmatched.receipt.carrier_ref or ""
     part = NewPart(
@@ -105,7 +109,6 @@ def _learn(unmatched: Unmatched, doubt: Doubt, number: int) -> Sequence[Outcome]
         submitted_at=doubt.doubted_at,
         answered_at=unmatched.received_at,
     )
-    complete = {*doubt.taken, number} == set(range(1, doubt.segments + 1))
     taken = Taken(doubt.message_id, part, complete, late=True)
     reported = Reported(
         doubt.message_id,

@@ -69,6 +69,13 @@ class Returned(Struct, frozen=True):
     again: bool
 
 
+class Known(Struct, frozen=True):
+    """A message that was claimed again turned out to have been taken whole before."""
+
+    message_id: MessageId
+    submitted_at: datetime
+
+
 class Resumed(Struct, frozen=True):
     """A message has waited long enough and gets another turn; `resend` after a doubt."""
 
@@ -89,4 +96,4 @@ class Ended(Struct, frozen=True):
     incident: str | None = None
 
 
-Outcome = Taken | Reported | Refused | PutOff | Doubtful | Returned | Resumed | Ended
+Outcome = Taken | Known | Reported | Refused | PutOff | Doubtful | Returned | Resumed | Ended

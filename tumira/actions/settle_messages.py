@@ -14,6 +14,7 @@ from uuid import UUID
 from tumira.actions.outcomes import (
     Doubtful,
     Ended,
+    Known,
     Outcome,
     PutOff,
     Refused,
@@ -32,7 +33,7 @@ from tumira.store.sql import Connection
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
-GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned)
+GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned, Known)
 
 
 async def settle(
@@ -77,6 +78,9 @@ async def settle_held(
     long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
     if long:
         decision.add_parts_before(await settlement.list_states(connection, long))
+    pieced = [one.message_id for one in known if type(one) is Taken and _is_pieced(one, held)]
+    if pieced:
+        decision.add_numbers_before(pieced, await settlement.list_numbers(connection, pieced))
     given_back = [one.message_id for one in known if isinstance(one, GIVEN_BACK)]
     if given_back:
         decision.own = await places.land(connection, given_back, worker)
@@ -98,7 +102,6 @@ class _Message:
     delivered_at: datetime | None = None
     refunded_at: datetime | None = None
     reason: str | None = None
-    landed: bool = False
 
 
 class _Settlement:
@@ -125,7 +128,9 @@ class _Settlement:
         self._entries: list[Entry] = []
         self._delays: list[Delay] = []
         self._incidents: list[Incident] = []
-        self._landed: list[UUID] = []
+        # Of messages that were tried more than once: the segments that a carrier took in any try.
+        self._numbers: dict[UUID, set[int]] = {}
+        self._landed: list[Standing] = []
         # Messages that may wait somewhere else than in flight.
         self._elsewhere: list[Standing] = []
 
@@ -133,6 +138,12 @@ class _Settlement:
         """Take note of the segments that had a receipt before."""
         for message_id, number, state, error in states:
             self._keep_state(message_id, number, state, error)
+
+    def add_numbers_before(self, ids: Sequence[UUID], numbers: Sequence[tuple[UUID, int]]) -> None:
+        """Take note of the segments of these messages that were taken before."""
+        self._numbers = {message_id: set() for message_id in ids}
+        for message_id, number in numbers:
+            self._numbers[message_id].add(number)
 
     def apply(self, outcome: Outcome) -> None:
         """Decide one outcome."""
@@ -155,21 +166,37 @@ class _Settlement:
                 self._doubt(message, outcome)
             case Resumed():
                 self._resume(message, outcome)
+            case Known():
+                self._know(message, outcome)
             case Returned():
-                if self._goes_back(message):
-                    self._entries.append(
-                        Entry(outcome.message_id, outcome.country, outcome.lane, outcome.turn, outcome.again)
-                    )
+                self._return(message, outcome)
+
+    def _know(self, message: _Message, known: Known) -> None:
+        if known.message_id in self.own and message.status in {"queued", "sending"}:
+            message.status = "sent"
+            message.sent_at = known.submitted_at
+            self.changed[known.message_id] = message
+
+    def _return(self, message: _Message, returned: Returned) -> None:
+        if self._goes_back(message):
+            self._entries.append(
+                Entry(returned.message_id, returned.country, returned.lane, returned.turn, returned.again)
+            )
 
     def _take(self, message: _Message, taken: Taken) -> None:
         part = taken.part
         parts = self._doubled if taken.late or self._again else self._parts
         parts[part.message_id, part.number, part.attempt] = part
-        if taken.complete and message.status in {"queued", "sending"}:
+        complete = taken.complete
+        numbers = self._numbers.get(taken.message_id)
+        if numbers is not None:
+            numbers.add(part.number)
+            complete = len(numbers) >= message.standing.segments
+        if complete and message.status in {"queued", "sending"}:
             if taken.late:
                 self._elsewhere.append(message.standing)
             else:
-                self._land(message)
+                self._landed.append(message.standing)
             message.status = "sent"
             message.sent_at = part.submitted_at
             self.changed[taken.message_id] = message
@@ -246,6 +273,9 @@ class _Settlement:
 
     def _resume(self, message: _Message, resumed: Resumed) -> None:
         standing = message.standing
+        # It may have been settled while its row in `retries` was still there.
+        if message.status != ("sending" if resumed.resend else "queued"):
+            return
         message.status = "queued"
         self.changed[standing.id] = message
         # At the clock, like a flow that was idle; its old turn is long past.
@@ -260,7 +290,10 @@ class _Settlement:
             self._move(message, "unconfirmed", None)
             return
         if refused.status == "expired":
+            # No carrier had it, so no carrier's rule keeps the money.
             message.status = "queued"
+            self._move(message, "expired", refused.reason, REFUND_ALL)
+            return
         self._move(message, refused.status, refused.reason)
 
     def _put_off(self, message: _Message, put_off: PutOff) -> None:
@@ -299,12 +332,9 @@ class _Settlement:
         self.changed[message.standing.id] = message
         return True
 
-    def _land(self, message: _Message) -> None:
-        if not message.landed:
-            message.landed = True
-            self._landed.append(message.standing.id)
-
-    def _move(self, message: _Message, status: str, reason: str | None) -> None:
+    def _move(
+        self, message: _Message, status: str, reason: str | None, refunded: Collection[str] | None = None
+    ) -> None:
         """Move a message to a final status, with all that follows from it."""
         standing = message.standing
         if lifecycle.steps(message.status, status) is None:
@@ -314,7 +344,7 @@ class _Settlement:
         message.status, message.reason = status, reason
         self.changed[standing.id] = message
         self._events.append((standing, f"message.{status}"))
-        if status in self._refunded and standing.cost > 0 and standing.refunded_at is None:
+        if status in (refunded or self._refunded) and standing.cost > 0 and standing.refunded_at is None:
             message.refunded_at = self._now
             self._refunds.append(Refund(standing.account_id, standing.batch_id, standing.id, standing.cost))
             self._events.append((standing, "message.refunded"))
@@ -327,12 +357,8 @@ class _Settlement:
             await settlement.refund(connection, self._refunds)
         events = await self._number_events(connection, [one.id for one in batches if one.completed])
         if self._elsewhere:
-            await places.leave(
-                connection,
-                [standing.id for standing in self._elsewhere],
-                sorted({standing.country for standing in self._elsewhere}),
-            )
-        await settlement.write(
+            await self._leave(connection, self._elsewhere)
+        landed = await settlement.write(
             connection,
             [
                 Change(
@@ -345,10 +371,13 @@ class _Settlement:
                 )
                 for message_id, message in self.changed.items()
             ],
-            self._landed,
+            [standing.id for standing in self._landed],
             list(self._reports.values()),
             batches,
         )
+        if landed < len(self._landed):
+            # Somebody took us for dead meanwhile, and put what we had in flight somewhere else.
+            await self._leave(connection, self._landed)
         if self._parts:
             await settlement.add_parts(connection, list(self._parts.values()))
         if self._doubled:
@@ -361,6 +390,11 @@ class _Settlement:
             await places.put_off(connection, self._delays)
         if self._incidents:
             await places.note(connection, self._incidents)
+
+    async def _leave(self, connection: Connection, left: Sequence[Standing]) -> None:
+        """Take messages out of wherever they wait."""
+        countries = sorted({standing.country for standing in left})
+        await places.leave(connection, [standing.id for standing in left], countries)
 
     async def _close_batches(self, connection: Connection) -> Sequence[BatchChange]:
         refunded: dict[BatchId, Decimal] = {}
@@ -406,6 +440,11 @@ class _Settlement:
                 )
             )
         return events
+
+
+def _is_pieced(taken: Taken, held: Mapping[UUID, Standing]) -> bool:
+    """Tell whether a message may be complete with segments of several tries."""
+    return (taken.late or taken.part.attempt > 0) and held[taken.message_id].segments > 1
 
 
 def _late(report: Reported) -> Incident:

@@ -20,8 +20,11 @@ LOOK_S: Final = 0.25
 # After a claim that did not fill the room, what comes in this time is claimed together.
 BREATH_S: Final = 0.005
 PAUSE_S: Final = 0.5
+CLOSE_S: Final = 5.0
 # A claim costs the same for one message as for many, so a full line is topped up in quarters.
 TOP_UP: Final = 4
+# So many places for each country are too few to be divided.
+FEW: Final = 4
 
 _log: Final = structlog.get_logger()
 
@@ -49,6 +52,8 @@ class Dispatcher:
         self._routes = routes
         self._countries: dict[str, _Country] = {}
         self._woken = asyncio.Event()
+        self._closing = False
+        self._rounds = 0
         self._more = False
         self._notified = True
         self._segments = 1.0
@@ -68,7 +73,10 @@ class Dispatcher:
                 self._woken.set()
 
     async def close(self) -> None:
-        """Stop; a claim that is under way is undone, or its messages are given back."""
+        """Stop; a claim that is under way is finished, because it may be committed already."""
+        self._closing = True
+        self._woken.set()
+        await asyncio.wait({self._task}, timeout=CLOSE_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._line.hang_up()
@@ -77,7 +85,7 @@ class Dispatcher:
         return max(1, self._link.capacity // TOP_UP)
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
@@ -98,10 +106,11 @@ class Dispatcher:
                     country.bulk_waits = True
             wanted = self._wanted(free)
             if wanted:
-                found = await self._claim(wanted)
+                most = self._messages(free)
+                found = await self._claim(wanted, most)
                 self._more = found > 0
                 if found:
-                    if found < sum(one.small + one.bulk for one in wanted):
+                    if found < most:
                         await asyncio.sleep(BREATH_S)
                     return
         timer = self._loop.call_later(LOOK_S, self.wake)
@@ -109,29 +118,31 @@ class Dispatcher:
         self._woken.clear()
         timer.cancel()
 
+    def _messages(self, free: int) -> int:
+        """Return how many messages fit; those claimed lately say how many segments one is likely to have."""
+        return max(1, int(free / self._segments))
+
     def _wanted(self, free: int) -> Sequence[Wanted]:
         """Share the room among the countries that this carrier serves now, and among the lanes of each."""
-        countries = self._routes.countries_of(self._link.carrier, trying=not self._link.is_well)
+        names = self._routes.countries_of(self._link.carrier, trying=not self._link.is_well)
+        most = self._messages(free)
         now = self._loop.time()
-        # What was claimed lately says how many segments a message is likely to have.
-        left = max(1, int(free / self._segments))
-        most = left
-        total = sum(self._country(name).found + 1 for name in countries)
+        # Each country comes first in turn, so that none is left out while there are few places.
+        self._rounds += 1
+        start = self._rounds % len(names) if names else 0
+        total = sum(self._country(name).found + 1 for name in names)
         bulk_outstanding = self._link.bulk_outstanding
         wanted = []
-        # Those that had the most last time come first, so that rounding is at their expense.
-        for name in sorted(countries, key=lambda name: -self._country(name).found):
+        for name in (*names[start:], *names[:start]):
             country = self._country(name)
-            share = min(left, max(1, most * (country.found + 1) // total))
-            if not share:
-                break
-            left -= share
+            # With few places each is offered to all; the claim stops when they are taken.
+            share = most if most < FEW * len(names) else max(1, most * (country.found + 1) // total)
             window = max(share, self._link.carrier.settings.window_size)
             places = lanes.places(
                 share, window, bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
             )
             # The tenth that is kept from lane 1 is kept from all countries together.
-            bulk_outstanding += places.bulk_max
+            bulk_outstanding += places.bulk_max if most >= FEW * len(names) else 0
             wanted.append(self._wanted_in(name, places, now))
         return wanted
 
@@ -148,23 +159,23 @@ class Dispatcher:
     def _country(self, name: str) -> _Country:
         return self._countries.setdefault(name, _Country())
 
-    async def _claim(self, wanted: Sequence[Wanted]) -> int:
+    async def _claim(self, wanted: Sequence[Wanted], most: int) -> int:
         link = self._link
         connection = await self._line.begin()
         claimed = await queue.claim(
-            connection, wanted, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+            connection, wanted, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
         )
-        if not claimed:
+        if claimed is None:
             # Nothing was changed, so there is nothing to wait for the disk for.
             await connection.execute("ROLLBACK")
-            self._note(wanted, claimed)
+            self._note(wanted, ())
             return 0
         again = [one.id for one in claimed if one.again]
         past = await queue.read_past(connection, again) if again else {}
         await connection.execute("COMMIT")
         self._note(wanted, claimed)
         self._hand_to_link(claimed, past)
-        return len(claimed)
+        return max(1, len(claimed))
 
     def _hand_to_link(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
         writer = self._link.prepare()

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, cast
+from uuid import UUID
 
 import structlog
 
-from tumira.actions.outcomes import Doubtful, PutOff, Refused, Returned, Taken
+from tumira.actions.outcomes import Doubtful, Known, PutOff, Refused, Returned, Taken
 from tumira.carriers.smpp.pdu import Command
 from tumira.carriers.smpp.session import Address, BindRefusedError, Session, Timing, connect
 from tumira.engine.handovers import Handover, Writer
@@ -67,6 +68,8 @@ class Link:
         # Segments in the line, and messages of lane 1 that are in the line or unanswered.
         self._held = 0
         self.bulk_outstanding = 0
+        # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
+        self.claimed: set[UUID] = set()
         self._problem: str | None = None
         self._failures = 0
         self._draining = False
@@ -169,10 +172,16 @@ class Link:
         for handover in handovers:
             if handover.claimed.lane == BULK:
                 self.bulk_outstanding += 1
+            self.claimed.add(handover.claimed.id)
+            if not handover.todo:
+                # All of its segments were taken in earlier tries, as was learnt only now.
+                self._close(handover)
+                self._recorder.put(Known(handover.claimed.id, handover.claimed.claimed_at))
+                continue
             handover.in_line = True
             self._held += len(handover.todo)
             self._lines[handover.claimed.lane].append(handover)
-        if self._session is None or self._draining:
+        if self._session is None or self._draining or not self._circuit.places(self._loop.time(), 1):
             self._give_back()
         else:
             self._pump()
@@ -241,12 +250,8 @@ class Link:
             while line:
                 handover = line.popleft()
                 self._drop_from_line(handover)
-                if handover.waiting == 0 and not handover.overdue and not handover.closed:
-                    claimed = handover.claimed
-                    self._close(handover)
-                    self._recorder.put(
-                        Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, handover.again)
-                    )
+                # With a segment under way, its answer decides what becomes of the message.
+                self._close_if_done(handover)
 
     # What the session tells.
 
@@ -386,9 +391,15 @@ class Link:
             number, detail = handover.retry
             wait_s = retry_wait_s(handover.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
             self._recorder.put(PutOff(message_id, self.carrier.id, number, wait_s, detail))
+        elif not handover.complete:
+            claimed = handover.claimed
+            self._recorder.put(
+                Returned(message_id, claimed.country, claimed.lane, claimed.turn, handover.again)
+            )
 
     def _close(self, handover: Handover) -> None:
         handover.closed = True
+        self.claimed.discard(handover.claimed.id)
         if handover.claimed.lane == BULK:
             self.bulk_outstanding -= 1
 

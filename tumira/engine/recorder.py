@@ -27,6 +27,7 @@ from tumira.store.sql import Connection
 GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000
 PAUSE_S: Final = 0.2
+BEHIND_S: Final = 5.0
 # A small group costs nearly what a large one does, and nobody waits for it: the hand-over is done.
 BREATH_S: Final = 0.01
 
@@ -85,6 +86,9 @@ class Recorder:
         self._idle.set()
         # In the order in which they came, so the first are the oldest.
         self._recent: dict[str, _Recent] = {}
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+        self._groups: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run())
 
     def put(self, outcome: Outcome, recipient: str = "") -> None:
@@ -99,6 +103,12 @@ class Recorder:
         self._arrived.set()
         self._idle.clear()
 
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether what it was given may wait for seconds until it is written."""
+        stuck = not self._idle.is_set() and self._loop.time() - self._written_at > BEHIND_S
+        return stuck or len(self._waiting) > 4 * GROUP_MAX
+
     async def drain(self, wait_s: float) -> None:
         """Wait until all is written down, but not for ever: the database may be away."""
         try:
@@ -109,8 +119,10 @@ class Recorder:
 
     async def close(self) -> None:
         """Stop."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [self._task, *self._groups]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for line in self._lines:
             line.hang_up()
 
@@ -125,6 +137,8 @@ class Recorder:
             items = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
             group = _Group(items)
             group.task = asyncio.create_task(self._record(group, before, next(lines)))
+            self._groups.add(group.task)
+            group.task.add_done_callback(self._groups.discard)
             await group.decided.wait()
             if before is not None:
                 # Its line is the next group's.
@@ -160,6 +174,8 @@ class Recorder:
             await self._record_again(group.items, line)
         else:
             group.written.set_result(True)
+            group.decided.set()
+            self._written_at = self._loop.time()
             _acknowledge(group.items)
 
     async def _record_again(self, items: Sequence[Item], line: Line) -> None:
@@ -227,6 +243,8 @@ class Recorder:
                 before_writing=before_writing,
                 again=again,
             )
+        elif before_writing is not None:
+            await before_writing()
         while len(self._recent) > RECENT_MAX:
             del self._recent[next(iter(self._recent))]
 

@@ -5,25 +5,33 @@ is taken for dead by the others. A link hands nothing over once half of that tim
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+from uuid import UUID
 
 import structlog
 
+from tumira.actions.follow_up import DOUBT_WAIT_S
+from tumira.actions.outcomes import Doubtful
+from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
 from tumira.engine.clocks import Clocks
 from tumira.engine.dispatcher import Dispatcher
 from tumira.engine.link import Link
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
+from tumira.ids import MessageId
 from tumira.store import carriers, places, prices
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.database import Database, is_unavailable
+from tumira.store.sql import Connection
 from tumira.store.waking import listen
 
 LEASE_S: Final = 10.0
 BEAT_S: Final = 1.0
+STRAY_S: Final = 15.0
+STRAYS_MAX: Final = 50_000
 DRAIN_S: Final = 12.0
 RECORD_S: Final = 5.0
 
@@ -34,10 +42,11 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class _Held:
-    """A bind of ours, and who claims for it."""
+    """A bind of ours, who claims for it, and the task that parts from the carrier once we leave."""
 
     link: Link
     dispatcher: Dispatcher
+    leaving: "asyncio.Task[None] | None" = None
 
 
 class Supervisor:
@@ -51,7 +60,9 @@ class Supervisor:
         self._routes = Routes()
         self._held: dict[Place, _Held] = {}
         self._recorders: dict[int, Recorder] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        # Messages that were in flight for us at the last look, and that no link had.
+        self._strays: frozenset[UUID] = frozenset()
+        self._strays_at = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Work until cancelled, then part from all carriers in good order."""
@@ -61,19 +72,23 @@ class Supervisor:
         ]
         try:
             while True:
-                try:
-                    await self._beat()
-                except Exception as error:  # noqa: BLE001 - carriers are kept as long as their leases last
-                    if is_unavailable(error):
-                        _log.warning("database unavailable", error=repr(error))
-                    else:
-                        _log.error("carriers not followed", exc_info=error)
+                await self._try(self._beat)
+                await self._try(self._look_for_strays)
                 await asyncio.sleep(BEAT_S)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._stop()
+
+    async def _try(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 - carriers are kept as long as their leases last
+            if is_unavailable(error):
+                _log.warning("database unavailable", error=repr(error))
+            else:
+                _log.error("carriers not followed", exc_info=error)
 
     def _wake(self) -> None:
         for held in self._held.values():
@@ -89,15 +104,11 @@ class Supervisor:
 
     async def _beat(self) -> None:
         """Say that we live, keep what is ours, take our share of what is free, and look how all are."""
-        began = asyncio.get_running_loop().time()
         async with self._database.connection() as connection:
-            workers = await carriers.heartbeat(connection, self._worker, LEASE_S)
+            began = asyncio.get_running_loop().time()
+            workers = await self._renew_leases(connection)
             active = await carriers.list_active(connection)
             self._follow(active)
-            reports = [held.link.report() for held in self._held.values()]
-            kept = await carriers.report(connection, reports, LEASE_S) if reports else set()
-            for place in self._held.keys() - kept:
-                self._lose(place)
             health = await carriers.list_binds(connection)
             for carrier in active:
                 wanted = self._share(carrier, health, workers)
@@ -106,32 +117,38 @@ class Supervisor:
                     for number in taken:
                         self._open(carrier, number)
             countries = await prices.list_countries(connection)
-        self._renew(active, health, countries, began)
+        self._pass_on(active, health, countries, began)
+
+    async def _renew_leases(self, connection: Connection) -> int:
+        """Say that we live and how our binds are; let go of those that are not ours any more."""
+        workers = await carriers.heartbeat(connection, self._worker, LEASE_S)
+        reports = [held.link.report() for held in self._held.values()]
+        if reports:
+            kept = await carriers.report(connection, reports, LEASE_S)
+            for place in [place for place in self._held if place not in kept]:
+                self._lose(place)
+        return workers
 
     def _follow(self, active: Sequence[Carrier]) -> None:
-        """Part from carriers that were removed or changed; what changed is bound anew at the next beat."""
+        """Part from carriers that were removed or changed; what changed is bound anew when that is done."""
         now = {carrier.id: carrier for carrier in active}
-        for place, held in list(self._held.items()):
+        for place, held in self._held.items():
             carrier = now.get(place[0])
             if carrier is None or carrier.changed_at != held.link.carrier.changed_at:
                 self._part(place)
 
     def _share(self, carrier: Carrier, health: Sequence[Health], workers: int) -> Sequence[int]:
         """Return the free numbers that we should take; give one up when we have more than our share."""
-        own = [number for carrier_id, number in self._held if carrier_id == carrier.id]
-        leaving = any(task.get_name() == str(carrier.id) for task in self._closing)
+        own = {number: held for (carrier_id, number), held in self._held.items() if carrier_id == carrier.id}
         share = -(-carrier.settings.binds // workers)
-        if len(own) > share and not leaving:
+        if any(held.leaving for held in own.values()):
+            return ()
+        if len(own) > share:
             self._part((carrier.id, max(own)))
             return ()
-        others = {one.number for one in health if one.carrier_id == carrier.id and one.lease_valid}
-        free = [
-            number
-            for number in range(1, carrier.settings.binds + 1)
-            if number not in others and number not in own
-        ]
-        # What is leaving must have gone before its number is taken again.
-        return () if leaving else free[: max(0, share - len(own))]
+        taken = {one.number for one in health if one.carrier_id == carrier.id and one.lease_valid}
+        free = [number for number in range(1, carrier.settings.binds + 1) if number not in taken | own.keys()]
+        return free[: share - len(own)]
 
     def _open(self, carrier: Carrier, number: int) -> None:
         place = (carrier.id, number)
@@ -150,7 +167,7 @@ class Supervisor:
         if held is not None:
             held.dispatcher.room()
 
-    def _renew(
+    def _pass_on(
         self, active: Sequence[Carrier], health: Sequence[Health], countries: Sequence[str], began: float
     ) -> None:
         """Pass on the leases, each bind's share of its carrier's rate, and who serves which country."""
@@ -171,18 +188,16 @@ class Supervisor:
         held = self._held.pop(place)
         _log.warning("lease lost", bind=held.link.bind)
         held.link.lose()
-        self._close_later(place, held.dispatcher.close())
+        if held.leaving is None:
+            held.leaving = asyncio.create_task(held.dispatcher.close())
 
     def _part(self, place: Place) -> None:
-        held = self._held.pop(place)
-        self._close_later(place, self._drain(place, held))
-
-    def _close_later(self, place: Place, closing: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(closing, name=str(place[0]))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        held = self._held[place]
+        if held.leaving is None:
+            held.leaving = asyncio.create_task(self._drain(place, held))
 
     async def _drain(self, place: Place, held: _Held) -> None:
+        """Part from a carrier on one bind; its lease is kept until that is done."""
         await held.dispatcher.close()
         await held.link.drain(DRAIN_S)
         recorder = self._recorders.get(place[0])
@@ -193,13 +208,42 @@ class Supervisor:
                 await carriers.release(connection, self._worker, [place])
         except Exception as error:  # noqa: BLE001 - then the lease ends by itself
             _log.warning("bind not released", bind=held.link.bind, error=repr(error))
+        if self._held.get(place) is held:
+            del self._held[place]
+
+    async def _look_for_strays(self) -> None:
+        """Put in doubt what is in flight for us and has been in no link's hands for a while.
+
+        The line may have broken just as a claim was committed, so that we never learnt of it.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._strays_at < STRAY_S or any(one.is_behind for one in self._recorders.values()):
+            return
+        self._strays_at = now
+        async with self._database.transaction() as connection:
+            in_flight = await places.list_in_flight(connection, self._worker, STRAYS_MAX)
+            known: set[UUID] = set()
+            known.update(*(held.link.claimed for held in self._held.values()))
+            astray = frozenset(in_flight.keys() - known)
+            twice = astray & self._strays
+            if twice:
+                _log.warning("messages astray", count=len(twice))
+                outcomes = [
+                    Doubtful(MessageId(one), in_flight[one], DOUBT_WAIT_S, "it went astray") for one in twice
+                ]
+                await settle(connection, outcomes, worker=self._worker)
+        self._strays = astray - twice
 
     async def _stop(self) -> None:
         """Part from everybody: nothing is left in doubt that was answered in time."""
-        for place in list(self._held):
+        for place in self._held:
             self._part(place)
-        if self._closing:
-            await asyncio.wait(self._closing, timeout=DRAIN_S + 2 * RECORD_S)
+        leaving = {held.leaving for held in self._held.values() if held.leaving is not None}
+        while leaving:
+            _, leaving = await asyncio.wait(leaving, timeout=BEAT_S)
+            if leaving:
+                # We are not dead yet, and nobody shall think so.
+                await self._try(self._renew_while_leaving)
         for recorder in self._recorders.values():
             await recorder.drain(RECORD_S)
             await recorder.close()
@@ -208,3 +252,7 @@ class Supervisor:
                 await places.sign_off(connection, self._worker)
         except Exception as error:  # noqa: BLE001 - then others find us dead
             _log.warning("worker not signed off", error=repr(error))
+
+    async def _renew_while_leaving(self) -> None:
+        async with self._database.connection() as connection:
+            await self._renew_leases(connection)

@@ -72,6 +72,7 @@ WITH wanted AS MATERIALIZED (
             LIMIT wanted.small
               FOR UPDATE SKIP LOCKED
            ) AS first
+     LIMIT %(total)s
 ), bulk AS MATERIALIZED (
     SELECT first.*
       FROM wanted
@@ -86,6 +87,7 @@ WITH wanted AS MATERIALIZED (
                         - (SELECT count(*) FROM small WHERE small.country = wanted.country))
               FOR UPDATE SKIP LOCKED
            ) AS first
+     LIMIT %(total)s - (SELECT count(*) FROM small)
 ), picked AS MATERIALIZED (
     SELECT * FROM small
      UNION ALL
@@ -131,9 +133,13 @@ SQL_LET_GO: Final = Statement("DELETE FROM in_flight WHERE message_id = ANY(%(id
 
 
 async def claim(
-    connection: Connection, wanted: Sequence[Wanted], *, worker: str, bind: str, carrier_id: int
-) -> Sequence[Claimed]:
-    """Claim the next messages, lane 0 first; the caller commits before it hands any of them over."""
+    connection: Connection, wanted: Sequence[Wanted], total: int, *, worker: str, bind: str, carrier_id: int
+) -> Sequence[Claimed] | None:
+    """Claim the next messages, at most `total`, lane 0 first; None if nothing waits.
+
+    The caller commits before it hands any of them over, and also when all that was taken out of the queue
+    turned out to be settled.
+    """
     taken = await SQL_TAKE.rows(
         connection,
         countries=[one.country for one in wanted],
@@ -142,12 +148,13 @@ async def claim(
         bulk_max=[one.bulk_max for one in wanted],
         small_floors=[one.small_floor for one in wanted],
         bulk_floors=[one.bulk_floor for one in wanted],
+        total=total,
         worker=worker,
         bind=bind,
         carrier_id=carrier_id,
     )
     if not taken:
-        return []
+        return None
     ids = [row[0] for row in taken]
     low, high = min(ids), max(ids)
     rows = await SQL_START.rows(
@@ -224,7 +231,7 @@ async def read_past(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID
     return {
         identifier: Past(
             taken=frozenset(taken[identifier]),
-            reference=next(iter(taken[identifier].values()), None),
+            reference=next((one for one in taken[identifier].values() if one is not None), None),
             retries=kinds[identifier]["retry"],
             resends=kinds[identifier]["resend"],
         )

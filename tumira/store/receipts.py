@@ -77,7 +77,7 @@ class Doubt(Struct, frozen=True):
 # Not while another message to the number is being handed over: the receipt may be about that one, and be
 # ahead of its answer.
 SQL_DOUBTS: Final = Statement("""
-SELECT incidents.message_id, incidents.at, messages.segments,
+SELECT incidents.message_id, incidents.at, message.segments,
        (SELECT count(*)
           FROM incidents AS resend
          WHERE resend.message_id = incidents.message_id
@@ -89,18 +89,28 @@ SELECT incidents.message_id, incidents.at, messages.segments,
               WHERE parts.message_id = incidents.message_id
                 AND parts.message_id BETWEEN %(low)s AND %(high)s)
   FROM incidents
-  JOIN messages ON messages.id = incidents.message_id
-               AND messages.id BETWEEN %(low)s AND %(high)s
+ CROSS JOIN LATERAL (
+       SELECT segments
+         FROM messages
+        WHERE id = incidents.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+          AND status IN ('queued', 'sending', 'sent', 'unconfirmed')
+        OFFSET 0
+       ) AS message
  WHERE incidents.carrier_id = %(carrier_id)s
    AND incidents.recipient = %(recipient)s
    AND incidents.kind = 'doubt'
    AND incidents.message_id BETWEEN %(low)s AND %(high)s
-   AND messages.status IN ('queued', 'sending', 'sent', 'unconfirmed')
    AND NOT EXISTS (
        SELECT
          FROM in_flight
-         JOIN messages AS other ON other.id = in_flight.message_id
-                               AND other.id BETWEEN %(low)s AND %(high)s
+        CROSS JOIN LATERAL (
+              SELECT recipient
+                FROM messages
+               WHERE id = in_flight.message_id
+                 AND id BETWEEN %(low)s AND %(high)s
+               OFFSET 0
+              ) AS other
         WHERE in_flight.carrier_id = %(carrier_id)s
           AND other.recipient = '+' || %(recipient)s::text)
  ORDER BY incidents.at
@@ -114,7 +124,8 @@ async def list_doubts(
     rows = await SQL_DOUBTS.rows(
         connection, carrier_id=carrier_id, recipient=recipient, low=bounds[0], high=bounds[1]
     )
-    return [Doubt(*row) for row in rows]
+    # A message that was in doubt more than once is one message all the same.
+    return list({row[0]: Doubt(*row) for row in rows}.values())
 
 
 class Unmatched(Struct, frozen=True):

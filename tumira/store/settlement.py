@@ -74,6 +74,20 @@ async def list_states(
     return [(row["message_id"], row["number"], row["state"], row["error"]) for row in rows]
 
 
+SQL_NUMBERS: Final = Statement("""
+SELECT DISTINCT message_id, number
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[tuple[UUID, int]]:
+    """Return which segments of these messages a carrier is known to have taken."""
+    rows = await SQL_NUMBERS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return [(row["message_id"], row["number"]) for row in rows]
+
+
 SQL_HOLD_BATCHES: Final = Statement("""
 SELECT id, pending
   FROM batches
@@ -207,7 +221,7 @@ moved AS (
 
 _LET_GO: Final = """
 let_go AS (
-    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[])
+    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) RETURNING 1
 )"""
 
 _REPORT: Final = """
@@ -240,8 +254,10 @@ closed AS (
        AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
 )"""
 
-SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT} SELECT 0")
-SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} SELECT 0")
+_LANDED: Final = "SELECT count(*) FROM let_go"
+
+SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT} {_LANDED}")
+SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_LANDED}")
 
 
 async def write(
@@ -250,8 +266,11 @@ async def write(
     landed: Sequence[UUID],
     reports: Sequence[PartReport],
     batches: Sequence[BatchChange],
-) -> None:
-    """Write what was decided about messages that we hold; `landed` are those no longer in flight."""
+) -> int:
+    """Write what was decided about messages that we hold; `landed` are those no longer in flight.
+
+    Return how many of these were in flight.
+    """
     ids = [*(change.id for change in changes), *(report.message_id for report in reports)]
     parameters = {
         **_changes(changes),
@@ -261,9 +280,10 @@ async def write(
         **_reports(reports),
     }
     if batches:
-        await SQL_SETTLE.value(connection, **parameters, **_batches(batches))
-    elif changes or landed or reports:
-        await SQL_RECORD.value(connection, **parameters)
+        return int(await SQL_SETTLE.value(connection, **parameters, **_batches(batches)))
+    if changes or landed or reports:
+        return int(await SQL_RECORD.value(connection, **parameters))
+    return 0
 
 
 def _changes(changes: Sequence[Change]) -> dict[str, Any]:

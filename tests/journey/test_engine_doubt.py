@@ -1,0 +1,149 @@
+"""Is a message that may or may not have reached its carrier neither lost nor needlessly sent twice?"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
+
+import pytest_asyncio
+
+from tests.support.engine import Engine, numbers, open_engine
+from tumira.carriers.smpp.peer import Timing
+from tumira.simulator.line import Exchange, Line
+from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoReceipts, ResponseDelay
+from tumira.simulator.smsc import run_smsc
+
+# Doubts come and go in a second.
+BRISK: Final = Timing(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+NUMBER: Final = numbers(1)[0]
+OTHER: Final = numbers(1, start=1)[0]
+LONG: Final = "Your statement is ready. " * 8
+
+ANSWER: Final = "answer"
+# Taken, with its receipt, but the answer is lost.
+LOSE: Final = "lose"
+# Neither taken nor answered.
+DROP: Final = "drop"
+# Answered when the next submit comes that is answered late.
+HOLD: Final = "hold"
+RELEASE: Final = "answer what was held, lose this one"
+
+
+class Script(Misbehaviour):
+    """Does with the n-th submit what its script says, and behaves afterwards."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__()
+        self._words = list(words)
+        self._word = ANSWER
+        self._held: list[Callable[[], None]] = []
+
+    @property
+    def over(self) -> bool:
+        """Tell whether it behaves now."""
+        return not self._words
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+        """Drop it if the script says so."""
+        self._word = self._words.pop(0) if self._words else ANSWER
+        return DROPPED if self._word == DROP else 0
+
+    def around(self, exchange: Exchange, answer: Callable[[], None]) -> Callable[[], None]:
+        """Answer as the script says."""
+        doings: Mapping[str, Callable[[], None]] = {
+            ANSWER: answer,
+            LOSE: exchange.deliver,
+            HOLD: lambda: self._held.append(answer),
+            RELEASE: self._release,
+        }
+        return doings[self._word]
+
+    def _release(self) -> None:
+        for answer in self._held:
+            answer()
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers."""
+    async with open_engine(database_url) as engine:
+        yield engine
+
+
+async def incidents(engine: Engine) -> list[str]:
+    return [row["kind"] for row in await engine.rows("SELECT kind FROM incidents ORDER BY at")]
+
+
+async def test_a_message_without_an_answer_is_sent_again(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[Script(DROP)]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=1)
+        engine.start_worker(BRISK)
+        await engine.send(await engine.open_account(), [NUMBER])
+        await engine.until_status(NUMBER, "delivered")
+        assert await incidents(engine) == ["doubt", "resend"]
+        assert len(smsc.texts.to(NUMBER)) == 1
+        assert await engine.audit() == []
+
+
+async def test_a_receipt_settles_a_message_whose_answer_was_lost(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[Script(LOSE)]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=30)
+        engine.start_worker(BRISK)
+        await engine.send(await engine.open_account(), [NUMBER])
+        await engine.until_status(NUMBER, "delivered")
+        assert await incidents(engine) == ["doubt"]
+        assert smsc.submits.received == 1
+        assert await engine.audit() == []
+
+
+async def test_segments_that_are_known_from_two_tries_make_a_message_whole(engine: Engine) -> None:
+    """Nothing is left to be sent when a late answer to the first try completes the second."""
+    script = Script(LOSE, HOLD, ANSWER, RELEASE)
+    async with run_smsc(misbehaviours=[script, NoReceipts()]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=1)
+        engine.start_worker(BRISK)
+        caller = await engine.open_account()
+        await engine.send(caller, [NUMBER], LONG)
+        await engine.until_status(NUMBER, "sent")
+        await engine.send(caller, [OTHER])
+        await engine.until_status(OTHER, "sent")
+        assert await engine.audit() == []
+
+
+async def test_a_segment_is_sent_again_with_the_reference_of_the_one_that_arrived(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[Script(LOSE, DROP)]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=3)
+        engine.start_worker(BRISK)
+        await engine.send(await engine.open_account(), [NUMBER], LONG)
+        await engine.until_status(NUMBER, "delivered")
+        assert smsc.texts.to(NUMBER) == [LONG]
+        assert await engine.audit() == []
+
+
+async def test_the_segment_that_was_lost_is_sent_again_and_not_another_one(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[Script(DROP, LOSE)]) as smsc:
+        await engine.add_carrier("one", smsc.port, doubt_wait=3)
+        engine.start_worker(BRISK)
+        await engine.send(await engine.open_account(), [NUMBER], LONG)
+        await engine.until_status(NUMBER, "delivered")
+        assert smsc.texts.to(NUMBER) == [LONG]
+        assert await engine.audit() == []
+
+
+async def test_a_worker_that_ends_between_two_segments_leaves_nothing_in_flight(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[ResponseDelay(400)]) as smsc:
+        await engine.add_carrier("one", smsc.port, ["ZW"], window=1)
+        worker = engine.start_worker()
+        await engine.send(await engine.open_account(), [NUMBER], LONG)
+
+        async def submitted() -> bool:
+            return smsc.submits.received == 1
+
+        await engine.until(submitted, "nothing was submitted")
+        await engine.stop_worker(worker)
+        assert await engine.rows("SELECT FROM in_flight") == []
+        assert await engine.audit() == []
+
+        engine.start_worker()
+        await engine.until_status(NUMBER, "delivered")
+        assert smsc.texts.to(NUMBER) == [LONG]
+        assert await incidents(engine) == []
+        assert await engine.audit() == []
