@@ -29,7 +29,7 @@ RECENT_MAX: Final = 50_000
 PAUSE_S: Final = 0.2
 BEHIND_S: Final = 5.0
 # A small group costs nearly what a large one does, and nobody waits for it: the hand-over is done.
-BREATH_S: Final = 0.01
+BREATH_S: Final = 0.02
 
 _log: Final = structlog.get_logger()
 
