@@ -104,19 +104,31 @@ class Dispatcher:
                 self._notified = False
                 for country in self._countries.values():
                     country.bulk_waits = True
-            wanted = self._wanted(free)
-            if wanted:
-                most = self._messages(free)
-                found = await self._claim(wanted, most)
-                self._more = found > 0
-                if found:
-                    if found < most:
-                        await asyncio.sleep(BREATH_S)
-                    return
+            if await self._claim_within(free):
+                return
         timer = self._loop.call_later(LOOK_S, self.wake)
         await self._woken.wait()
         self._woken.clear()
         timer.cancel()
+
+    async def _claim_within(self, free: int) -> bool:
+        """Claim what there is room for, and tell whether anything was found."""
+        most = self._messages(free)
+        for _ in range(2):
+            wanted = self._wanted(free)
+            if not wanted:
+                return False
+            found = await self._claim(wanted, most)
+            # Lane 1 may have more than it was let, and gets it as its messages are answered.
+            self._more = found > 0 or any(one.bulk_max < one.small + one.bulk for one in wanted)
+            if found:
+                if found < most:
+                    await asyncio.sleep(BREATH_S)
+                return True
+            if all(one.small for one in wanted):
+                return False
+            # The places were lane 1's, and it has nothing: now that this is known, they are lane 0's.
+        return False
 
     def _messages(self, free: int) -> int:
         """Return how many messages fit; those claimed lately say how many segments one is likely to have."""

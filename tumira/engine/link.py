@@ -421,6 +421,11 @@ class Link:
                 self._failures += 1
                 _log.warning("carrier cannot be reached", bind=self.bind, problem=self._problem)
                 continue
+            except Exception as error:  # noqa: BLE001 - whatever it was, the bind is tried again
+                self._problem = repr(error)
+                self._failures += 1
+                _log.error("bind failed", bind=self.bind, exc_info=error)
+                continue
             began = self._loop.time()
             self._problem = None
             if self._failures:
@@ -433,17 +438,22 @@ class Link:
         settings = self.carrier.settings
         address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
         if settings.bind_mode == "pair":
-            ear = _Ear(self)
-            self._receiver = ear.session = await connect(
-                address, Command.BIND_RECEIVER, ear, timing=self._timing
-            )
-            try:
-                self._session = await connect(address, Command.BIND_TRANSMITTER, self, timing=self._timing)
-            except BaseException:
-                self._receiver.abort()
-                raise
+            await self._connect_pair(address)
         else:
             self._session = await connect(address, Command.BIND_TRANSCEIVER, self, timing=self._timing)
+
+    async def _connect_pair(self, address: Address) -> None:
+        """Bind both halves; one that falls while the other is being bound takes it along."""
+        ear = _Ear(self)
+        receiver = ear.session = await connect(address, Command.BIND_RECEIVER, ear, timing=self._timing)
+        try:
+            session = await connect(address, Command.BIND_TRANSMITTER, self, timing=self._timing)
+        except BaseException:
+            receiver.abort()
+            raise
+        self._session, self._receiver = session, receiver
+        if receiver.ended:
+            session.abort()
 
     def hear(self, receipt: Receipt, session: Session, token: object) -> None:
         """Take a receipt from the session that only receives."""

@@ -1,0 +1,264 @@
+"""Do receipts of an SMSC that we did not write find their messages, in any form and at any time?"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.engine import Engine, numbers, open_engine
+from tests.support.peers.smsc import ForeignSmsc, digits, run_foreign_smsc
+
+SPELLINGS: Final = ("decimal", "hex", "HEX", "padded", "hex_padded")
+DATES: Final = "submit date:2611151200 done date:2611151201"
+TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
+
+Receipt = Mapping[str, Any]
+
+
+def words(state: str, error: str = "000") -> Receipt:
+    """Say a state as nearly every carrier does."""
+    return {"text": f"id:{{id}} sub:001 dlvrd:001 {DATES} stat:{state} err:{error} text:Your code"}
+
+
+# How each comes, and the status that the message gets from it.
+RECEIPTS: Final[Mapping[str, tuple[Sequence[Receipt], str]]] = {
+    "as in the standard": ([words("DELIVRD")], "delivered"),
+    "dates with seconds": (
+        [
+            {
+                "text": "id:{id} sub:001 dlvrd:001 submit date:261115120059 done date:261115120159 "
+                "stat:DELIVRD err:000 text:"
+            }
+        ],
+        "delivered",
+    ),
+    "small letters": (
+        [{"text": f"id:{{id}} sub:001 dlvrd:001 {DATES} stat:delivrd err:000 text:"}],
+        "delivered",
+    ),
+    "large letters": (
+        [{"text": f"ID:{{id}} SUB:001 DLVRD:001 {DATES.upper()} STAT:DELIVRD ERR:000 TEXT:"}],
+        "delivered",
+    ),
+    "no more than id and state": ([{"text": "id:{id} stat:DELIVRD"}], "delivered"),
+    "another order": ([{"text": f"stat:DELIVRD {DATES} err:000 id:{{id}}"}], "delivered"),
+    "an error with letters": ([words("UNDELIV", "0x1B")], "undelivered"),
+    "an error of eight letters": ([words("REJECTD", "SPAMBLOC")], "undelivered"),
+    "in message_payload": ([{**words("DELIVRD"), "payload": True}], "delivered"),
+    "in message_payload as UCS-2": ([{**words("DELIVRD"), "payload": True, "ucs2": True}], "delivered"),
+    "as UCS-2": ([{**words("DELIVRD"), "ucs2": True}], "delivered"),
+    "with a NUL behind": ([{**words("DELIVRD"), "nul": True}], "delivered"),
+    "as UCS-2 with a NUL behind": (
+        [{"text": "id:{id} stat:DELIVRD", "ucs2": True, "nul": True}],
+        "delivered",
+    ),
+    "without a text": ([{"text": None, "state": 2}], "delivered"),
+    "without a text, expired": ([{"text": None, "state": 3}], "expired"),
+    "with an id in the option and none in the text": ([{"text": "stat:DELIVRD", "state": 2}], "delivered"),
+    "not marked as a receipt": ([{**words("DELIVRD"), "esm_class": 0}], "delivered"),
+    "ahead of the answer": ([{**words("DELIVRD"), "before": True}], "delivered"),
+    "ahead of the answer and behind it": (
+        [{**words("DELIVRD"), "before": True}, words("DELIVRD")],
+        "delivered",
+    ),
+    "five times": ([{**words("DELIVRD"), "copies": 5}], "delivered"),
+    "a failure five times": ([{**words("UNDELIV", "001"), "copies": 5}], "undelivered"),
+    "on its way first": ([words("ENROUTE"), words("ACCEPTD"), words("DELIVRD")], "delivered"),
+    "a try first": ([{**words("UNDELIV"), "esm_class": 0x20}, words("DELIVRD")], "delivered"),
+    "another word afterwards": ([words("DELIVRD"), words("UNDELIV")], "delivered"),
+    "a better word afterwards": ([words("EXPIRED"), words("DELIVRD")], "expired"),
+    "long words": ([words("UNDELIVERABLE")], "undelivered"),
+}
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers."""
+    async with open_engine(database_url) as engine:
+        yield engine
+
+
+async def check_once(engine: Engine, smsc: ForeignSmsc, texts: int) -> None:
+    """See that the SMSC took every text once, kept no receipt, and that the books are in order."""
+    await smsc.catch_up()
+    assert len(smsc.copies()) == texts
+    assert set(smsc.copies().values()) == {1}
+    assert {one["status"] for one in smsc.told("acknowledged")} <= {0}
+    assert await engine.rows("SELECT * FROM incidents WHERE kind <> 'late_receipt'") == []
+    assert await engine.audit() == []
+
+
+async def until_acknowledged(engine: Engine, smsc: ForeignSmsc, count: int) -> None:
+    async def all_acknowledged() -> bool:
+        return len(smsc.told("acknowledged")) == count
+
+    await engine.until(all_acknowledged, "not all receipts are acknowledged")
+
+
+async def test_a_receipt_finds_its_message_however_both_spell_the_id(engine: Engine) -> None:
+    pairs = list(product(SPELLINGS, SPELLINGS))
+    recipients = numbers(len(pairs))
+    rules = [
+        {"to": digits(recipient), "answer_id": answer, "receipt_id": receipt}
+        for recipient, (answer, receipt) in zip(recipients, pairs, strict=True)
+    ]
+    async with run_foreign_smsc(*rules) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, recipients)
+        await engine.until_all("delivered")
+        await until_acknowledged(engine, smsc, len(pairs))
+        await check_once(engine, smsc, len(pairs))
+        assert await engine.rows("SELECT * FROM unmatched_receipts") == []
+
+
+async def test_an_id_is_found_in_any_spelling_by_a_worker_that_did_not_send_it(engine: Engine) -> None:
+    pairs = list(product(SPELLINGS, SPELLINGS))
+    recipients = numbers(len(pairs))
+    # The receipts come when the first worker has gone, and wait at the carrier for the next.
+    rules = [
+        {
+            "to": digits(recipient),
+            "answer_id": answer,
+            "receipt_id": receipt,
+            "receipts": [{**words("DELIVRD"), "delay_ms": 2000}],
+        }
+        for recipient, (answer, receipt) in zip(recipients, pairs, strict=True)
+    ]
+    async with run_foreign_smsc(*rules) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        first = engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, recipients)
+        await engine.until_all("sent", "delivered")
+        await engine.stop_worker(first)
+        assert set(await engine.statuses()) == {"sent"}
+        engine.start_worker()
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, len(pairs))
+
+
+async def test_receipts_of_every_form_are_understood(engine: Engine) -> None:
+    recipients = dict(zip(RECEIPTS, numbers(len(RECEIPTS)), strict=True))
+    rules = [
+        {"to": digits(recipients[name]), "receipts": receipts} for name, (receipts, _) in RECEIPTS.items()
+    ]
+    async with run_foreign_smsc(*rules) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, list(recipients.values()))
+        await engine.until_all("delivered", "undelivered", "expired")
+        statuses = {
+            name: (await engine.message(recipient))["status"] for name, recipient in recipients.items()
+        }
+        assert statuses == {name: status for name, (_, status) in RECEIPTS.items()}
+        # Every copy is acknowledged: what is not would come again and again.
+        sent = sum(one.get("copies", 1) for receipts, _ in RECEIPTS.values() for one in receipts)
+        await until_acknowledged(engine, smsc, sent)
+        await check_once(engine, smsc, len(RECEIPTS))
+        late = {
+            row["recipient"]
+            for row in await engine.rows(
+                "SELECT messages.recipient FROM incidents JOIN messages ON messages.id = message_id"
+            )
+        }
+        assert late == {recipients["another word afterwards"], recipients["a better word afterwards"]}
+
+
+async def test_a_receipt_far_ahead_of_its_answer_waits_for_it(engine: Engine) -> None:
+    early, other = numbers(2)
+    async with run_foreign_smsc(
+        {"to": digits(early), "delay_ms": 500, "receipts": [{**words("DELIVRD"), "before": True}]}
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [early])
+        # It is safe, and so acknowledged, although nobody knows yet what it is about.
+        await until_acknowledged(engine, smsc, 1)
+        await engine.send(caller, [other])
+        await engine.until_all("delivered", wait_s=10)
+        await check_once(engine, smsc, 2)
+        assert await engine.rows("SELECT * FROM unmatched_receipts") == []
+
+
+async def test_what_did_not_arrive_is_paid_back_once_with_its_reason(engine: Engine) -> None:
+    unknown, absent, rejected, expired, good = numbers(5)
+    spoken = {
+        unknown: words("UNDELIV", "001"),
+        absent: words("UNDELIV", "01B"),
+        rejected: words("REJECTD"),
+        expired: words("EXPIRED"),
+        good: words("DELIVRD"),
+    }
+    rules = [
+        {"to": digits(recipient), "receipts": [{**receipt, "copies": 3}]}
+        for recipient, receipt in spoken.items()
+    ]
+    async with run_foreign_smsc(*rules) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account("100")
+        await engine.send(caller, list(spoken))
+        await until_acknowledged(engine, smsc, 15)
+        found = {
+            recipient: (message["status"], message["failure_reason"], message["refunded_at"] is not None)
+            for recipient in spoken
+            for message in [await engine.message(recipient)]
+        }
+        assert found == {
+            unknown: ("undelivered", "UNKNOWN_SUBSCRIBER", True),
+            absent: ("undelivered", "ABSENT_SUBSCRIBER", True),
+            rejected: ("undelivered", "CARRIER_REJECTED", True),
+            expired: ("expired", "VALIDITY_EXPIRED", True),
+            good: ("delivered", None, False),
+        }
+        await check_once(engine, smsc, 5)
+        (row,) = await engine.rows("SELECT balance FROM accounts")
+        assert row["balance"] == 100 - (await engine.message(good))["cost"]
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        (("DELIVRD", "DELIVRD"), "delivered"),
+        (("DELIVRD", "UNDELIV"), "undelivered"),
+        (("UNDELIV", "DELIVRD"), "undelivered"),
+        (("EXPIRED", "EXPIRED"), "expired"),
+    ],
+)
+async def test_a_long_text_is_delivered_when_all_its_segments_are(
+    engine: Engine, states: Sequence[str], status: str
+) -> None:
+    rules = [
+        {"segment": number, "receipts": [{**words(state), "copies": 2}], "receipt_id": "HEX"}
+        for number, state in enumerate(states, 1)
+    ]
+    async with run_foreign_smsc(*rules) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(3), TWO_SEGMENTS)
+        await engine.until_all(status)
+        await until_acknowledged(engine, smsc, 12)
+        await check_once(engine, smsc, 6)
+
+
+async def test_a_reply_that_looks_like_a_receipt_settles_nothing(engine: Engine) -> None:
+    recipient, other = numbers(2)
+    reply = {"text": "id:{id} stat:UNDELIV", "esm_class": 0}
+    async with run_foreign_smsc(
+        {"to": digits(recipient), "receipts": [reply, {**words("DELIVRD"), "delay_ms": 300}]}
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [recipient, other])
+        await engine.until_all("delivered")
+        await until_acknowledged(engine, smsc, 3)
+        await check_once(engine, smsc, 2)
+        assert await engine.rows("SELECT * FROM unmatched_receipts") == []

@@ -1,0 +1,437 @@
+"""Do messages get through an SMSC that we did not write, whatever it answers and whatever its lines do?"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.engine import Engine, numbers, open_engine
+from tests.support.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
+from tumira.carriers.smpp.peer import Timing
+
+NOT_KNOWN: Final = 0x03
+NOT_BOUND: Final = 0x04
+SYSTEM_ERROR: Final = 0x08
+BAD_SOURCE: Final = 0x0A
+BAD_DESTINATION: Final = 0x0B
+BIND_FAILED: Final = 0x0D
+QUEUE_FULL: Final = 0x14
+THROTTLED: Final = 0x58
+OF_ITS_OWN: Final = 0x0411
+
+# Silence is found out in a second.
+IMPATIENT: Final = Timing(response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0, unbind_s=0.5)
+
+TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers."""
+    async with open_engine(database_url) as engine:
+        yield engine
+
+
+async def incidents(engine: Engine) -> Mapping[str, Sequence[str]]:
+    """Return what did not go smoothly, in order, by the digits of the number."""
+    found: dict[str, list[str]] = {}
+    for row in await engine.rows(
+        "SELECT messages.recipient, kind FROM incidents JOIN messages ON messages.id = message_id ORDER BY at"
+    ):
+        found.setdefault(digits(row["recipient"]), []).append(row["kind"])
+    return found
+
+
+async def check_once(engine: Engine, smsc: ForeignSmsc, texts: int) -> None:
+    """See that the SMSC took every text once, nothing was in doubt, and the books are in order."""
+    await smsc.catch_up()
+    assert len(smsc.copies()) == texts
+    assert set(smsc.copies().values()) == {1}
+    assert "doubt" not in {kind for kinds in (await incidents(engine)).values() for kind in kinds}
+    assert await engine.audit() == []
+
+
+async def check_doubts(engine: Engine, smsc: ForeignSmsc, texts: int) -> Mapping[str, Sequence[str]]:
+    """See that the SMSC took every text, and again only what was in doubt; return what happened to those."""
+    await smsc.catch_up()
+    copies = smsc.copies()
+    assert len(copies) == texts
+    doubted = await incidents(engine)
+    for (to, _), count in copies.items():
+        assert count <= 1 + doubted.get(to, []).count("resend"), (to, count)
+    for to, kinds in doubted.items():
+        assert kinds.count("resend") <= kinds.count("doubt"), (to, kinds)
+    assert await engine.audit() == []
+    return doubted
+
+
+# What it answers.
+
+
+async def test_a_carrier_that_throttles_now_and_then_gets_everything_once(engine: Engine) -> None:
+    async with run_foreign_smsc({"every": 7, "status": THROTTLED}) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(40))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 40)
+        assert len(smsc.told("submit")) > 40
+        assert await incidents(engine) == {}
+
+
+async def test_a_burst_of_full_queues_fails_nothing(engine: Engine) -> None:
+    async with run_foreign_smsc({"after": 10, "times": 15, "status": QUEUE_FULL}) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(30))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 30)
+        assert len(smsc.told("submit")) == 45
+        assert await incidents(engine) == {}
+
+
+async def test_a_segment_taken_after_its_sibling_was_throttled_twice_is_followed_by_it(
+    engine: Engine,
+) -> None:
+    # The second throttling makes the link give back what it holds, while segment 2 still awaits its answer.
+    async with run_foreign_smsc(
+        {"segment": 1, "times": 2, "status": THROTTLED},
+        {"segment": 2, "delay_ms": 1500},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(1), TWO_SEGMENTS)
+        await engine.until_all("delivered", wait_s=12)
+        await check_once(engine, smsc, 2)
+
+
+async def test_what_the_carrier_refuses_for_good_fails_and_is_paid_back(engine: Engine) -> None:
+    unknown, sender, nacked, good = numbers(4)
+    async with run_foreign_smsc(
+        {"to": digits(unknown), "status": BAD_DESTINATION},
+        {"to": digits(sender), "status": BAD_SOURCE},
+        {"to": digits(nacked), "status": NOT_KNOWN, "nack": True},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account("100")
+        await engine.send(caller, [unknown, sender, nacked, good])
+        await engine.until_all("failed", "delivered")
+        reasons = {
+            recipient: (await engine.message(recipient))["failure_reason"]
+            for recipient in (unknown, sender, nacked, good)
+        }
+        assert reasons == {
+            unknown: "UNKNOWN_SUBSCRIBER",
+            sender: "SENDER_NOT_ALLOWED",
+            nacked: "CARRIER_REJECTED",
+            good: None,
+        }
+        await check_once(engine, smsc, 1)
+        assert len(smsc.told("submit")) == 4
+        cost = (await engine.message(good))["cost"]
+        assert await balance(engine) == Decimal(100) - cost
+        (batch,) = await engine.rows("SELECT status, refunded FROM batches")
+        assert (batch["status"], batch["refunded"]) == ("completed", 3 * cost)
+
+
+async def balance(engine: Engine) -> Decimal:
+    (row,) = await engine.rows("SELECT balance FROM accounts")
+    assert isinstance(row["balance"], Decimal)
+    return row["balance"]
+
+
+async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back(engine: Engine) -> None:
+    broken, strange, hopeless, half = numbers(4)
+    async with run_foreign_smsc(
+        {"to": digits(broken), "times": 1, "status": SYSTEM_ERROR},
+        {"to": digits(strange), "times": 1, "status": OF_ITS_OWN},
+        {"to": digits(hopeless), "status": OF_ITS_OWN},
+        {"to": digits(half), "segment": 2, "times": 1, "status": SYSTEM_ERROR},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account("100")
+        await engine.send(caller, [broken, strange, hopeless])
+        await engine.send(caller, [half], TWO_SEGMENTS)
+        await engine.until_all("delivered", "failed")
+        assert (await engine.message(hopeless))["failure_reason"] == "CARRIER_REJECTED"
+        await check_once(engine, smsc, 4)
+        assert await incidents(engine) == {
+            digits(recipient): ["retry"] for recipient in (broken, strange, hopeless, half)
+        }
+        details = {row["detail"] for row in await engine.rows("SELECT detail FROM incidents")}
+        assert details == {"RSYSERR (0x08)", "status 0x411"}
+        # Segment 1 is not sent again, and segment 2 joins it by the same reference.
+        headers = [payload(one["pdu"])[:6] for one in smsc.told("submit") if one["to"] == digits(half)]
+        assert sorted(header[4:].hex() for header in headers) == ["0201", "0202", "0202"]
+        assert len({header[3] for header in headers}) == 1
+        (row,) = await engine.rows("SELECT sum(cost) AS paid FROM messages WHERE status = 'delivered'")
+        assert await balance(engine) == 100 - row["paid"]
+
+
+async def test_a_long_text_of_which_one_segment_is_refused_fails_as_a_whole(engine: Engine) -> None:
+    async with run_foreign_smsc({"segment": 2, "status": BAD_DESTINATION}) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account("100")
+        await engine.send(caller, numbers(1), TWO_SEGMENTS)
+        await engine.until_all("failed")
+        await check_once(engine, smsc, 1)
+        assert await balance(engine) == 100
+
+
+async def test_an_answer_that_blames_the_line_makes_us_bind_again(engine: Engine) -> None:
+    async with run_foreign_smsc({"after": 5, "times": 1, "status": NOT_BOUND}) as smsc:
+        await engine.add_carrier("foreign", smsc.port, ["ZW"], window=1)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(7))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 7)
+        assert len(smsc.told("bind")) == 2
+
+
+# What its lines do.
+
+
+async def test_what_a_broken_line_left_unanswered_is_sent_again_and_nothing_else(engine: Engine) -> None:
+    # It has taken six texts without a word of it, and no receipt tells of them either.
+    async with run_foreign_smsc(
+        {"after": 15, "times": 1, "silent": True, "receipts": [], "then": "destroy"},
+        {"after": 10, "times": 5, "silent": True, "receipts": []},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=1)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(30))
+        await engine.until_all("delivered")
+        happened = await check_doubts(engine, smsc, 30)
+        again = {to for (to, _), count in smsc.copies().items() if count > 1}
+        # Answers that were under way when the line broke are lost too.
+        assert len(again) >= 6
+        assert again <= happened.keys()
+        assert all(kinds == ["doubt", "resend"] for kinds in happened.values())
+        details = {
+            row["detail"] for row in await engine.rows("SELECT detail FROM incidents WHERE kind = 'doubt'")
+        }
+        assert all(detail.startswith("the line fell: ") for detail in details)
+
+
+async def test_receipts_that_come_after_a_broken_line_spare_the_second_try(engine: Engine) -> None:
+    async with run_foreign_smsc(
+        {"after": 15, "times": 1, "silent": True, "then": "destroy"},
+        {"after": 10, "times": 5, "silent": True},
+        {"after": 0, "times": 10},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=6)
+        engine.start_worker()
+        caller = await engine.open_account()
+        # Exactly as many as it takes before it breaks the line.
+        await engine.send(caller, numbers(16))
+        await engine.until_all("delivered")
+        happened = await check_doubts(engine, smsc, 16)
+        assert set(smsc.copies().values()) == {1}
+        assert len(happened) >= 6
+        assert all(kinds == ["doubt"] for kinds in happened.values())
+
+
+async def test_silence_puts_in_doubt_what_it_is_about_and_leaves_the_line(engine: Engine) -> None:
+    silent, lost, late, proved, *others = numbers(10)
+    nothing: Mapping[str, Any] = {"times": 1, "receipts": []}
+    async with run_foreign_smsc(
+        {"to": digits(silent), "silent": True, **nothing},
+        {"to": digits(lost), "lost": True, **nothing},
+        {"to": digits(late), "delay_ms": 1700, "times": 1},
+        {"to": digits(proved), "silent": True, "times": 1},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=3)
+        engine.start_worker(IMPATIENT)
+        caller = await engine.open_account()
+        await engine.send(caller, [silent, lost, late, proved, *others])
+        await engine.until_all("delivered")
+        assert await check_doubts(engine, smsc, 10) == {
+            digits(silent): ["doubt", "resend"],
+            digits(lost): ["doubt", "resend"],
+            digits(late): ["doubt"],
+            digits(proved): ["doubt"],
+        }
+        assert [to for (to, _), count in smsc.copies().items() if count > 1] == [digits(silent)]
+        assert len(smsc.told("bind")) == 1
+
+
+async def test_a_carrier_for_which_doubts_are_held_gets_nothing_twice(engine: Engine) -> None:
+    silent, good = numbers(2)
+    async with run_foreign_smsc({"to": digits(silent), "silent": True, "receipts": []}) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=1, in_doubt="hold")
+        engine.start_worker(IMPATIENT)
+        caller = await engine.open_account("100")
+        await engine.send(caller, [silent, good])
+        await engine.until_status(silent, "unconfirmed")
+        await engine.until_status(good, "delivered")
+        assert await check_doubts(engine, smsc, 2) == {digits(silent): ["doubt", "hold"]}
+        assert set(smsc.copies().values()) == {1}
+        assert await balance(engine) == 100 - 2 * (await engine.message(good))["cost"]
+
+
+async def test_a_carrier_that_stops_reading_is_found_out_and_bound_anew(engine: Engine) -> None:
+    async with run_foreign_smsc(
+        {"after": 5, "times": 1, "silent": True, "receipts": [], "then": "pause"}
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=2)
+        engine.start_worker(IMPATIENT)
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(20))
+        await engine.until_all("delivered")
+        happened = await check_doubts(engine, smsc, 20)
+        assert len(happened) == 15
+        assert sum(count > 1 for count in smsc.copies().values()) == 1
+        assert len(smsc.told("bind")) == 2
+
+
+async def test_a_carrier_that_says_goodbye_in_the_middle_is_bound_anew(engine: Engine) -> None:
+    async with run_foreign_smsc(
+        {"after": 8, "times": 1, "silent": True, "receipts": [], "then": "unbind"},
+        {"after": 6, "times": 2, "silent": True, "receipts": []},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, doubt_wait=1)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(20))
+        await engine.until_all("delivered")
+        happened = await check_doubts(engine, smsc, 20)
+        assert sum(count > 1 for count in smsc.copies().values()) == 3
+        assert len(happened) == 14
+        assert len(smsc.told("bind")) == 2
+
+
+async def test_a_carrier_is_asked_whether_it_is_there_and_kept_if_it_is(engine: Engine) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker(IMPATIENT)
+
+        async def asked() -> bool:
+            return len(smsc.told("enquire_link")) >= 2
+
+        await engine.until(asked, "not asked whether it is there")
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(3))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 3)
+        assert len(smsc.told("bind")) == 1
+
+
+async def test_a_worker_that_ends_says_goodbye(engine: Engine) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        worker = engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(3))
+        await engine.until_all("delivered")
+        await engine.stop_worker(worker)
+        await smsc.catch_up()
+        assert len(smsc.told("unbind")) == 1
+
+
+async def test_a_pair_of_binds_sends_on_one_line_and_hears_on_the_other(engine: Engine) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port, bind="pair")
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(30))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 30)
+        line = {one["kind"]: one["line"] for one in smsc.told("bind")}
+        assert line.keys() == {"receiver", "transmitter"}
+        assert {one["line"] for one in smsc.told("submit")} == {line["transmitter"]}
+        assert {one["line"] for one in smsc.told("acknowledged")} == {line["receiver"]}
+
+
+async def test_a_pair_that_loses_its_ear_binds_both_halves_anew(engine: Engine) -> None:
+    async with run_foreign_smsc(
+        {"bind": "transmitter", "times": 1, "then": "destroy_receivers", "delay_ms": 200},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, bind="pair")
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(5))
+        await engine.until_all("delivered", wait_s=10)
+        await check_doubts(engine, smsc, 5)
+
+
+async def test_a_pair_is_bound_anew_when_both_lines_break_while_it_binds(engine: Engine) -> None:
+    async with run_foreign_smsc(
+        {"bind": "transmitter", "times": 1, "silent": True, "then": "destroy_all"},
+    ) as smsc:
+        await engine.add_carrier("foreign", smsc.port, bind="pair")
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(5))
+        await engine.until_all("delivered", wait_s=10)
+        await check_once(engine, smsc, 5)
+
+
+async def test_several_binds_share_the_work(engine: Engine) -> None:
+    async with run_foreign_smsc({"delay_ms": 50}) as smsc:
+        await engine.add_carrier("foreign", smsc.port, ["ZW"], binds=3, window=2)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(24))
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 24)
+        assert {one["line"] for one in smsc.told("submit")} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("options", [{"window": 1}, {"tps": 7}], ids=str)
+async def test_a_carrier_with_room_for_one_serves_each_of_its_countries(
+    engine: Engine, options: Mapping[str, Any]
+) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port, **options)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, ["+263771200001", "+27821230001"])
+        await engine.until_all("delivered", wait_s=6)
+        await check_once(engine, smsc, 2)
+
+
+@pytest.mark.parametrize("country", ["263771200", "27821230"])
+async def test_bulk_of_each_country_passes_a_narrow_window(engine: Engine, country: str) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port, window=2)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [f"+{country}{number:03}" for number in range(11)])
+        await engine.until_all("delivered", wait_s=6)
+        await check_once(engine, smsc, 11)
+
+
+async def test_small_sends_go_on_one_by_one_while_no_bulk_waits(engine: Engine) -> None:
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port, ["ZW"], window=1)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(10))
+        await engine.send(caller, numbers(10, 10))
+        await engine.until_all("delivered", wait_s=6)
+        await check_once(engine, smsc, 20)
+
+
+async def test_a_bind_that_is_refused_is_tried_again_and_the_reason_is_shown(engine: Engine) -> None:
+    async with run_foreign_smsc({"bind": "transceiver", "status": BIND_FAILED}) as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+
+        async def is_shown() -> bool:
+            return [tuple(row) for row in await engine.rows("SELECT state, problem FROM binds")] == [
+                ("down", "the carrier refused the bind: RBINDFAIL (0x0D)")
+            ]
+
+        await engine.until(is_shown, "the refusal is not shown")
+        (bind,) = smsc.told("bind")
+        assert (bind["system_id"], bind["password"], bind["version"]) == ("tester", "secret", 0x34)

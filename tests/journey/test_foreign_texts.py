@@ -1,0 +1,136 @@
+"""Does an SMSC that we did not write get every text whole, in the fields that carriers ask for?"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import pytest_asyncio
+
+from tests.support.engine import Engine, numbers, open_engine
+from tests.support.peers.smsc import ForeignSmsc, digits, fields, payload, run_foreign_smsc
+
+TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers."""
+    async with open_engine(database_url) as engine:
+        yield engine
+
+
+async def check_once(engine: Engine, smsc: ForeignSmsc, texts: int) -> None:
+    """See that the SMSC took every text once, and that the books are in order."""
+    await smsc.catch_up()
+    assert len(smsc.copies()) == texts
+    assert set(smsc.copies().values()) == {1}
+    assert await engine.audit() == []
+
+
+def joined(smsc: ForeignSmsc, recipient: str, segments: int) -> tuple[Sequence[bytes], str]:
+    """Put a long text together again, and return its segments' octets and what npm `smpp` reads in them."""
+    own = [one for one in smsc.taken if one["to"] == digits(recipient)]
+    own.sort(key=lambda one: one["segment"])
+    octets = [payload(one["pdu"]) for one in own]
+    (reference,) = {piece[3] for piece in octets}
+    for number, piece in enumerate(octets, 1):
+        assert piece[:6] == bytes((5, 0, 3, reference, segments, number))
+    assert [one["esm_class"] for one in own] == [0x40] * segments
+    return [piece[6:] for piece in octets], "".join(one["text"] for one in own)
+
+
+async def test_the_fields_of_a_submit_are_those_that_carriers_ask_for(engine: Engine) -> None:
+    recipient, far = "+263771200001", "+27821230001"
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [recipient, far], "Your code is 493817.")
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 2)
+        assert {one["to"] for one in smsc.taken} == {digits(recipient), digits(far)}
+        for one in smsc.taken:
+            read = fields(one["pdu"])
+            assert read[:4] == [b"", b"\x05", b"\x00", b"Tumira"]
+            assert read[4:7] == [b"\x01", b"\x01", one["to"].encode()]
+            assert read[7:11] == [b"\x00", b"\x00", b"\x00", b""]
+            # Nearly a day is left, counted from now: the R says so.
+            validity = read[11].decode()
+            assert validity[:6] + validity[12:] == "000000000R"
+            assert "235000" < validity[6:12] < "240000"
+            assert read[12:16] == [b"\x01", b"\x00", b"\x00", b"\x00"]
+            assert read[16] == b"Your code is 493817."
+            assert (one["source"], one["from"]) == ([5, 0], "Tumira")
+            assert (one["destination"], one["registered_delivery"]) == ([1, 1], 1)
+
+
+async def test_a_number_as_source_is_international_or_a_short_code(engine: Engine) -> None:
+    async with run_foreign_smsc() as international, run_foreign_smsc() as short:
+        await engine.add_carrier("one", international.port, ["ZW"], source="%2B263771200009")
+        await engine.add_carrier("two", short.port, ["ZA"], source="33991")
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, ["+263771200001", "+27821230001"])
+        await engine.until_all("delivered")
+        await international.catch_up()
+        await short.catch_up()
+        sources = [[(one["from"], one["source"]) for one in smsc.taken] for smsc in (international, short)]
+        assert sources == [[("263771200009", [1, 1])], [("33991", [3, 0])]]
+
+
+async def test_a_long_gsm_7_text_arrives_whole_and_no_escape_is_cut(engine: Engine) -> None:
+    # The 153rd septet of the first segment would be an escape, and so would others by and by.
+    text = "a" * 152 + "€" + "[{x}]~^|\\ @£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ¤¡ÄÖÑÜ§¿äöñüà\n" * 6 + "€" * 100
+    (recipient,) = numbers(1)
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [recipient], text)
+        await engine.until_all("delivered")
+        await check_once(engine, smsc, 5)
+        pieces, read = joined(smsc, recipient, 5)
+        assert read == text
+        assert len(pieces[0]) == 152
+        assert all(151 < len(piece) <= 153 for piece in pieces[:-1])
+        assert all(piece[-1] != 0x1B for piece in pieces)
+        assert {one["data_coding"] for one in smsc.taken} == {0}
+        assert (await engine.message(recipient))["segments"] == 5
+
+
+async def test_a_long_ucs_2_text_arrives_whole_and_no_emoji_is_cut(engine: Engine) -> None:
+    # The 67th unit of the first segment would be the first half of an emoji.
+    text = "я" * 66 + "😀" * 40 + "漢字" * 20 + "👩\u200d👩\u200d👧" * 5
+    (recipient,) = numbers(1)
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, [recipient], text)
+        await engine.until_all("delivered")
+        segments = (await engine.message(recipient))["segments"]
+        await check_once(engine, smsc, segments)
+        pieces, read = joined(smsc, recipient, segments)
+        # Each segment can be read by itself, so no pair of surrogates was cut.
+        assert [piece.decode("utf-16-be") for piece in pieces] == [
+            one["text"] for one in sorted(smsc.taken, key=lambda one: one["segment"])
+        ]
+        assert read == text
+        assert len(pieces[0]) == 2 * 66
+        assert all(2 * 66 <= len(piece) <= 2 * 67 for piece in pieces[:-1])
+        assert {one["data_coding"] for one in smsc.taken} == {8}
+
+
+async def test_texts_to_one_number_are_not_joined_with_each_other(engine: Engine) -> None:
+    (recipient,) = numbers(1)
+    async with run_foreign_smsc() as smsc:
+        await engine.add_carrier("foreign", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        for _ in range(3):
+            await engine.send(caller, [recipient], TWO_SEGMENTS)
+        await engine.until_all("delivered")
+        await smsc.catch_up()
+        headers = sorted(payload(one["pdu"])[3:6] for one in smsc.taken)
+        assert len(headers) == len(set(headers)) == 6
+        assert len({header[0] for header in headers}) == 3
+        assert await engine.audit() == []

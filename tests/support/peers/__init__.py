@@ -1,0 +1,1 @@
+"""Programs of others that tests speak to, with what they need to be started."""

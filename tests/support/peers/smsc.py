@@ -1,0 +1,163 @@
+"""How does a test run an SMSC that we did not write? It is Node.js with the npm package `smpp`."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+PEERS: Final = Path(__file__).parent
+CACHE: Final = PEERS.parents[2] / ".tools" / "peers"
+INSTALL_S: Final = 90
+START_S: Final = 20
+LINE_OCTETS_MAX: Final = 1024 * 1024
+
+Rule = Mapping[str, Any]
+Event = Mapping[str, Any]
+
+
+@cache
+def _find_node() -> tuple[str, str]:
+    """Return the program and nothing, or nothing and why it or its package cannot be had."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        return "", "install Node.js 18 or later with npm (`node` and `npm` in PATH)"
+    wanted = (PEERS / "package.json").read_text()
+    installed = CACHE / "installed.json"
+    if installed.exists() and installed.read_text() == wanted:
+        return node, ""
+    problem = _install(npm, wanted)
+    if not problem:
+        # Written last: an installation that was cut short is done again.
+        installed.write_text(wanted)
+    return node, problem
+
+
+def _install(npm: str, wanted: str) -> str:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / "package.json").write_text(wanted)
+    flags = ("--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
+    try:
+        subprocess.run(
+            [npm, "install", *flags, "--fetch-retries=1"],
+            cwd=CACHE,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=INSTALL_S,
+        )
+    except subprocess.CalledProcessError as failed:
+        code = re.search(r"\bE[A-Z0-9]{3,}\b", failed.stderr)
+        return f"npm could not fetch `smpp` ({code[0] if code else 'no code'})"
+    except subprocess.TimeoutExpired:
+        return f"npm could not fetch `smpp` within {INSTALL_S} seconds"
+    return ""
+
+
+@dataclass(slots=True)
+class ForeignSmsc:
+    """A running SMSC, and all that it has told so far."""
+
+    port: int
+    process: Process
+    events: list[Event] = field(default_factory=list)
+    echoed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def catch_up(self) -> None:
+        """Wait until all that it has done so far is told."""
+        assert self.process.stdin is not None
+        self.echoed.clear()
+        self.process.stdin.write(b"now\n")
+        async with asyncio.timeout(START_S):
+            await self.echoed.wait()
+
+    def told(self, event: str) -> Sequence[Event]:
+        """Return what it told of one kind."""
+        return [one for one in self.events if one["event"] == event]
+
+    @property
+    def taken(self) -> Sequence[Event]:
+        """The submits whose text it took, answered or not."""
+        return [one for one in self.told("submit") if one["taken"]]
+
+    def copies(self) -> Counter[tuple[str, int]]:
+        """Count how often it took each segment of each number."""
+        return Counter((one["to"], one["segment"]) for one in self.taken)
+
+
+@asynccontextmanager
+async def run_foreign_smsc(*rules: Rule) -> AsyncIterator[ForeignSmsc]:
+    """Run one on a free port, with the rules that `smsc.mjs` explains."""
+    node, problem = _find_node()
+    if problem:
+        pytest.skip(f"not tried against a foreign SMSC: {problem}")
+    process = await asyncio.create_subprocess_exec(
+        node, str(PEERS / "smsc.mjs"), cwd=CACHE, stdin=PIPE, stdout=PIPE, limit=LINE_OCTETS_MAX
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(rules).encode() + b"\n")
+    async with asyncio.timeout(START_S):
+        smsc = ForeignSmsc((await _read(process))["port"], process)
+    reading = asyncio.create_task(_listen(process, smsc))
+    try:
+        yield smsc
+    finally:
+        # It ends when nobody can tell it anything any more.
+        process.stdin.close()
+        async with asyncio.timeout(START_S):
+            await process.wait()
+            await reading
+    assert process.returncode == 0
+
+
+async def _read(process: Process) -> Event:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    assert line, "the foreign SMSC has ended"
+    event: Event = json.loads(line)
+    return event
+
+
+async def _listen(process: Process, smsc: ForeignSmsc) -> None:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        event: Event = json.loads(line)
+        if event["event"] == "echo":
+            smsc.echoed.set()
+        else:
+            smsc.events.append(event)
+
+
+def digits(recipient: str) -> str:
+    """Return a number as carriers write it."""
+    return recipient.removeprefix("+")
+
+
+def payload(pdu_hex: str) -> bytes:
+    """Return the short message of a submit_sm."""
+    return fields(pdu_hex)[-1]
+
+
+def fields(pdu_hex: str) -> Sequence[bytes]:
+    """Read a submit_sm by the letter of the standard (SMPP 3.4, section 4.4.1); the short message is last."""
+    body = bytes.fromhex(pdu_hex)[16:]
+    found = []
+    # An S is a string that ends with a NUL, a B a single octet.
+    for kind in "SBBSBBSBBBSSBBBB":
+        end = body.index(0) + 1 if kind == "S" else 1
+        found.append(body[:end].rstrip(b"\0") if kind == "S" else body[:end])
+        body = body[end:]
+    length, text = body[0], body[1:]
+    # Nothing follows: no optional parameter was asked for.
+    assert len(text) == length
+    return [*found, text]
