@@ -1,0 +1,239 @@
+"""Do two workers share the carriers, and does one go on where the other ended, died or slept?"""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from tests.support.chaos import CarrierThread, WorkerProcess, describe, ended_at_last, until
+from tests.support.engine import numbers
+from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.postgres import execute
+from tests.support.service import new_caller
+from tumira.actions.calls import Answered
+from tumira.actions.operate_carriers import add_carrier
+from tumira.simulator.line import Line
+from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay
+from tumira.store.database import Database
+
+BINDS: Final = 4
+WINDOW: Final = 20
+# The lease, the second in which it is looked after, and one for the new bind; the rest is for a busy machine.
+MOVED_S: Final = 15.0
+TRIES_MAX: Final = 300
+
+
+class Tally(Misbehaviour):
+    """Behaves, and counts the submits of each connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.submits: Counter[Line] = Counter()
+
+    def judge(self, line: Line) -> int:
+        """Count it."""
+        self.submits[line] += 1
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database, and a carrier that keeps count."""
+
+    url: str
+    carrier: CarrierThread
+    tally: Tally
+    logs: Path
+
+    def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement."""
+        return execute(self.url, statement, *arguments)
+
+    @contextmanager
+    def worker(self, name: str) -> Iterator[WorkerProcess]:
+        """Run a worker process."""
+        worker = WorkerProcess(self.logs / f"{name}.log", database_url=self.url)
+        with ended_at_last(worker):
+            yield worker
+
+    def binds(self) -> "Counter[int]":
+        """Count the binds that each worker's process holds and has bound."""
+        held = self.rows(
+            "SELECT split_part(worker, ':', 2)::integer AS pid, count(*) FROM binds"
+            " WHERE state = 'bound' AND leased_until > clock_timestamp() GROUP BY pid"
+        )
+        return Counter({row["pid"]: row["count"] for row in held})
+
+    def wait_for_binds(self, wanted: dict[int, int], wait_s: float = MOVED_S) -> None:
+        """Wait until the processes hold so many binds each."""
+        until(lambda: self.binds() == wanted, f"the binds are not held as {wanted}", wait_s)
+
+    def send(self, batches: Sequence[Sequence[str]]) -> None:
+        """Have messages accepted."""
+        asyncio.run(_send(self.url, batches))
+
+    def wait_until_delivered(self, wait_s: float = 30.0) -> None:
+        """Wait until every message is delivered."""
+        until(lambda: not self._undelivered(), self._why, wait_s)
+
+    def _undelivered(self) -> Sequence[asyncpg.Record]:
+        return self.rows(
+            "SELECT status, count(*), min(id::text) AS first FROM messages"
+            " WHERE status <> 'delivered' GROUP BY status"
+        )
+
+    def _why(self) -> str:
+        left = self._undelivered()
+        return describe(self.rows, left[0]["first"], left) if left else ""
+
+    def doubts(self) -> int:
+        """Count how often a message was in doubt."""
+        count = self.rows("SELECT count(*) FROM incidents WHERE kind = 'doubt'")[0][0]
+        assert isinstance(count, int)
+        return count
+
+    def check(self) -> None:
+        """Check that everything adds up."""
+        assert asyncio.run(_audit(self.url)) == []
+
+
+async def _send(url: str, batches: Sequence[Sequence[str]]) -> None:
+    caller = await new_caller(url, "10000", 100_000)
+    async with open_gates(url, 1) as gates:
+        for to in batches:
+            assert isinstance(await gates.gates[0].ask(send_call(caller, to)), Answered)
+
+
+async def _audit(url: str) -> Sequence[str]:
+    database = Database(url)
+    try:
+        return await broken_promises(database)
+    finally:
+        await database.close()
+
+
+async def _add_carrier(url: str, port: int, options: str) -> None:
+    database = Database(url, connections_max=1)
+    try:
+        await add_carrier(database, "main", f"smpp://tester:secret@127.0.0.1:{port}?{options}", None, 100)
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
+    """Give a carrier of four binds, each of which answers so slowly that its window counts."""
+    tally = Tally()
+    with CarrierThread([tally, ResponseDelay(20)]) as carrier:
+        options = f"window={WINDOW}&tps=0&binds={BINDS}&doubt_wait=5"
+        asyncio.run(_add_carrier(database_url, carrier.port, options))
+        yield Place(database_url, carrier, tally, tmp_path)
+
+
+def thousands(count: int) -> Sequence[Sequence[str]]:
+    return [numbers(1000, 1000 * place) for place in range(count)]
+
+
+def test_two_workers_share_a_carrier_until_one_is_asked_to_end_and_leaves_nothing_in_doubt(
+    place: Place,
+) -> None:
+    with place.worker("one") as one, place.worker("two") as two:
+        place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
+        place.tally.submits.clear()
+        place.send(thousands(3))
+        place.wait_until_delivered()
+        # Every bind of both did a good part of it.
+        assert len(place.tally.submits) == BINDS
+        assert min(place.tally.submits.values()) > 3000 / BINDS / 3
+
+        place.send([numbers(1000, 1000 * thousand) for thousand in (3, 4, 5)])
+        until(lambda: place.carrier.received > 3200, "nothing is handed over")
+        took_s = one.stop()
+        # At once: the other need not wait for any lease to end.
+        ended = str(one.process.pid)
+        assert place.rows("SELECT FROM binds WHERE split_part(worker, ':', 2) = $1", ended) == []
+        assert place.rows("SELECT FROM in_flight WHERE split_part(worker, ':', 2) = $1", ended) == []
+        print(f"asked to end: gone in {took_s:.1f} s")
+        place.wait_for_binds({two.process.pid: BINDS}, 5.0)
+        place.wait_until_delivered()
+        counts = place.carrier.counts()
+        assert len(counts) == 6000
+        assert set(counts.values()) == {1}
+        assert place.doubts() == 0
+        place.check()
+
+
+def test_the_binds_of_a_killed_worker_move_and_its_messages_arrive(place: Place) -> None:
+    with place.worker("one") as one, place.worker("two") as two:
+        place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
+        place.send(thousands(3))
+        until(lambda: place.carrier.received > 200, "nothing is handed over")
+        one.kill()
+        place.wait_for_binds({two.process.pid: BINDS})
+        place.tally.submits.clear()
+        place.send([numbers(500, 3000)])
+        place.wait_until_delivered()
+        # All four are used, and not only held.
+        assert len(place.tally.submits) == BINDS
+        counts = place.carrier.counts()
+        assert len(counts) == 3500
+        assert set(counts.values()) <= {1, 2}
+        copies = counts.total() - len(counts)
+        print(f"killed worker: {place.doubts()} in doubt, {copies} arrived twice")
+        # What was under way on its two binds, at most.
+        assert copies <= 2 * WINDOW
+        place.check()
+
+
+def freeze_in_a_transaction(place: Place, worker: WorkerProcess) -> None:
+    """Stop a process while it has messages in flight, and holds some in an unfinished transaction."""
+    pid = worker.process.pid
+    for _ in range(TRIES_MAX):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.03)
+        in_flight = place.rows("SELECT FROM in_flight WHERE split_part(worker, ':', 2) = $1", str(pid))
+        # Longer than the other worker, which goes on, ever takes from one statement to the next.
+        held = place.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state = 'idle in transaction' AND query LIKE '%FROM batches%'"
+            " AND state_change < clock_timestamp() - interval '20 ms'"
+        )
+        if in_flight and held:
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.02)
+    raise AssertionError("it was never in the middle of a transaction")
+
+
+@pytest.mark.long
+def test_a_worker_that_freezes_holds_up_nobody_and_what_it_sent_is_not_sent_again_when_it_wakes(
+    place: Place,
+) -> None:
+    with place.worker("one") as one, place.worker("two") as two:
+        place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
+        place.send(thousands(9))
+        until(lambda: place.carrier.received > 100, "nothing is handed over")
+        freeze_in_a_transaction(place, one)
+        try:
+            # The answers to its submits wait in its socket while the other takes it for dead and goes on.
+            until(lambda: place.doubts() > 0, "it was not taken for dead", 2 * MOVED_S)
+        finally:
+            os.kill(one.process.pid, signal.SIGCONT)
+        place.wait_until_delivered()
+        counts = place.carrier.counts()
+        assert len(counts) == 9000
+        copies = counts.total() - len(counts)
+        print(f"frozen worker: {place.doubts()} in doubt, {copies} arrived twice")
+        place.wait_for_binds({one.process.pid: 2, two.process.pid: 2})
+        place.check()
+        # It had the carrier's answers before the wait was over, so nothing had to be sent again.
+        assert copies == 0

@@ -1,0 +1,687 @@
+"""How does a test break a node under load and count what arrived? With a carrier that outlives every kill."""
+
+import asyncio
+import itertools
+import json
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar, cast
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import asyncpg
+import httpx
+import uvloop
+
+from tests.support.programs import Process, descendants, start, tumira
+from tests.support.service import NO_TLS
+from tumira.ids import BATCH, read_id
+from tumira.simulator.line import Line
+from tumira.simulator.misbehaviours import DROPPED, Misbehaviour
+from tumira.simulator.smsc import HOST, Smsc, run_smsc
+from tumira.store import embedded
+
+PATIENCE_S: Final = 60.0
+STOP_S: Final = 30.0
+LINE_OCTETS: Final = 1 << 16
+BALANCE: Final = Decimal(10_000)
+PHONE: Final = "+263771200008"
+# The simulator's numbers of people who do not get their text, and get their money back.
+NOT_IN_USE: Final = "9901"
+
+Result = TypeVar("Result")
+
+
+def until(what: Callable[[], object], why: str | Callable[[], str], wait_s: float = PATIENCE_S) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + wait_s
+    while not what():
+        assert time.monotonic() < deadline, why() if callable(why) else why
+        time.sleep(0.05)
+
+
+class Moody(Misbehaviour):
+    """Takes and answers no submit while it is told not to."""
+
+    silent = False
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+        """Drop it while silent."""
+        return DROPPED if self.silent else 0
+
+
+class _End(asyncio.Protocol):
+    """One end of a pair of connections; what comes in here leaves at the other."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: _End | None = None
+        # What the other end sent before this one was connected.
+        self.early: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.writelines(self.early)
+
+    def data_received(self, data: bytes) -> None:
+        assert self.other is not None
+        if self.other.transport is not None:
+            self.other.transport.write(data)
+        else:
+            self.other.early.append(data)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.abort()
+
+
+class Proxy:
+    """Passes connections on to a port, until it cuts them or lets nothing through."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self._target = target
+        self._ends: list[_End] = []
+        self._hushed = False
+        self._openings: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.get_running_loop().create_server(self._accept, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        """Cut all connections; what was on its way is gone."""
+        for end in self._ends:
+            if end.transport is not None:
+                end.transport.abort()
+        self._ends.clear()
+
+    def hush(self) -> None:
+        """Let nothing through in either direction from now on."""
+        self._hushed = True
+        for end in self._ends:
+            if end.transport is not None and not end.transport.is_closing():
+                end.transport.pause_reading()
+
+    def speak(self) -> None:
+        """Pass on what was held back, and all that follows."""
+        self._hushed = False
+        for end in self._ends:
+            if end.transport is not None and not end.transport.is_closing():
+                end.transport.resume_reading()
+
+    def close(self) -> None:
+        """Stop listening and cut all connections."""
+        if self._server is not None:
+            self._server.close()
+        for opening in self._openings:
+            opening.cancel()
+        self.cut()
+
+    def _accept(self) -> asyncio.Protocol:
+        near, far = _Near(self), _End()
+        near.other, far.other = far, near
+        self._ends = [end for end in self._ends if end.transport is None or not end.transport.is_closing()]
+        self._ends += [near, far]
+        return near
+
+    def opened(self, near: "_End") -> None:
+        """Connect the far end of a pair."""
+        task = asyncio.create_task(self._open(near))
+        self._openings.add(task)
+        task.add_done_callback(self._openings.discard)
+
+    async def _open(self, near: "_End") -> None:
+        assert near.transport is not None
+        assert near.other is not None
+        far = near.other
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: far, HOST, self._target)
+        except OSError:
+            near.transport.abort()
+            return
+        assert far.transport is not None
+        if near.transport.is_closing():
+            far.transport.abort()
+        elif self._hushed:
+            near.transport.pause_reading()
+            far.transport.pause_reading()
+
+
+class _Near(_End):
+    """The end at which somebody connected to us."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__()
+        self._proxy = proxy
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._proxy.opened(self)
+
+
+class DatabaseLine:
+    """Stands between a worker and PostgreSQL, and holds back the answer to the commit of a claim."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        parts = urlsplit(url)
+        options = parse_qs(parts.query)
+        name = f".s.PGSQL.{options['port'][0]}"
+        self._server_socket = f"{options['host'][0]}/{name}"
+        self._own_socket = directory / name
+        self.url = parts._replace(query=f"host={directory}&port={options['port'][0]}").geturl()
+        # Set while the server has committed a claim and its answer is held back.
+        self.held = asyncio.Event()
+        self._armed = False
+        self._released = asyncio.Event()
+        self._held_line: asyncio.StreamWriter | None = None
+        self._lines: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["DatabaseLine"]:
+        """Listen until the end of the block."""
+        server = await asyncio.start_unix_server(self._serve, self._own_socket)
+        try:
+            yield self
+        finally:
+            server.close()
+            for line in self._lines:
+                line.cancel()
+            await asyncio.gather(*self._lines, return_exceptions=True)
+
+    def hold_next_claim(self) -> None:
+        """Hold back the answer to the next commit of a claim."""
+        self._armed = True
+
+    def release(self) -> None:
+        """Pass the answer on."""
+        self._released.set()
+
+    def cut(self) -> None:
+        """Break the line instead: the claim is committed, and the worker never learns of it."""
+        assert self._held_line is not None
+        self._held_line.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._lines.add(task)
+        task.add_done_callback(self._lines.discard)
+        far_reader, far_writer = await asyncio.open_unix_connection(self._server_socket)
+        watch = _Watch()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask(reader, far_writer, watch))
+                group.create_task(self._answer(far_reader, writer, watch))
+        except* OSError:
+            # One of the two has gone; so does the other.
+            pass
+        finally:
+            far_writer.transport.abort()
+            writer.transport.abort()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, watch: "_Watch") -> None:
+        while data := await reader.read(LINE_OCTETS):
+            watch.claims = watch.claims or b"INSERT INTO in_flight" in data
+            if self._armed and watch.claims and b"COMMIT\0" in data:
+                self._armed = False
+                watch.holds = True
+            writer.write(data)
+        raise ConnectionError
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, watch: "_Watch"
+    ) -> None:
+        while data := await reader.read(LINE_OCTETS):
+            if watch.holds:
+                watch.holds = False
+                self._held_line = writer
+                self.held.set()
+                await self._released.wait()
+            writer.write(data)
+        raise ConnectionError
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What a connection is used for, and whether its next answer is to be held back."""
+
+    claims: bool = False
+    holds: bool = False
+
+
+class CarrierThread:
+    """A real SMSC in a thread of the test, behind a line that can be cut or go silent."""
+
+    def __init__(self, misbehaviours: Sequence[Misbehaviour] = ()) -> None:
+        self.moody = Moody()
+        self._misbehaviours = [self.moody, *misbehaviours]
+        self._loop = uvloop.new_event_loop()
+        self._ready = threading.Event()
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+        self._smsc: Smsc
+        self._proxy: Proxy
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
+        self._loop.close()
+
+    async def _run(self) -> None:
+        async with run_smsc(0, self._misbehaviours) as self._smsc:
+            self._proxy = Proxy(self._smsc.port)
+            await self._proxy.start()
+            self._ready.set()
+            await self._stopped.wait()
+            self._proxy.close()
+            # One turn of the loop in which the cut connections are told.
+            await asyncio.sleep(0)
+
+    def ask(self, what: Callable[[], Result]) -> Result:
+        """Do something in the carrier's own thread, and return what it returns."""
+
+        async def asked() -> Result:
+            return what()
+
+        return asyncio.run_coroutine_threadsafe(asked(), self._loop).result(PATIENCE_S)
+
+    @property
+    def port(self) -> int:
+        """Where workers connect."""
+        return self._proxy.port
+
+    @property
+    def received(self) -> int:
+        """How many submits came."""
+        return self._smsc.submits.received
+
+    def counts(self) -> "Counter[tuple[str, str]]":
+        """Count how often each number got each text."""
+        return self.ask(lambda: self._smsc.texts.counts)
+
+    def cut(self) -> None:
+        """Cut every line."""
+        self.ask(self._proxy.cut)
+
+    def hush(self, wait_s: float) -> None:
+        """Let nothing through for a while, then go on where it was."""
+        self.ask(self._proxy.hush)
+        time.sleep(wait_s)
+        self.ask(self._proxy.speak)
+
+    def die_silently(self, wait_s: float) -> None:
+        """Let nothing through for a while, and cut the lines then."""
+        self.ask(self._proxy.hush)
+        time.sleep(wait_s)
+        self.ask(self._proxy.cut)
+        self.ask(self._proxy.speak)
+
+    def ignore(self, wait_s: float) -> None:
+        """Drop every submit for a while, without an answer, and cut the lines then."""
+        self.moody.silent = True
+        time.sleep(wait_s)
+        self.moody.silent = False
+        self.cut()
+
+
+class WorkerProcess:
+    """A `tumira worker` of its own."""
+
+    def __init__(self, log: Path, **settings: Any) -> None:
+        self._settings = {"log_level": "warning"} | settings
+        self._log = log
+        self.process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or another after it has ended."""
+        self.process = start("worker", "--quiet", stdout=subprocess.DEVNULL, **self._settings)
+        # Read all the time, or it would wait for us at a full pipe.
+        threading.Thread(target=self._keep, args=(self.process,), daemon=True).start()
+
+    def _keep(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stderr is not None
+        with self._log.open("ab") as log, process.stderr as lines:
+            for line in lines:
+                log.write(line)
+                log.flush()
+
+    def said(self) -> str:
+        """Return all that it wrote."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """End it, in good order if it can; one that was ended before stays so."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.terminate()
+            self.process.wait(STOP_S)
+        self.kill()
+
+    def stop(self, wait_s: float = STOP_S) -> float:
+        """Ask it to end, and return how many seconds it took."""
+        began = time.monotonic()
+        if self.process.poll() is None:
+            self.process.terminate()
+            assert self.process.wait(wait_s) == 0, self.said()
+        return time.monotonic() - began
+
+
+def children_of(process: Process) -> Sequence[Process]:
+    """Return a process and all that it started."""
+    return [process, *descendants(process.pid)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A send that was answered 202."""
+
+    batch_id: UUID
+    to: Sequence[str]
+    body: str
+
+
+@dataclass(slots=True)
+class Load:
+    """Callers that send with Idempotency-Keys, repeat what was not answered 202, and note what was."""
+
+    base: str
+    key: str
+    seed: int
+    large_max: int = 200
+    pause_s: float = 0.0
+    accepted: list[Sent] = field(default_factory=list)
+    begun: dict[str, Sequence[str]] = field(default_factory=dict)
+    refused: Counter[int] = field(default_factory=Counter)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _callers: "Sequence[Future[None]]" = ()
+
+    @property
+    def messages(self) -> int:
+        """How many messages were accepted so far."""
+        return sum(len(sent.to) for sent in self.accepted)
+
+    @contextmanager
+    def running(self, callers: int) -> Iterator[None]:
+        """Send with so many callers meanwhile, and let each finish what it has begun."""
+        with ThreadPoolExecutor(callers) as pool:
+            self._callers = [pool.submit(self._run, name) for name in range(callers)]
+            try:
+                yield
+            finally:
+                self._stop.set()
+            for one in self._callers:
+                one.result(PATIENCE_S)
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more sends were accepted."""
+        wanted = len(self.accepted) + more
+        until(
+            lambda: len(self.accepted) >= wanted or any(one.done() for one in self._callers),
+            f"no more sends are accepted; refused: {self.refused}",
+        )
+        for one in self._callers:
+            if one.done():
+                one.result()
+
+    def _run(self, name: int) -> None:
+        chance = random.Random(self.seed * 1000 + name)
+        with httpx.Client(timeout=15, trust_env=False, verify=NO_TLS) as client:
+            for turn in itertools.count():
+                if self._stop.is_set():
+                    return
+                token = f"{self.seed}-{name}-{turn}"
+                large = chance.random() < 0.15
+                count = chance.randint(51, self.large_max) if large else chance.randint(1, 3)
+                self._send(client, token, [self._number() for _ in range(count)])
+                self._stop.wait(self.pause_s)
+
+    def _number(self) -> str:
+        """Return a number that gets one text only, so that nothing can be taken for anything else."""
+        place = next(self._numbers)
+        assert place < 108_000, "there are no more numbers"
+        number = f"+2637712{place:05}" if place < 100_000 else f"+2782123{place - 100_000:04}"
+        # Of the numbers that mean something to the simulator one is used, for the refunds.
+        return (
+            number
+            if number[-4:-2] != "99"
+            else number[:-4] + NOT_IN_USE
+            if number[-2:] == "01"
+            else self._number()
+        )
+
+    def _send(self, client: httpx.Client, token: str, to: Sequence[str]) -> None:
+        body = f"Your code is 493817, ref {token}."
+        self.begun[body] = to
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            try:
+                answer = client.post(
+                    f"{self.base}/api/v1/messages",
+                    headers={"Authorization": f"Bearer {self.key}", "Idempotency-Key": f"chaos-{token}"},
+                    json={"channel": "sms", "to": to, "body": body},
+                )
+            except httpx.TransportError:
+                time.sleep(0.1)
+                continue
+            if answer.status_code == httpx.codes.ACCEPTED:
+                told = answer.json()
+                assert told["accepted"] == len(to), told
+                batch_id = read_id(BATCH, told["batch_id"])
+                assert batch_id is not None
+                self.accepted.append(Sent(batch_id, to, body))
+                return
+            self.refused[answer.status_code] += 1
+            assert answer.is_server_error, answer.text
+            time.sleep(0.1)
+        raise AssertionError(f"{token} was not accepted in {PATIENCE_S:g} s; refused: {self.refused}")
+
+
+def open_account(**settings: Any) -> str:
+    """Open an account by the command line, and return a key of it."""
+    account = _json(
+        *("account", "create", "--phone", PHONE, "--name", "Chaos", "--business", "Chaos"),
+        *("--balance", str(BALANCE), "--rate", "100000"),
+        **settings,
+    )
+    key = _json("key", "create", "--account", account["account_id"], "--name", "chaos", **settings)["key"]
+    assert isinstance(key, str)
+    return key
+
+
+def _json(*arguments: str, **settings: Any) -> Any:
+    done = tumira(*arguments, "--json", **settings)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+def add_carrier(name: str, url: str, **settings: Any) -> None:
+    """Add a carrier by the command line."""
+    _json("carrier", "add", name, url, **settings)
+
+
+def remove_carrier(name: str, **settings: Any) -> None:
+    """Remove a carrier by the command line."""
+    _json("carrier", "remove", name, **settings)
+
+
+class Reader:
+    """Looks into the database of a node, whose server may have been killed since the last look."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement; a server that is away is waited for."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                url = embedded.attach(self._data_dir)
+                assert url is not None, "the node has ended"
+                return asyncio.run(_fetch(url, statement, *arguments))
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                assert time.monotonic() < deadline, "the database does not come back"
+                time.sleep(0.1)
+
+
+async def _fetch(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url, timeout=5)
+    try:
+        return await connection.fetch(statement, *arguments)
+    finally:
+        await connection.close()
+
+
+Rows = Callable[..., list[asyncpg.Record]]
+
+
+def wait_until_final(
+    rows: Rows, statuses: Sequence[str] = ("queued", "sending", "sent"), wait_s: float = PATIENCE_S
+) -> None:
+    """Wait until no message stands in one of these statuses."""
+    deadline = time.monotonic() + wait_s
+    while open_ones := rows(
+        "SELECT status, count(*), min(id::text) AS first FROM messages WHERE status = ANY($1)"
+        " GROUP BY status",
+        statuses,
+    ):
+        assert time.monotonic() < deadline, describe(rows, open_ones[0]["first"], open_ones)
+        time.sleep(0.25)
+
+
+def describe(rows: Rows, message_id: str, open_ones: Sequence[asyncpg.Record]) -> str:
+    """Tell where a message stands that should have come to its end."""
+    where = {
+        table: [dict(row) for row in rows(f"SELECT * FROM {table} WHERE message_id = $1::uuid", message_id)]
+        for table in ("queue", "in_flight", "retries", "parts", "incidents")
+    }
+    workers = [dict(row) for row in rows("SELECT *, clock_timestamp() AS now FROM workers")]
+    binds = [dict(row) for row in rows("SELECT * FROM binds")]
+    return f"not final: {[dict(row) for row in open_ones]}; one of them: {where}; {workers}; {binds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is left after a chaos, to be printed."""
+
+    messages: int
+    doubted: int
+    resent: int
+    copies: int
+
+
+def check_promises(
+    rows: Rows, load: Load, arrived: Mapping[tuple[str, str], int], unfinished: Sequence[str] = ()
+) -> Account:
+    """Check that what was accepted is there and came to its end, and that each text arrived once."""
+    found = {
+        (row["recipient"], row["body"]): row
+        for row in rows(
+            "SELECT m.id, m.batch_id, m.recipient, m.status, m.cost, m.refunded_at, m.failure_reason, b.body,"
+            " (SELECT count(*) FROM incidents i WHERE i.message_id = m.id AND i.kind = 'doubt') AS doubts,"
+            " (SELECT count(*) FROM incidents i WHERE i.message_id = m.id AND i.kind = 'resend') AS resends"
+            " FROM messages m JOIN batches b ON b.id = m.batch_id"
+        )
+    }
+    _check_accepted(load, found)
+    _check_ends(found, arrived, unfinished)
+    _check_copies(found, arrived)
+    _check_money(rows, found)
+    return Account(
+        len(found),
+        sum(row["doubts"] > 0 for row in found.values()),
+        sum(row["resends"] for row in found.values()),
+        sum(count - 1 for count in arrived.values()),
+    )
+
+
+def _check_accepted(load: Load, found: Mapping[tuple[str, str], asyncpg.Record]) -> None:
+    for sent in load.accepted:
+        for number in sent.to:
+            row = found.get((number, sent.body))
+            assert row is not None, f"accepted and not there: {number} {sent.body}"
+            assert row["batch_id"] == sent.batch_id, f"accepted twice: {sent.body}"
+    # Nothing else is there, and nothing twice: each number got one text.
+    begun = {(number, body) for body, to in load.begun.items() for number in to}
+    assert found.keys() <= begun
+
+
+def _check_ends(
+    found: Mapping[tuple[str, str], asyncpg.Record],
+    arrived: Mapping[tuple[str, str], int],
+    unfinished: Sequence[str],
+) -> None:
+    wrong = []
+    for (number, body), row in found.items():
+        expected = "undelivered" if number.endswith(NOT_IN_USE) else "delivered"
+        if row["status"] in unfinished:
+            continue
+        if row["status"] != expected or (expected == "delivered" and not arrived.get((number, body))):
+            wrong.append((dict(row), arrived.get((number, body), 0)))
+    assert not wrong, f"{len(wrong)} messages ended in a wrong way, such as {wrong[:5]}"
+
+
+def _check_copies(
+    found: Mapping[tuple[str, str], asyncpg.Record], arrived: Mapping[tuple[str, str], int]
+) -> None:
+    # A call may have been committed without its answer, so what arrived need not have been answered 202.
+    assert arrived.keys() <= found.keys()
+    wrong = [
+        (dict(found[one]), count)
+        for one, count in arrived.items()
+        if count > 1 and count - 1 > found[one]["resends"]
+    ]
+    assert not wrong, f"{len(wrong)} texts arrived more often than they were in doubt, such as {wrong[:5]}"
+
+
+def _check_money(rows: Rows, found: Mapping[tuple[str, str], asyncpg.Record]) -> None:
+    for row in found.values():
+        assert (row["refunded_at"] is not None) == (row["status"] == "undelivered"), dict(row)
+    spent = sum((row["cost"] for row in found.values() if row["refunded_at"] is None), Decimal(0))
+    (account,) = rows("SELECT balance FROM accounts WHERE phone = $1", PHONE)
+    assert account["balance"] == BALANCE - spent
+
+
+def audit(**settings: Any) -> None:
+    """Have the whole database audited by the command line."""
+    done = tumira("audit", "--json", **settings)
+    assert done.returncode == 0, done.stdout
+
+
+async def first_true(condition: Callable[[], Awaitable[bool]], why: str, wait_s: float = PATIENCE_S) -> None:
+    """Wait until something is so, without holding up the event loop."""
+    deadline = time.monotonic() + wait_s
+    while not await condition():
+        assert time.monotonic() < deadline, why
+        await asyncio.sleep(0.02)
+
+
+@contextmanager
+def ended_at_last(worker: WorkerProcess) -> Iterator[WorkerProcess]:
+    """End a worker with the test."""
+    try:
+        yield worker
+    finally:
+        worker.end()
