@@ -53,6 +53,8 @@ class Dispatcher:
         self._countries: dict[str, _Country] = {}
         self._woken = asyncio.Event()
         self._closing = False
+        # What was claimed, as long as it is not known whether that was committed.
+        self._unsure: tuple[Sequence[Claimed], Mapping[UUID, Past]] | None = None
         self._rounds = 0
         self._more = False
         self._notified = True
@@ -98,6 +100,8 @@ class Dispatcher:
 
     async def _look(self) -> None:
         """Claim once if there is room, and wait until there is reason to look again."""
+        if self._unsure is not None:
+            await self._make_sure(*self._unsure)
         free = self._link.free()
         if free and (self._notified or free >= self._enough()):
             if self._notified:
@@ -184,10 +188,20 @@ class Dispatcher:
             return 0
         again = [one.id for one in claimed if one.again]
         past = await queue.read_past(connection, again) if again else {}
+        self._unsure = claimed, past
         await connection.execute("COMMIT")
+        self._unsure = None
         self._note(wanted, claimed)
         self._hand_to_link(claimed, past)
         return max(1, len(claimed))
+
+    async def _make_sure(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
+        """Find out whether a claim was committed whose answer was lost, and go on with it if so."""
+        connection = await self._line.begin()
+        ours = await queue.list_claimed(connection, [one.id for one in claimed], self._worker)
+        await connection.execute("ROLLBACK")
+        self._unsure = None
+        self._hand_to_link([one for one in claimed if one.id in ours], past)
 
     def _hand_to_link(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
         writer = self._link.prepare()

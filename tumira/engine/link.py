@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from tumira.actions.outcomes import Doubtful, Known, PutOff, Refused, Returned, Taken
+from tumira.actions.outcomes import Doubtful, Known, Outcome, PutOff, Refused, Returned, Taken
 from tumira.carriers.smpp.pdu import Command
 from tumira.carriers.smpp.session import Address, BindRefusedError, Session, Timing, connect
 from tumira.engine.handovers import Handover, Writer
@@ -68,6 +68,8 @@ class Link:
         # Segments in the line, and messages of lane 1 that are in the line or unanswered.
         self._held = 0
         self.bulk_outstanding = 0
+        # What was answered and is not on disk yet fills the window too: should we die, it is in doubt.
+        self._unrecorded = 0
         # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
         self.claimed: set[UUID] = set()
         self._problem: str | None = None
@@ -148,9 +150,14 @@ class Link:
         if now < self._pace.paused_until:
             return 0
         room = lanes.free_places(
-            self.carrier.settings.window_size, self._session.outstanding, self._held, self._pace.rate(now)
+            self.carrier.settings.window_size, self._under_way(), self._held, self._pace.rate(now)
         )
         return self._circuit.places(now, room) if self._held == 0 or room == 0 else self._limit(now, room)
+
+    def _under_way(self) -> int:
+        """Return how many segments a carrier has of us whose fate is not on disk."""
+        unanswered = self._session.outstanding if self._session is not None else 0
+        return unanswered + self._unrecorded
 
     def _limit(self, now: float, room: int) -> int:
         # While half open, the one place is that of the message already held.
@@ -176,7 +183,7 @@ class Link:
             if not handover.todo:
                 # All of its segments were taken in earlier tries, as was learnt only now.
                 self._close(handover)
-                self._recorder.put(Known(handover.claimed.id, handover.claimed.claimed_at))
+                self._put(Known(handover.claimed.id, handover.claimed.claimed_at))
                 continue
             handover.in_line = True
             self._held += len(handover.todo)
@@ -196,7 +203,9 @@ class Link:
         now = self._loop.time()
         if now >= self._lease_until:
             return
-        room = self.carrier.settings.window_size - session.outstanding
+        room = self.carrier.settings.window_size - self._under_way()
+        if room <= 0 and self._unrecorded:
+            self._recorder.hurry()
         allowed = self._circuit.places(now, self._pace.allowance(now, max(0, room)))
         sent = 0
         at = datetime.now(UTC)
@@ -313,9 +322,7 @@ class Link:
             submitted_at,
             datetime.now(UTC),
         )
-        self._recorder.put(
-            Taken(claimed.id, part, handover.complete, late=handover.closed), claimed.recipient
-        )
+        self._put(Taken(claimed.id, part, handover.complete, late=handover.closed), claimed.recipient)
 
     def _again(self, handover: Handover, number: int) -> None:
         """Put a segment back in front; what was refused with it goes no further."""
@@ -380,28 +387,33 @@ class Link:
         self._close(handover)
         message_id = handover.claimed.id
         if handover.refusal == "QUEUE_EXPIRED":
-            self._recorder.put(Refused(message_id, handover.refusal, "expired", doubted=handover.attempt > 0))
+            self._put(Refused(message_id, handover.refusal, "expired", doubted=handover.attempt > 0))
         elif handover.refusal is not None:
-            self._recorder.put(Refused(message_id, handover.refusal, doubted=handover.attempt > 0))
+            self._put(Refused(message_id, handover.refusal, doubted=handover.attempt > 0))
         elif handover.overdue:
-            self._recorder.put(
-                Doubtful(message_id, self.carrier.id, self.carrier.settings.doubt_wait_s, doubt)
-            )
+            self._put(Doubtful(message_id, self.carrier.id, self.carrier.settings.doubt_wait_s, doubt))
         elif handover.retry is not None:
             number, detail = handover.retry
             wait_s = retry_wait_s(handover.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
-            self._recorder.put(PutOff(message_id, self.carrier.id, number, wait_s, detail))
+            self._put(PutOff(message_id, self.carrier.id, number, wait_s, detail))
         elif not handover.complete:
             claimed = handover.claimed
-            self._recorder.put(
-                Returned(message_id, claimed.country, claimed.lane, claimed.turn, handover.again)
-            )
+            self._put(Returned(message_id, claimed.country, claimed.lane, claimed.turn, handover.again))
 
     def _close(self, handover: Handover) -> None:
         handover.closed = True
         self.claimed.discard(handover.claimed.id)
         if handover.claimed.lane == BULK:
             self.bulk_outstanding -= 1
+
+    def _put(self, outcome: Outcome, recipient: str = "") -> None:
+        self._unrecorded += 1
+        self._recorder.put(outcome, recipient, self)
+
+    def recorded(self, count: int) -> None:
+        """Go on with the room that outcomes on disk leave."""
+        self._unrecorded -= count
+        self.settled()
 
     # The connection.
 

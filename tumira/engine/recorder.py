@@ -9,7 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from msgspec import Struct
@@ -52,8 +52,15 @@ class _Recent(Struct, frozen=True, gc=False):
     recipient: str
 
 
-# An outcome comes with the recipient of its message, against which a receipt is checked.
-Item = tuple[Outcome, str] | _Arrival
+class Owner(Protocol):
+    """Who waits for its outcomes to be on disk."""
+
+    def recorded(self, count: int) -> None:
+        """Note that so many of them are."""
+
+
+# An outcome comes with the recipient of its message, against which a receipt is checked, and its owner.
+Item = tuple[Outcome, str, Owner] | _Arrival
 
 
 class _OutOfTurnError(Exception):
@@ -82,6 +89,7 @@ class Recorder:
         self._worker = worker
         self._waiting: deque[Item] = deque()
         self._arrived = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         # In the order in which they came, so the first are the oldest.
@@ -91,9 +99,9 @@ class Recorder:
         self._groups: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run())
 
-    def put(self, outcome: Outcome, recipient: str = "") -> None:
-        """Have an outcome written down; a segment that was taken comes with its recipient."""
-        self._waiting.append((outcome, recipient))
+    def put(self, outcome: Outcome, recipient: str, owner: Owner) -> None:
+        """Have an outcome written down, and its owner told."""
+        self._waiting.append((outcome, recipient, owner))
         self._arrived.set()
         self._idle.clear()
 
@@ -102,6 +110,10 @@ class Recorder:
         self._waiting.append(_Arrival(receipt, received_at, session, token))
         self._arrived.set()
         self._idle.clear()
+
+    def hurry(self) -> None:
+        """Record without delay: somebody has no room left until then."""
+        self._hurry.set()
 
     @property
     def is_behind(self) -> bool:
@@ -132,8 +144,7 @@ class Recorder:
         lines = itertools.cycle(self._lines)
         while True:
             await self._arrived.wait()
-            if len(self._waiting) < GROUP_MAX // 2:
-                await asyncio.sleep(BREATH_S)
+            await self._breathe()
             items = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
             group = _Group(items)
             group.task = asyncio.create_task(self._record(group, before, next(lines)))
@@ -149,6 +160,14 @@ class Recorder:
                 await group.task
                 if not self._waiting:
                     self._idle.set()
+
+    async def _breathe(self) -> None:
+        """Let a group grow, unless it is large or somebody waits for it."""
+        if len(self._waiting) < GROUP_MAX // 2 and not self._hurry.is_set():
+            timer = self._loop.call_later(BREATH_S, self._hurry.set)
+            await self._hurry.wait()
+            timer.cancel()
+        self._hurry.clear()
 
     async def _record(self, group: "_Group", before: "_Group | None", line: Line) -> None:
         """Record a group, after the one before it."""
@@ -177,6 +196,7 @@ class Recorder:
             group.decided.set()
             self._written_at = self._loop.time()
             _acknowledge(group.items)
+            _tell_owners(group.items)
 
     async def _record_again(self, items: Sequence[Item], line: Line) -> None:
         """Record by itself what could not be recorded at first, until it can, or in parts."""
@@ -193,12 +213,15 @@ class Recorder:
                 if len(items) == 1:
                     # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
                     _log.error("cannot be recorded", exc_info=error)
+                    _tell_owners(items)
                     return
                 middle = len(items) // 2
                 await self._record_again(items[:middle], line)
                 await self._record_again(items[middle:], line)
                 return
+            self._written_at = self._loop.time()
             _acknowledge(items)
+            _tell_owners(items)
             return
 
     async def _write(
@@ -215,7 +238,7 @@ class Recorder:
             if isinstance(item, _Arrival):
                 arrivals.append(item)
                 continue
-            outcome, recipient = item
+            outcome, recipient, _ = item
             outcomes.append(outcome)
             if isinstance(outcome, Taken):
                 part = outcome.part
@@ -273,3 +296,12 @@ def _acknowledge(items: Sequence[Item]) -> None:
             tokens.setdefault(item.session, []).append(item.token)
     for session, own in tokens.items():
         session.acknowledge(own)
+
+
+def _tell_owners(items: Sequence[Item]) -> None:
+    counts: dict[Owner, int] = {}
+    for item in items:
+        if not isinstance(item, _Arrival):
+            counts[item[2]] = counts.get(item[2], 0) + 1
+    for owner, count in counts.items():
+        owner.recorded(count)

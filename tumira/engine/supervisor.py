@@ -245,7 +245,8 @@ class Supervisor:
                 # We are not dead yet, and nobody shall think so.
                 await self._try(self._renew_while_leaving)
         for recorder in self._recorders.values():
-            await recorder.drain(RECORD_S)
+            # Each link has waited for it already.
+            await recorder.drain(BEAT_S)
             await recorder.close()
         try:
             async with self._database.transaction() as connection:

@@ -168,5 +168,13 @@ def _options(settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, Any]:
     return {
         "timeout": CONNECT_TIMEOUT_S,
         "command_timeout": COMMAND_TIMEOUT_S,
-        "server_settings": {"application_name": "tumira", "jit": "off", "timezone": "UTC", **settings},
+        "server_settings": {
+            "application_name": "tumira",
+            "jit": "off",
+            "timezone": "UTC",
+            # A process that froze, or whose machine is gone, lets go of the rows that it holds.
+            "idle_in_transaction_session_timeout": "5s",
+            "client_connection_check_interval": "2s",
+            **settings,
+        },
     }

@@ -183,6 +183,19 @@ async def claim(
     ]
 
 
+SQL_LIST_CLAIMED: Final = Statement("""
+SELECT message_id
+  FROM in_flight
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND worker = %(worker)s
+""")
+
+
+async def list_claimed(connection: Connection, ids: Sequence[UUID], worker: str) -> frozenset[UUID]:
+    """Return which of these messages a worker has claimed."""
+    return frozenset(row[0] for row in await SQL_LIST_CLAIMED.rows(connection, ids=ids, worker=worker))
+
+
 def batch_low(message_id: UUID) -> UUID:
     """Return the lowest id that the batch of this message can have."""
     return message_bounds(BatchId(message_id))[0]
