@@ -223,10 +223,13 @@ def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
     finish_load(start_load(address_of(stack.service), 2, calls, large))
 
 
-def measure_single(stack: Stack, callers: Sequence[Caller], connections: int, count: int) -> float:
-    """Send single messages and return how many a second came to their end."""
+def measure_single(
+    stack: Stack, smsc: Peer, callers: Sequence[Caller], connections: int, count: int
+) -> float:
+    """Send single messages and return how many a second were handed over."""
     service = stack.service
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
+    came, _ = smsc.counted()
     used = stack.cpu_s()
     began = time.time()
     single = [
@@ -234,15 +237,16 @@ def measure_single(stack: Stack, callers: Sequence[Caller], connections: int, co
         for place, caller in enumerate(callers)
     ]
     result = finish_load(start_load(address_of(service), connections, count, single))
-    took_s = wait_until_settled(service, before + count) - began
+    took_s = smsc.wait_for(came + count) - began
+    settled_s = wait_until_settled(service, before + count) - began
     rate = count / took_s
     show(
-        f"single sends, {connections} connections",
+        f"  single sends, {connections} connections, handed over",
         rate,
         used,
         stack.cpu_s(),
-        took_s,
-        f"accepted {result['per_second']:,.0f}/s",
+        settled_s,
+        f"accepted {result['per_second']:,.0f}/s, settled {count / settled_s:,.0f}/s",
     )
     return rate
 
