@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -15,7 +16,11 @@ from tumira.store import partitions
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
-PARTITIONS, KEYS = CHORES
+BY_NAME: Final = {chore.name: chore for chore in CHORES}
+PARTITIONS: Final = BY_NAME["create partitions"]
+KEYS: Final = BY_NAME["forget idempotency keys"]
+TEXTS: Final = BY_NAME["erase texts"]
+UNMATCHED: Final = BY_NAME["forget unmatched receipts"]
 
 
 @pytest_asyncio.fixture
@@ -53,6 +58,48 @@ async def test_answers_are_forgotten_after_72_hours_and_not_before(
         assert [row["key"] for row in await connection.fetch("SELECT key FROM idempotency_keys")] == [
             "new-key"
         ]
+
+
+async def test_texts_are_erased_seven_days_after_their_batch_was_completed_and_not_before(
+    database_url: str, database: Database
+) -> None:
+    caller = await new_caller(database_url)
+    async with open_gates(database_url, 1) as gates:
+        for body in ("Your code is 1.", "Your code is 2.", "Your code is 3."):
+            assert isinstance(await gates.gates[0].ask(send_call(caller, body=body)), Answered)
+    async with database.connection() as connection:
+        for body, days in (("Your code is 1.", 8), ("Your code is 2.", 6)):
+            await connection.execute(
+                "UPDATE batches SET completed_at = now() - make_interval(days => $2) WHERE body = $1",
+                body,
+                days,
+            )
+    assert await run_chore(database, TEXTS) == 1
+    assert await run_chore(database, TEXTS) == 0
+    async with database.connection() as connection:
+        bodies = [row["body"] for row in await connection.fetch("SELECT body FROM batches ORDER BY id")]
+    assert bodies == [None, "Your code is 2.", "Your code is 3."]
+
+
+async def test_receipts_that_match_nothing_are_forgotten_after_72_hours_and_not_before(
+    database: Database,
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute("""
+            INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, receipt, received_at,
+                                            next_try_at)
+            SELECT 1, 'after ' || hours, '263771200001', 'DELIVRD', '',
+                   now() - make_interval(hours => hours), now()
+              FROM unnest(ARRAY[71, 73]) AS hours
+        """)
+    assert await run_chore(database, UNMATCHED) == 1
+    async with database.connection() as connection:
+        kept = await connection.fetch("SELECT carrier_ref FROM unmatched_receipts")
+    assert [row["carrier_ref"] for row in kept] == ["after 71"]
+
+
+def test_no_two_chores_have_the_same_name() -> None:
+    assert len(BY_NAME) == len(CHORES)
 
 
 async def test_a_chore_runs_on_one_node_at_a_time(database: Database) -> None:

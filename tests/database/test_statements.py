@@ -4,9 +4,10 @@ import importlib
 import json
 import pkgutil
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -14,8 +15,10 @@ import pytest_asyncio
 
 import tumira
 from tumira.ids import first_id
-from tumira.store import acceptance, audit, batches, calls, partitions
+from tumira.store import acceptance, audit, batches, calls, partitions, queue, receipts, settlement
 from tumira.store.accounts import SQL_HOLD_FREE
+from tumira.store.database import KEY_LOOKUPS
+from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Statement
 
 WEEKS: Final = 104
@@ -142,3 +145,195 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(
         found = await plan(connection, statement, values)
         scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)
         assert set(scanned) <= {"tariff", "clocks", "flows"}, (statement.text, scanned)
+
+
+# What grows with the traffic. The others hold what is under way, and are small.
+LARGE: Final = ("batches", "messages", "parts", "incidents", "events", "queue")
+GROUP: Final = 200
+
+# As many rows in each of these tables as there are messages; lane 1 has nearly all of the queue.
+FILL: Final = """
+    UPDATE messages SET recipient = '+2637712' || lpad((hashtext(id::text) & 15)::text, 5, '0');
+    INSERT INTO batches (id, account_id, created_at, recipients, pending, segments, total_cost, status,
+                         channel)
+    SELECT id, account_id, now(), 1, 1, 1, 0.04, 'queued', 'sms' FROM messages;
+    INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,
+                       submitted_at, answered_at)
+    SELECT id, 1, 0, 1, id::text, id::text, now(), now(), now() FROM messages;
+    INSERT INTO incidents (message_id, kind, carrier_id, recipient)
+    SELECT id, 'doubt', 1, substr(recipient, 2) FROM messages;
+    INSERT INTO queue (country, lane, turn, message_id)
+    SELECT 'ZW', CASE WHEN number % 10 = 0 THEN 0 ELSE 1 END, number, id
+      FROM (SELECT id, row_number() OVER (ORDER BY id) AS number FROM messages) AS waiting;
+"""
+
+Values = dict[str, Any]
+
+
+def bounds_of(ids: Sequence[UUID]) -> Values:
+    return {
+        "ids": ids,
+        "low": min(ids),
+        "high": max(ids),
+        "batch_low": batch_low(min(ids)),
+        "batch_high": batch_high(max(ids)),
+    }
+
+
+def written(ids: Sequence[UUID]) -> Values:
+    """Return what is written about messages that were delivered, each the last of its batch."""
+    count = len(ids)
+    times = [datetime.now(UTC)] * count
+    return bounds_of(ids) | {
+        "statuses": ["delivered"] * count,
+        "sent_ats": times,
+        "delivered_ats": times,
+        "refunded_ats": [None] * count,
+        "reasons": [None] * count,
+        "landed_ids": ids,
+        "report_message_ids": ids,
+        "report_numbers": [1] * count,
+        "report_attempts": [0] * count,
+        "report_states": ["DELIVRD"] * count,
+        "report_errors": ["000"] * count,
+        "report_receipts": ["stat:DELIVRD"] * count,
+        "report_received_ats": times,
+        "batch_ids": ids,
+        "settled": [1] * count,
+        "refunded": [0] * count,
+        "completed": [True] * count,
+    }
+
+
+def claimed(_ids: Sequence[UUID]) -> Values:
+    return {
+        "countries": ["ZW", "ZA"],
+        "small": [100, 100],
+        "bulk": [100, 100],
+        "bulk_max": [180, 180],
+        "small_floors": [0, 0],
+        "bulk_floors": [0, 0],
+        "total": GROUP,
+        "worker": "one",
+        "bind": "one/1",
+        "carrier_id": 1,
+    }
+
+
+def matched(ids: Sequence[UUID]) -> Values:
+    keys = [str(identifier) for identifier in ids]
+    return bounds_of(ids) | {"places": list(range(len(ids))), "keys": keys, "carrier_id": 1}
+
+
+def doubted(ids: Sequence[UUID]) -> Values:
+    return bounds_of(ids) | {"carrier_id": 1, "recipient": "263771200001"}
+
+
+# What the engine runs for every group of messages, and from which tables each reads weeks.
+ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set[str]]]] = {
+    "take": (queue.SQL_TAKE, claimed, set()),
+    "start": (queue.SQL_START, bounds_of, {"messages", "batches"}),
+    "hold": (settlement.SQL_HOLD, bounds_of, {"messages"}),
+    "hold batches": (settlement.SQL_HOLD_BATCHES, bounds_of, {"batches"}),
+    "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
+    "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
+    "match": (receipts.SQL_MATCH, matched, {"messages", "parts"}),
+    "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages", "parts"}),
+    "states": (settlement.SQL_STATES, bounds_of, {"parts"}),
+    "numbers": (settlement.SQL_NUMBERS, bounds_of, {"parts"}),
+    "parts before": (queue.SQL_PARTS_BEFORE, bounds_of, {"parts"}),
+    "incidents before": (queue.SQL_INCIDENTS_BEFORE, bounds_of, {"incidents"}),
+}
+
+
+async def generic_plan(
+    connection: "asyncpg.Connection[asyncpg.Record]", statement: Statement, values: Values
+) -> Any:
+    """Run a statement as a worker does, planned without its values, and return how it was carried out."""
+    arguments = ", ".join(literal(values[name]) for name in statement.names)
+    await connection.execute(f"PREPARE explained AS {statement.text}")
+    undone = connection.transaction()
+    await undone.start()
+    rows = await connection.fetch(
+        f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) EXECUTE explained ({arguments})"
+    )
+    await undone.rollback()
+    await connection.execute("DEALLOCATE explained")
+    return json.loads(rows[0][0])
+
+
+def literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        elements = ("NULL" if one is None else f'"{one}"' for one in value)
+        return f"'{{{','.join(elements)}}}'"
+    return f"'{value}'"
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """Return every step of a plan."""
+    if isinstance(node, list):
+        for one in node:
+            yield from nodes(one)
+    elif isinstance(node, dict):
+        if "Node Type" in node:
+            yield node
+        for one in node.values():
+            yield from nodes(one)
+
+
+def scans(plan: Any) -> Iterator[tuple[str, str]]:
+    """Return which relations a plan looked into, and how; those that it passed over do not count."""
+    for node in nodes(plan):
+        if "Relation Name" in node and "Scan" in node["Node Type"] and node["Actual Loops"]:
+            yield node["Relation Name"], node["Node Type"]
+
+
+@pytest_asyncio.fixture
+async def busy(old_and_large: "asyncpg.Connection[asyncpg.Record]") -> "asyncpg.Connection[asyncpg.Record]":
+    """Give a worker's connection to a database with two years of weeks that was never analysed."""
+    await old_and_large.execute(FILL)
+    assert KEY_LOOKUPS["plan_cache_mode"] == "force_generic_plan"
+    for name, value in KEY_LOOKUPS.items():
+        await old_and_large.execute(f"SET {name} = {value}")
+    return old_and_large
+
+
+async def test_what_a_worker_runs_looks_into_the_weeks_of_its_messages_by_their_indexes(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    monday = partitions._monday(datetime.now(UTC))
+    low = first_id(int((monday - timedelta(weeks=1)).timestamp() * 1000))
+    rows = await busy.fetch("SELECT id FROM messages WHERE id >= $1 ORDER BY id", low)
+    ids = [row["id"] for row in rows]
+    groups = {
+        "this week": ([monday], ids[-GROUP:]),
+        "two weeks": ([monday - timedelta(weeks=1), monday], [*ids[: GROUP // 2], *ids[-GROUP // 2 :]]),
+    }
+    for name, (statement, values_of, tables) in ENGINE.items():
+        for span, (mondays, group) in groups.items():
+            found = list(scans(await generic_plan(busy, statement, values_of(group))))
+            weeks = {partitions._name(table, start) for table in tables for start in mondays}
+            large = {relation: kind for relation, kind in found if relation.startswith(LARGE)}
+            assert large.keys() - {"queue"} <= weeks, (name, span)
+            assert "Seq Scan" not in large.values(), (name, span)
+            # It did look: a statement that finds nothing would pass over every week.
+            assert {relation.partition("_")[0] for relation in large} >= tables, (name, span)
+
+
+async def test_a_claim_reads_no_more_than_it_takes_and_a_receipt_without_a_doubt_nothing_in_flight(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    taken = await generic_plan(busy, queue.SQL_TAKE, claimed([]))
+    looked = [node for node in nodes(taken) if node.get("Relation Name") == "queue"]
+    assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) <= 2 * GROUP
+
+    # Hundreds of receipts that match nothing may be tried every second, with thousands in flight.
+    rows = await busy.fetch("SELECT id FROM messages ORDER BY id DESC LIMIT $1", GROUP)
+    values = doubted([row["id"] for row in rows])
+    for recipient, tables in (("263771200001", {"incidents", "in"}), ("263771299999", {"incidents"})):
+        found = await generic_plan(busy, receipts.SQL_DOUBTS, values | {"recipient": recipient})
+        looked_into = {relation.partition("_")[0] for relation, _ in scans(found)}
+        assert looked_into & {"incidents", "in"} == tables

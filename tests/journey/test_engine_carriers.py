@@ -1,15 +1,21 @@
-"""Does a carrier that was in trouble come back?"""
+"""Which carrier gets the messages when one is in trouble, and does it come back?"""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 import pytest_asyncio
 
 from tests.support.engine import Engine, numbers, open_engine
+from tests.support.service import Caller, free_port
+from tumira.actions.operate_carriers import remove_carrier
 from tumira.carriers.smpp.pdu import Status
+from tumira.engine import supervisor
 from tumira.simulator.line import Line
-from tumira.simulator.misbehaviours import Misbehaviour
-from tumira.simulator.smsc import run_smsc
+from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay, ThrottleEvery, WrongPassword
+from tumira.simulator.smsc import Smsc, run_smsc
+from tumira.store import carriers, queue
+from tumira.store.carriers import BindState, Health
+from tumira.store.queue import Wanted
 
 
 class Ailing(Misbehaviour):
@@ -53,3 +59,215 @@ async def test_a_slow_carrier_serves_every_country(engine: Engine, countries: Se
         await engine.send(await engine.open_account(), numbers(3))
         await engine.until_all("delivered", wait_s=10)
         assert await engine.audit() == []
+
+
+async def binds(engine: Engine) -> Mapping[str, Health]:
+    """Return the first bind of each carrier by its name."""
+    async with engine.database.connection() as connection:
+        names = {carrier.id: carrier.name for carrier in await carriers.list_active(connection)}
+        found = await carriers.list_binds(connection)
+    return {names[one.carrier_id]: one for one in found if one.carrier_id in names and one.number == 1}
+
+
+async def until_state(engine: Engine, name: str, *states: BindState) -> None:
+    async def there() -> bool:
+        bind = (await binds(engine)).get(name)
+        return bind is not None and bind.state in states
+
+    await engine.until(there, f"{name} not {states}")
+
+
+async def send_one(engine: Engine, caller: Caller, place: int) -> str:
+    """Send to a number of its own, wait until that is delivered, and return the number."""
+    number = numbers(1, start=place)[0]
+    await engine.send(caller, [number])
+    await engine.until_status(number, "delivered")
+    return number
+
+
+async def test_the_next_carrier_takes_over_while_the_first_is_away_and_gives_it_back(engine: Engine) -> None:
+    port = free_port()
+    async with run_smsc() as second:
+        await engine.add_carrier("first", port, priority=1)
+        await engine.add_carrier("second", second.port, priority=2)
+        caller = await engine.open_account()
+        async with run_smsc(port) as first:
+            engine.start_worker()
+            await until_state(engine, "first", BindState.BOUND)
+            await until_state(engine, "second", BindState.BOUND)
+            await engine.send(caller, numbers(50))
+            await engine.until_all("delivered")
+            assert (len(first.texts), len(second.texts)) == (50, 0)
+        await until_state(engine, "first", BindState.DOWN)
+        number = await send_one(engine, caller, 100)
+        assert second.texts.to(number)
+        async with run_smsc(port) as first:
+            await until_state(engine, "first", BindState.BOUND)
+
+            async def is_taken_back() -> bool:
+                number = await send_one(engine, caller, 200 + len(first.texts) + len(second.texts))
+                return bool(first.texts.to(number))
+
+            # Whoever serves a country is decided anew every second.
+            await engine.until(is_taken_back, "the first is not used again")
+        assert await engine.audit() == []
+
+
+async def test_the_next_carrier_takes_over_while_the_first_throttles_for_long(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[ThrottleEvery(1)]) as first, run_smsc() as second:
+        await engine.add_carrier("first", first.port, priority=1)
+        await engine.add_carrier("second", second.port, priority=2)
+        engine.start_worker()
+        await engine.send(await engine.open_account(), numbers(50))
+        await engine.until_all("delivered")
+        assert first.submits.throttled > 0
+        assert set(second.texts.counts.values()) == {1}
+        assert len(second.texts) == 50
+        assert await engine.audit() == []
+
+
+async def test_carriers_of_one_priority_share_and_hand_nothing_over_twice(engine: Engine) -> None:
+    async with run_smsc() as one, run_smsc() as other:
+        await engine.add_carrier("one", one.port, window=10)
+        await engine.add_carrier("other", other.port, window=10)
+        engine.start_worker()
+        await until_state(engine, "one", BindState.BOUND)
+        await until_state(engine, "other", BindState.BOUND)
+        await engine.send(await engine.open_account(), numbers(1000))
+        await engine.until_all("delivered")
+        assert len(one.texts) > 0
+        assert len(other.texts) > 0
+        assert set((one.texts.counts + other.texts.counts).values()) == {1}
+        assert len(one.texts) + len(other.texts) == 1000
+        assert await engine.audit() == []
+
+
+async def test_a_carrier_that_is_added_or_removed_is_followed_without_a_restart(engine: Engine) -> None:
+    async with run_smsc() as one, run_smsc() as other:
+        engine.start_worker()
+        await engine.add_carrier("one", one.port, priority=2)
+        caller = await engine.open_account()
+        assert one.texts.to(await send_one(engine, caller, 1))
+
+        await engine.add_carrier("other", other.port, priority=1)
+        await until_state(engine, "other", BindState.BOUND)
+        await remove_carrier(engine.database, "one")
+        await engine.until(lambda: has_left(one), "the removed carrier is still bound")
+        assert other.texts.to(await send_one(engine, caller, 2))
+
+        await engine.add_carrier("one", one.port, priority=0)
+        await remove_carrier(engine.database, "other")
+        await engine.until(lambda: has_left(other), "the removed carrier is still bound")
+        assert one.texts.to(await send_one(engine, caller, 3))
+        assert await engine.audit() == []
+
+
+async def has_left(smsc: Smsc) -> bool:
+    return not smsc.lines
+
+
+async def test_a_message_to_a_country_without_a_carrier_fails_at_once_and_is_paid_back(
+    engine: Engine,
+) -> None:
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port, ["ZA"])
+        engine.start_worker()
+        (zimbabwe,), south_africa = numbers(1), "+27821230001"
+        await engine.send(await engine.open_account(), [zimbabwe, south_africa])
+        await engine.until_all("delivered", "failed")
+        message = await engine.message(zimbabwe)
+        assert (message["status"], message["failure_reason"]) == ("failed", "NO_ROUTE")
+        assert message["refunded_at"] is not None
+        assert (await engine.message(south_africa))["status"] == "delivered"
+        assert await engine.audit() == []
+
+
+async def test_messages_wait_while_every_carrier_is_away(engine: Engine) -> None:
+    port = free_port()
+    await engine.add_carrier("one", port)
+    engine.start_worker()
+    await until_state(engine, "one", BindState.DOWN)
+    await engine.send(await engine.open_account(), numbers(20))
+    assert await engine.statuses() == {"queued": 20}
+    async with run_smsc(port) as smsc:
+        await engine.until_all("delivered")
+        assert set(smsc.texts.counts.values()) == {1}
+        assert await engine.audit() == []
+
+
+async def test_a_wrong_password_is_shown_and_messages_wait(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[WrongPassword()]) as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        await engine.send(await engine.open_account(), numbers(1))
+        await until_state(engine, "one", BindState.DOWN)
+        problem = (await binds(engine))["one"].problem
+        assert problem is not None
+        assert "RINVPASWD" in problem
+        assert await engine.statuses() == {"queued": 1}
+
+    async with run_smsc() as smsc:
+        # What the operator corrects is tried at once, however long the next try was put off.
+        await engine.add_carrier("one", smsc.port)
+        await engine.until_all("delivered", wait_s=10)
+        assert (await binds(engine))["one"].problem is None
+        assert await engine.audit() == []
+
+
+async def test_a_worker_whose_lease_was_stolen_parts_from_the_carrier_and_sends_nothing(
+    engine: Engine,
+) -> None:
+    async with run_smsc(misbehaviours=[ResponseDelay(1200)]) as smsc:
+        await engine.add_carrier("one", smsc.port, window=20, doubt_wait=1)
+        engine.start_worker()
+        await until_state(engine, "one", BindState.BOUND)
+        await engine.send(await engine.open_account(), numbers(30))
+
+        async def submitted() -> bool:
+            return smsc.submits.received > 0
+
+        await engine.until(submitted, "nothing was submitted")
+        await engine.rows("UPDATE binds SET worker = 'thief', leased_until = now() + interval '1 hour'")
+        await engine.until(lambda: has_left(smsc), "still bound")
+        received = smsc.submits.received
+
+        async def is_recorded() -> bool:
+            return not await engine.rows("SELECT FROM in_flight")
+
+        await engine.until(is_recorded, "still in flight")
+        await engine.send(await engine.open_account(), numbers(1, start=500))
+        assert await engine.audit() == []
+        assert smsc.submits.received == received
+        await engine.rows("UPDATE binds SET leased_until = now()")
+        await engine.until_all("delivered")
+        # What was under way when it happened was in doubt, and nothing else was sent twice.
+        doubted = await engine.rows("SELECT FROM incidents WHERE kind = 'resend'")
+        assert len(smsc.texts) <= 31 + len(doubted)
+        assert len(doubted) <= received
+        assert await engine.audit() == []
+
+
+async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_doubt(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "STRAY_S", 0.5)
+    await engine.add_carrier("one", free_port())
+    engine.start_worker()
+    await until_state(engine, "one", BindState.DOWN)
+    (worker,) = await engine.rows("SELECT id FROM workers")
+    await engine.send(await engine.open_account(), numbers(1))
+    async with engine.database.transaction() as connection:
+        carrier = (await carriers.list_active(connection))[0]
+        wanted = Wanted("ZW", 1, 0, 1, 0, 0)
+        assert await queue.claim(
+            connection, [wanted], 1, worker=worker["id"], bind="one/1", carrier_id=carrier.id
+        )
+
+    async def in_doubt() -> bool:
+        return bool(await engine.rows("SELECT FROM retries WHERE in_doubt"))
+
+    await engine.until(in_doubt, "nobody misses it")
+    (incident,) = await engine.rows("SELECT kind, detail FROM incidents")
+    assert tuple(incident) == ("doubt", "it went astray")
+    assert await engine.rows("SELECT FROM in_flight") == []
+    assert await engine.audit() == []

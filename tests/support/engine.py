@@ -40,7 +40,12 @@ class Engine:
         return await new_caller(self.url, balance, rate)
 
     async def add_carrier(
-        self, name: str, port: int, countries: Sequence[str] | None = None, priority: int = 100, **options: Any
+        self,
+        name: str,
+        port: int,
+        countries: Sequence[str] | None = None,
+        priority: int = 100,
+        **options: Any,
     ) -> None:
         """Add a carrier on this machine."""
         options = {"window": 64, "tps": 0, "doubt_wait": 2} | options

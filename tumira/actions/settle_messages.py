@@ -122,10 +122,17 @@ async def _write(connection: Connection, decided: Consequences) -> None:
         await settlement.add_parts_once(connection, list(decided.doubled.values()))
     if events:
         await settlement.tell(connection, events)
-    if decided.entries:
-        await places.enqueue(connection, decided.entries)
-    if decided.delays:
-        await places.put_off(connection, decided.delays)
+    # A later outcome of the same group may have settled what an earlier one had sent back to wait.
+    entries = [one for one in decided.entries if decided.changed[one.message_id].status == "queued"]
+    if entries:
+        await places.enqueue(connection, entries)
+    delays = [
+        one
+        for one in decided.delays
+        if decided.changed[one.message_id].status == ("sending" if one.in_doubt else "queued")
+    ]
+    if delays:
+        await places.put_off(connection, delays)
     if decided.incidents:
         await places.note(connection, decided.incidents)
 

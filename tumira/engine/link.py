@@ -376,13 +376,14 @@ class Link:
 
     def _close_if_done(self, handover: Handover, doubt: str = "no answer came in time") -> None:
         """Say what became of a message, once no answer to it is due any more."""
-        if handover.closed or handover.waiting:
+        if handover.closed:
             return
         trouble = handover.refusal is not None or handover.retry is not None or bool(handover.overdue)
         if trouble and handover.in_line:
+            # The rest of it goes no further.
             self._lines[handover.claimed.lane].remove(handover)
             self._drop_from_line(handover)
-        if handover.todo:
+        if handover.waiting or handover.todo:
             return
         self._close(handover)
         message_id = handover.claimed.id

@@ -112,7 +112,7 @@ SELECT incidents.message_id, incidents.at, message.segments,
                OFFSET 0
               ) AS other
         WHERE in_flight.carrier_id = %(carrier_id)s
-          AND other.recipient = '+' || %(recipient)s::text)
+          AND other.recipient = '+' || incidents.recipient)
  ORDER BY incidents.at
 """)
 
