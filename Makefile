@@ -49,9 +49,10 @@ lint: install
 peers:
 	@sh scripts/peers.sh
 
+# Two files at a time: most of them wait for something most of the time.
 test: lint peers
 	@echo 'Tests …'
-	@exec $(BIN)/python -m pytest -m 'not long' $(ARGS)
+	@exec $(BIN)/python -m pytest -m 'not long' -n 2 --dist loadfile $(ARGS)
 
 test-long: install peers
 	@exec $(BIN)/python -m pytest -m long $(ARGS)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tumira.store.database import Database
 from tumira.store.migrate import migrate
 
 TEMPLATE: Final = "tumira_template"
+DROP_TRIES: Final = 20
 
 _numbers: Final = itertools.count(1)
 
@@ -55,7 +57,19 @@ def clone(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
     try:
         yield sibling(server_url, name)
     finally:
-        execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+        _drop(server_url, name)
+
+
+def _drop(server_url: str, name: str) -> None:
+    for _ in range(DROP_TRIES):
+        try:
+            execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+        except asyncpg.InsufficientPrivilegeError:
+            # The server is cleaning up there, as its own user, whom we may not interrupt; it is done soon.
+            time.sleep(1)
+        else:
+            return
+    raise AssertionError(f"{name} could not be dropped")
 
 
 def sibling(url: str, name: str) -> str:
