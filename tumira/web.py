@@ -21,7 +21,7 @@ from tumira.config import Settings
 from tumira.runtime import is_ready
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
-from tumira.store.database import Database
+from tumira.store.database import PLANNED_ONCE, Database
 
 _log: Final = structlog.get_logger()
 
@@ -134,4 +134,6 @@ async def run_web(
     simulator = None
     if settings.simulator_port is not None:
         simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
-    await server.serve(Web(Database(url), simulator), listening, settings.trusted_proxies, say_started)
+    await server.serve(
+        Web(Database(url, settings=PLANNED_ONCE), simulator), listening, settings.trusted_proxies, say_started
+    )

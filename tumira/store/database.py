@@ -28,11 +28,14 @@ UNAVAILABLE: Final = (
 
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
+# For a process that runs the same few statements over and over: planning one took as long as carrying it out.
+PLANNED_ONCE: Final = {"plan_cache_mode": "force_generic_plan"}
+
 # For a process all of whose statements find a few hundred rows by their keys and join these with a list. They
 # are planned once, and the plan is the right one however much or little PostgreSQL knows about the tables:
 # without statistics it would read a whole week of messages, or compare every row with every other.
 KEY_LOOKUPS: Final = {
-    "plan_cache_mode": "force_generic_plan",
+    **PLANNED_ONCE,
     "enable_seqscan": "off",
     "enable_nestloop": "off",
     "enable_mergejoin": "off",
@@ -139,13 +142,22 @@ class Line:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._begun = False
 
     async def begin(self) -> Connection:
         """Begin a transaction; the caller commits it, or rolls it back."""
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._database.connect()
-        await self._connection.execute("BEGIN")
+            self._begun = False
+        if not self._begun:
+            await self._connection.execute("BEGIN")
+        self._begun = False
         return self._connection
+
+    async def begin_ahead(self) -> None:
+        """Begin a transaction now that is used in a moment; until then it holds nothing."""
+        await self.begin()
+        self._begun = True
 
     async def roll_back(self, error: BaseException) -> None:
         """Undo what was begun, or give the connection up when it is the connection that failed."""
@@ -159,6 +171,7 @@ class Line:
 
     def hang_up(self) -> None:
         """Let go of the connection."""
+        self._begun = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
