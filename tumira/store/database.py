@@ -20,6 +20,8 @@ UNAVAILABLE: Final = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,
+    # How a connection complains that the server ended it just before it was used.
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
