@@ -17,7 +17,7 @@ from tumira.actions import follow_up
 from tumira.actions.outcomes import Doubtful, Outcome, PutOff, Refused, Reported, Returned, Taken
 from tumira.actions.settle_messages import settle
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.rules.receipts import Receipt
+from tumira.rules.receipts import Receipt, key
 from tumira.store import carriers, queue, receipts
 from tumira.store.queue import Claimed, Wanted
 from tumira.store.settlement import NewPart
@@ -144,7 +144,7 @@ class World:
             carrier_id=self.carrier_id,
             reference=None,
             carrier_ref=reference,
-            carrier_key=reference,
+            carrier_key=key(reference),
             claimed_at=now,
             submitted_at=now,
             answered_at=now,

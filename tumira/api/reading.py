@@ -53,12 +53,12 @@ def read_send(
     if document.get("dry_run") is True and isinstance(key, str):
         # Ignored also when the fields are faulty, or their faults would hide behind a conflict.
         key = None
-    return Send(
-        body=None,
-        idempotency_key=key,
-        fingerprint=fingerprint(document) if isinstance(key, str) else None,
-        request=_read_fields(document),
-    )
+    try:
+        payload = fingerprint(document) if isinstance(key, str) else None
+    except RecursionError:
+        # Writing gives up a little earlier than reading does, by how deep we stand ourselves.
+        return Send(MalformedRequest(_TOO_DEEP), None, None, None)
+    return Send(body=None, idempotency_key=key, fingerprint=payload, request=_read_fields(document))
 
 
 def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:
@@ -86,6 +86,9 @@ def _check_media(
     return PayloadTooLarge() if body is None else None
 
 
+_TOO_DEEP: Final = "The body is not JSON that can be read: nested too deep, or a number too long."
+
+
 def _read_json(body: bytes) -> dict[str, Any] | Refusal:
     try:
         document = _DECODER.decode(body.decode("utf-8"))
@@ -98,9 +101,7 @@ def _read_json(body: bytes) -> dict[str, Any] | Refusal:
     except _DuplicateNameError as error:
         return MalformedRequest(f"The body names {error} twice; say each field once.")
     except (ValueError, RecursionError):
-        return MalformedRequest(
-            "The body is not JSON that can be read: nested too deep, or a number too long."
-        )
+        return MalformedRequest(_TOO_DEEP)
     if not isinstance(document, dict):
         return MalformedRequest("The body must be one JSON object.")
     return document
