@@ -59,7 +59,7 @@ class Link:
         self._recorder = recorder
         self._timing = timing
         self._room = room
-        self._writer = Writer(carrier.settings.source)
+        self.writer = Writer(carrier.settings.source)
         self._pace = Pace(carrier.settings.tps)
         self._circuit = Circuit()
         self._session: Session | None = None
@@ -152,16 +152,15 @@ class Link:
         room = lanes.free_places(
             self.carrier.settings.window_size, self._under_way(), self._held, self._pace.rate(now)
         )
-        return self._circuit.places(now, room) if self._held == 0 or room == 0 else self._limit(now, room)
+        if self._held and not self._circuit.is_well(now):
+            # While half open, the one place is that of the message already held.
+            return 0
+        return self._circuit.places(now, room)
 
     def _under_way(self) -> int:
         """Return how many segments a carrier has of us whose fate is not on disk."""
         unanswered = self._session.outstanding if self._session is not None else 0
         return unanswered + self._unrecorded
-
-    def _limit(self, now: float, room: int) -> int:
-        # While half open, the one place is that of the message already held.
-        return room if self._circuit.is_well(now) else 0
 
     @property
     def capacity(self) -> int:
@@ -169,10 +168,6 @@ class Link:
         rate = self._pace.rate(self._loop.time())
         window = self.carrier.settings.window_size
         return window if rate is None else min(window, max(1, int(rate * lanes.HOLD_S)))
-
-    def prepare(self) -> Writer:
-        """Return who writes messages for this carrier."""
-        return self._writer
 
     def take(self, handovers: Iterable[Handover]) -> None:
         """Put claimed messages in line, and begin to hand them over."""
@@ -234,7 +229,7 @@ class Link:
         if not handover.todo:
             line.popleft()
             handover.in_line = False
-        session.submit((handover, number, at), self._writer.submission(handover, number, left_s))
+        session.submit((handover, number, at), self.writer.submission(handover, number, left_s))
         return 1
 
     def _pump_later(self, wait_s: float) -> None:

@@ -161,6 +161,12 @@ class Line:
         await self.begin()
         self._begun = True
 
+    async def let_go(self) -> None:
+        """Undo what was begun ahead and is not needed soon after all."""
+        if self._begun and self._connection is not None:
+            self._begun = False
+            await self._connection.execute("ROLLBACK")
+
     async def roll_back(self, error: BaseException) -> None:
         """Undo what was begun, or give the connection up when it is the connection that failed."""
         if is_unavailable(error) or self._connection is None:
