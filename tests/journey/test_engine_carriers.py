@@ -126,6 +126,32 @@ async def test_the_next_carrier_takes_over_while_the_first_throttles_for_long(en
         assert await engine.audit() == []
 
 
+IDLE_TRANSACTIONS = """
+SELECT pid, xact_start FROM pg_stat_activity
+ WHERE datname = current_database() AND state = 'idle in transaction'
+"""
+
+
+async def test_no_transaction_is_kept_open_for_a_carrier_that_waits_in_reserve(engine: Engine) -> None:
+    async with run_smsc() as first, run_smsc() as second:
+        await engine.add_carrier("first", first.port, priority=1)
+        await engine.add_carrier("second", second.port, priority=2)
+        engine.start_worker()
+
+        async def both_bound() -> bool:
+            rows = await engine.rows("SELECT FROM binds WHERE state = 'bound'")
+            return len(rows) == 2
+
+        await engine.until(both_bound, "not bound")
+        open_now = set(await engine.rows(IDLE_TRANSACTIONS))
+
+        async def all_ended() -> bool:
+            return not open_now & set(await engine.rows(IDLE_TRANSACTIONS))
+
+        # Well before PostgreSQL would end them, and their connections with them.
+        await engine.until(all_ended, "kept open", wait_s=3)
+
+
 async def test_carriers_of_one_priority_share_and_hand_nothing_over_twice(engine: Engine) -> None:
     async with run_smsc() as one, run_smsc() as other:
         await engine.add_carrier("one", one.port, window=10)
