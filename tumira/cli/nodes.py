@@ -39,6 +39,8 @@ quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the st
 @contextmanager
 def _until_stopped() -> Iterator[None]:
     """End well on Ctrl-C and on SIGTERM, however early they come."""
+    # Before the signals are ours: what interrupts the collection of an object is not heard by anybody.
+    collect_rarely()
     interrupt_on_stop_signals()
     with suppress(KeyboardInterrupt):
         yield
@@ -110,7 +112,6 @@ def web(*, quiet: bool, as_json: bool) -> None:
         asyncio.run(prepare(url, tell))
         started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
         say = partial(_say_started, "The web process", started, quiet=quiet, as_json=as_json)
-        collect_rarely()
         uvloop.run(run_web(settings, url, listening, say))
 
 
@@ -125,7 +126,6 @@ def worker(*, quiet: bool, as_json: bool) -> None:
     with _until_stopped(), open_database(settings, tell) as url:
         asyncio.run(prepare(url, tell))
         say = partial(_say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
-        collect_rarely()
         uvloop.run(_worker(url, say))
 
 
@@ -159,7 +159,6 @@ def simulator(
     started = {"status": "started", "url": f"smpp://127.0.0.1:{port}"}
     say = partial(_say_started, "The simulator", started, quiet=quiet, as_json=as_json)
     with _until_stopped():
-        collect_rarely()
         uvloop.run(_simulator(settings, port, delay_ms, chosen, say))
 
 

@@ -77,8 +77,12 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection; each statement on it commits by itself."""
         pool = await self._open()
-        async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
-            yield connection
+        try:
+            async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
+                yield connection
+        except Exception:
+            _heed_cancelling()
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -131,6 +135,17 @@ async def _connect(*arguments: Any, **options: Any) -> "asyncpg.Connection[async
         return await asyncpg.connect(*arguments, **options)
     except asyncpg.PostgresError as error:
         raise ConnectionError(str(error)) from error
+
+
+def _heed_cancelling() -> None:
+    """Let a cancellation through that was replaced by what went wrong on its way out.
+
+    Undoing a transaction fails when the server is gone; a loop that goes on after failures would then never
+    hear that it should end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _reset(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:

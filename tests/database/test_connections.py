@@ -1,0 +1,59 @@
+"""Does a connection that breaks tell the truth about what happened?"""
+
+import asyncio
+
+import pytest
+
+from tumira.store.database import Database, is_unavailable
+
+
+async def _end_all(url: str) -> None:
+    """End every other connection to the database, as a server that stops does."""
+    database = Database(url)
+    try:
+        async with database.connection() as connection:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+    finally:
+        await database.close()
+
+
+async def _in_transaction(database: Database, begun: asyncio.Event, go_on: asyncio.Event) -> None:
+    async with database.transaction() as connection:
+        await connection.execute("SELECT 1")
+        begun.set()
+        await go_on.wait()
+        await connection.execute("SELECT 2")
+
+
+async def test_whoever_is_cancelled_while_the_server_goes_away_hears_of_the_cancellation(
+    database_url: str,
+) -> None:
+    database = Database(database_url)
+    begun = asyncio.Event()
+    task = asyncio.create_task(_in_transaction(database, begun, asyncio.Event()))
+    await begun.wait()
+    await _end_all(database_url)
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await database.close()
+
+
+async def test_whoever_is_not_cancelled_hears_that_the_server_went_away(database_url: str) -> None:
+    database = Database(database_url)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(_in_transaction(database, begun, go_on))
+    await begun.wait()
+    await _end_all(database_url)
+
+    go_on.set()
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the kinds are many; what they have in common is below
+        await task
+    assert is_unavailable(caught.value)
+    await database.close()
