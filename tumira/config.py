@@ -32,6 +32,8 @@ class Settings:
     log_level: str
     # None for a gateway without a simulator.
     simulator_port: int | None
+    # For tests and closed networks: webhooks may go to private addresses, and without TLS.
+    webhooks_allow_private: bool
 
     @property
     def local_url(self) -> str:
@@ -56,6 +58,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         trusted_proxies=values.get(PREFIX + "TRUSTED_PROXIES", ""),
         log_level=values.get(PREFIX + "LOG_LEVEL", "info").lower(),
         simulator_port=_simulator_port(values, port, database_url),
+        webhooks_allow_private=_switch(PREFIX + "WEBHOOKS_ALLOW_PRIVATE", values),
     )
 
 
@@ -73,6 +76,13 @@ def _port(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PORT_MAX):
         raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {PORT_MAX}.")
     return int(text)
+
+
+def _switch(name: str, values: Mapping[str, str]) -> bool:
+    text = values.get(name, "0")
+    if text not in {"0", "1"}:
+        raise Trouble(f"{name} is {text!r}; it must be 1 for yes or 0 for no.")
+    return text == "1"
 
 
 def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str | None) -> int | None:

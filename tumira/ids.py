@@ -18,11 +18,15 @@ AccountId = NewType("AccountId", UUID)
 KeyId = NewType("KeyId", UUID)
 BatchId = NewType("BatchId", UUID)
 MessageId = NewType("MessageId", UUID)
+EventId = NewType("EventId", UUID)
+EndpointId = NewType("EndpointId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
 BATCH: Final = "bat_"
 MESSAGE: Final = "msg_"
+EVENT: Final = "evt_"
+ENDPOINT: Final = "end_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -126,7 +126,7 @@ class Engine:
 async def _work(url: str, timing: Timing) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     try:
-        await run_worker(database, timing)
+        await run_worker(database, timing=timing)
     finally:
         await database.close()
 

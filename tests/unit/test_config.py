@@ -37,6 +37,7 @@ def test_the_environment_is_read() -> None:
             "TUMIRA_TRUSTED_PROXIES": "10.0.0.0/8",
             "TUMIRA_LOG_LEVEL": "WARNING",
             "TUMIRA_SIMULATOR_PORT": "2776",
+            "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1",
         }
     )
 
@@ -49,6 +50,7 @@ def test_the_environment_is_read() -> None:
         trusted_proxies="10.0.0.0/8",
         log_level="warning",
         simulator_port=2776,
+        webhooks_allow_private=True,
     )
     assert found.local_url == "http://10.0.0.7:80"
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tumira.actions.calls import Call, Decision, Render
 from tumira.actions.deliberation import Deliberation
+from tumira.actions.tell_events import tell_low_balances
 from tumira.errors import Refusal
 from tumira.ids import AccountId
 from tumira.rules.destinations import Tariff
@@ -68,6 +69,9 @@ async def _admit(
         deliberation.batches,
         deliberation.debits,
     )
+    low = [account for account in held.values() if account.fell_low]
+    if low:
+        await tell_low_balances(connection, low, surroundings.now)
     await _mark_used(connection, group, standings)
     return decisions
 

@@ -18,7 +18,7 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.ids import BatchId
+from tumira.ids import AccountId, BatchId
 from tumira.rules import lifecycle, receipts
 from tumira.store.places import Delay, Entry, Incident
 from tumira.store.settlement import NewPart, PartReport, Refund, Standing
@@ -44,9 +44,16 @@ class Consequences:
     """Decides outcomes one after the other, and collects what they change."""
 
     def __init__(
-        self, held: Mapping[UUID, Standing], refunded: Collection[str], now: datetime, *, again: bool
+        self,
+        held: Mapping[UUID, Standing],
+        refunded: Collection[str],
+        now: datetime,
+        *,
+        tell_sent: Collection[AccountId],
+        again: bool,
     ) -> None:
         self._held = held
+        self._tell_sent = tell_sent
         self._again = again
         self._refunded = refunded
         self.now = now
@@ -109,9 +116,7 @@ class Consequences:
 
     def _know(self, message: Moving, known: Known) -> None:
         if known.message_id in self.own and message.status in {"queued", "sending"}:
-            message.status = "sent"
-            message.sent_at = known.submitted_at
-            self.changed[known.message_id] = message
+            self._send(message, known.submitted_at)
 
     def _return(self, message: Moving, returned: Returned) -> None:
         if self._goes_back(message):
@@ -133,9 +138,14 @@ class Consequences:
                 self.elsewhere.append(message.standing)
             else:
                 self.landed.append(message.standing)
-            message.status = "sent"
-            message.sent_at = part.submitted_at
-            self.changed[taken.message_id] = message
+            self._send(message, part.submitted_at)
+
+    def _send(self, message: Moving, at: datetime) -> None:
+        standing = message.standing
+        message.status, message.sent_at = "sent", at
+        self.changed[standing.id] = message
+        if standing.account_id in self._tell_sent:
+            self.events.append((standing, "message.sent"))
 
     def _report(self, message: Moving, report: Reported) -> None:
         outcome = receipts.outcome(report.receipt.state, report.receipt.error)
@@ -155,8 +165,7 @@ class Consequences:
         if message.status in {"queued", "sending"}:
             # The receipt proves the hand-over, wherever we had the message waiting.
             self.elsewhere.append(message.standing)
-            message.status = "sent"
-            message.sent_at = report.received_at
+            self._send(message, report.received_at)
         if status == "delivered":
             message.delivered_at = report.received_at
         self._move(message, status, reason)

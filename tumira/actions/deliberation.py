@@ -210,6 +210,7 @@ def over_limit(account: Held, cost: Decimal, surroundings: Surroundings) -> Refu
 def spend(account: Held, cost: Decimal, today: date) -> None:
     """Take the cost of a batch from the balance, and count it to the day."""
     assert cost <= account.balance
+    account.fell_low = account.fell_low or account.balance >= account.low_balance > account.balance - cost
     account.balance -= cost
     account.spent_today = cost + (account.spent_today if account.spent_on == today else Decimal(0))
     account.spent_on = today

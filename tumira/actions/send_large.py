@@ -8,6 +8,7 @@ from typing import Final
 
 from tumira.actions.calls import Answered, Large, Refused, Render, Sent
 from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
+from tumira.actions.tell_events import tell_low_balances
 from tumira.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
 from tumira.store import acceptance, accounts, calls
 from tumira.store.calls import Standing, Surroundings
@@ -61,6 +62,8 @@ async def _send(connection: Connection, large: Large, render: Render) -> Answere
     spend(account, cost, local_day(surroundings))
     debit = debit_of(batch, send, render(Sent(batch.id, batch.quote, account.balance)))
     await acceptance.pay(connection, account, debit)
+    if account.fell_low:
+        await tell_low_balances(connection, [account], surroundings.now)
     return Answered(large.quota, debit.response, replayed=False)
 
 

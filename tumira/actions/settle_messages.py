@@ -22,9 +22,10 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.ids import AccountId, BatchId, MessageId, new_id
+from tumira.actions.tell_events import News, tell_events
+from tumira.ids import AccountId, BatchId, MessageId
 from tumira.store import places, settlement
-from tumira.store.settlement import BatchChange, Change, NewEvent, Standing
+from tumira.store.settlement import BatchChange, Change, Standing
 from tumira.store.sql import Connection
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
@@ -37,13 +38,15 @@ async def settle(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
 ) -> int:
     """Carry out what became of messages, in order, and return how many of them changed.
 
-    `refunded` are the final statuses whose cost this carrier's messages get back. `again` is for outcomes
-    that may have been carried out before. The caller has begun a transaction, and commits it.
+    `refunded` are the final statuses whose cost this carrier's messages get back, `tell_sent` the accounts
+    that want to know as soon as a carrier has a message. `again` is for outcomes that may have been carried
+    out before. The caller has begun a transaction, and commits it.
     """
     held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
     return await settle_held(
@@ -52,6 +55,7 @@ async def settle(
         outcomes,
         worker=worker,
         refunded=refunded,
+        tell_sent=tell_sent,
         before_writing=before_writing,
         again=again,
     )
@@ -64,12 +68,13 @@ async def settle_held(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
 ) -> int:
     """Do the same for messages that the caller holds already."""
     known = [outcome for outcome in outcomes if outcome.message_id in held]
-    decided = Consequences(held, refunded, datetime.now(UTC), again=again)
+    decided = Consequences(held, refunded, datetime.now(UTC), tell_sent=tell_sent, again=again)
     long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
     if long:
         decided.add_parts_before(await settlement.list_states(connection, long))
@@ -93,7 +98,7 @@ async def _write(connection: Connection, decided: Consequences) -> None:
     if decided.refunds:
         await settlement.hold_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
-    events = await _number_events(connection, decided, [one.id for one in batches if one.completed])
+    await _tell(connection, decided, [one.id for one in batches if one.completed])
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere)
     landed = await settlement.write(
@@ -120,8 +125,6 @@ async def _write(connection: Connection, decided: Consequences) -> None:
         await settlement.add_parts(connection, list(decided.parts.values()))
     if decided.doubled:
         await settlement.add_parts_once(connection, list(decided.doubled.values()))
-    if events:
-        await settlement.tell(connection, events)
     # A later outcome of the same group may have settled what an earlier one had sent back to wait.
     entries = [one for one in decided.entries if decided.changed[one.message_id].status == "queued"]
     if entries:
@@ -163,31 +166,16 @@ async def _close_batches(connection: Connection, decided: Consequences) -> Seque
     ]
 
 
-async def _number_events(
-    connection: Connection, decided: Consequences, completed: Sequence[BatchId]
-) -> Sequence[NewEvent]:
+async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:
     owners = {standing.batch_id: standing.account_id for standing, _ in decided.events}
-    told: list[tuple[AccountId, str, MessageId | None, BatchId]] = [
-        *((one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
-        *((owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
-    ]
-    if not told:
-        return []
-    counts: dict[AccountId, int] = {}
-    for account_id, *_ in told:
-        counts[account_id] = counts.get(account_id, 0) + 1
-    last = await settlement.count_events(connection, counts)
-    following = {account_id: last[account_id] - count for account_id, count in counts.items()}
-    now_ms = int(decided.now.timestamp() * 1000)
-    events = []
-    for account_id, kind, message_id, batch_id in told:
-        following[account_id] += 1
-        events.append(
-            NewEvent(
-                new_id(now_ms), account_id, following[account_id], kind, message_id, batch_id, decided.now
-            )
-        )
-    return events
+    await tell_events(
+        connection,
+        [
+            *(News(one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
+            *(News(owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
+        ],
+        decided.now,
+    )
 
 
 def _is_pieced(taken: Taken, held: Mapping[UUID, Standing]) -> bool:

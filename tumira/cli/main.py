@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "destination": "tariff",
     "price": "tariff",
     "carrier": "carriers",
+    "webhook": "webhooks",
     "message": "messages",
     "audit": "tools",
     "segments": "tools",

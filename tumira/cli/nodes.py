@@ -54,6 +54,7 @@ def serve(*, as_json: bool) -> None:
     settings = load_settings()
     configure_logging(settings.log_level)
     _check_port(settings)
+    _warn_of_private_webhooks(settings)
     with _until_stopped():
         parts.serve(settings, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
@@ -120,13 +121,15 @@ def web(*, quiet: bool, as_json: bool) -> None:
 @json_option
 @plainly
 def worker(*, quiet: bool, as_json: bool) -> None:
-    """Run the worker alone: it keeps the tables in order."""
+    """Run the worker alone: it hands messages over, takes receipts and delivers webhooks."""
     settings = load_settings()
     configure_logging(settings.log_level)
+    if not quiet:
+        _warn_of_private_webhooks(settings)
     with _until_stopped(), open_database(settings, tell) as url:
         asyncio.run(prepare(url, tell))
         say = partial(_say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
-        uvloop.run(_worker(url, say))
+        uvloop.run(_worker(settings, url, say))
 
 
 @click.command()
@@ -183,6 +186,14 @@ async def _simulator(
         keeper.close()
 
 
+def _warn_of_private_webhooks(settings: Settings) -> None:
+    if settings.webhooks_allow_private:
+        tell(
+            "TUMIRA_WEBHOOKS_ALLOW_PRIVATE=1: webhooks may go to private addresses and without TLS. "
+            "Do not let strangers have accounts here."
+        )
+
+
 def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: bool) -> None:
     if as_json:
         show(started, as_json=True)
@@ -191,9 +202,9 @@ def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: 
         click.echo(f"{who} runs{where}. Press Ctrl-C to stop.")
 
 
-async def _worker(url: str, say_started: Callable[[], None]) -> None:
+async def _worker(settings: Settings, url: str, say_started: Callable[[], None]) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
-    work = asyncio.create_task(run_worker(database))
+    work = asyncio.create_task(run_worker(database, webhooks_allow_private=settings.webhooks_allow_private))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, work.cancel)

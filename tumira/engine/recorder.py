@@ -18,7 +18,7 @@ from tumira.actions.match_receipts import match_by_id
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.session import Session
-from tumira.ids import MessageId
+from tumira.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt, same_number, spellings
 from tumira.store import receipts
 from tumira.store.database import BUSY, Database, Line, is_unavailable
@@ -86,6 +86,8 @@ class Recorder:
         self._carrier_id = carrier_id
         # The final statuses whose cost messages of this carrier get back.
         self.refunded: frozenset[str] = frozenset()
+        # The accounts that are told as soon as the carrier has a message.
+        self.tell_sent: frozenset[AccountId] = frozenset()
         self._worker = worker
         self._waiting: deque[Item] = deque()
         self._arrived = asyncio.Event()
@@ -263,6 +265,7 @@ class Recorder:
                 outcomes,
                 worker=self._worker,
                 refunded=self.refunded,
+                tell_sent=self.tell_sent,
                 before_writing=before_writing,
                 again=again,
             )

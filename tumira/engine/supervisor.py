@@ -22,7 +22,7 @@ from tumira.engine.link import Link
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
 from tumira.ids import MessageId
-from tumira.store import carriers, places, prices
+from tumira.store import carriers, endpoints, places, prices
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.database import Database, is_unavailable
 from tumira.store.sql import Connection
@@ -117,6 +117,9 @@ class Supervisor:
                     for number in taken:
                         self._open(carrier, number)
             countries = await prices.list_countries(connection)
+            tell_sent = await endpoints.list_accounts_told(connection, "message.sent")
+        for recorder in self._recorders.values():
+            recorder.tell_sent = tell_sent
         self._pass_on(active, health, countries, began)
 
     async def _renew_leases(self, connection: Connection) -> int:

@@ -26,11 +26,14 @@ class Held(Struct):
     spent_today: Decimal
     weight: int
     suspended: bool
+    low_balance: Decimal
+    # Whether a send took the balance below that, while we held it.
+    fell_low: bool = False
 
 
 _HELD: Final = """
 SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, spent_on, spent_today, weight,
-       suspended_at IS NOT NULL AS suspended
+       suspended_at IS NOT NULL AS suspended, low_balance
   FROM accounts
 """
 
@@ -66,6 +69,7 @@ def _held(row: asyncpg.Record) -> Held:
         spent_today=row["spent_today"],
         weight=row["weight"],
         suspended=row["suspended"],
+        low_balance=row["low_balance"],
     )
 
 

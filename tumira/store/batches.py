@@ -1,6 +1,6 @@
 """What was accepted, and what became of it?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -56,6 +56,22 @@ async def find(connection: Connection, account_id: AccountId, batch_id: BatchId)
     return None if row is None else Batch(*row)
 
 
+SQL_LIST_NAMED: Final = Statement("""
+SELECT id, status, channel, reference, recipients, segments, total_cost, refunded, created_at
+  FROM batches
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def list_named(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, Batch]:
+    """Return these batches, whosever they are; for events, which name only their account's own."""
+    if not ids:
+        return {}
+    rows = await SQL_LIST_NAMED.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row["id"]: Batch(*row) for row in rows}
+
+
 _MESSAGE: Final = """
 SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, failure_reason, refunded_at
   FROM messages
@@ -93,6 +109,21 @@ async def find_message(
     """Return an account's message; None for an unknown one and for somebody else's."""
     row = await SQL_FIND_MESSAGE.row(connection, account_id=account_id, message_id=message_id)
     return None if row is None else Message(*row)
+
+
+SQL_LIST_NAMED_MESSAGES: Final = Statement(
+    _MESSAGE + "WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(low)s AND %(high)s"
+)
+
+
+async def list_named_messages(
+    connection: Connection, ids: Sequence[MessageId]
+) -> Mapping[MessageId, Message]:
+    """Return these messages, whosever they are; for events, as above."""
+    if not ids:
+        return {}
+    rows = await SQL_LIST_NAMED_MESSAGES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row["id"]: Message(*row) for row in rows}
 
 
 SQL_ERASE_TEXTS: Final = Statement("""

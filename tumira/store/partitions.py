@@ -12,7 +12,14 @@ WEEKS_AHEAD_MIN: Final = 2
 
 # The tables cut into weeks, each with the share of a page that its first rows may fill: messages leave half
 # of it for the updates to come, so that these need no index entry.
-TABLES: Final = {"batches": 70, "messages": 50, "parts": 80, "incidents": 100, "events": 100}
+TABLES: Final = {
+    "batches": 70,
+    "messages": 50,
+    "parts": 80,
+    "incidents": 100,
+    "events": 100,
+    "webhook_attempts": 100,
+}
 
 SQL_NOW: Final = Statement("SELECT clock_timestamp()")
 

@@ -114,23 +114,6 @@ async def hold_accounts(connection: Connection, ids: Sequence[AccountId]) -> Non
     await SQL_HOLD_ACCOUNTS.rows(connection, ids=ids)
 
 
-# Sorted, so that two groups that tell the same accounts never wait for each other in a circle.
-SQL_COUNT_EVENTS: Final = Statement("""
-INSERT INTO event_counters (account_id, last)
-SELECT account_id, count
-  FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS told (account_id, count)
- ORDER BY account_id
-    ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
-RETURNING account_id, last
-""")
-
-
-async def count_events(connection: Connection, counts: Mapping[AccountId, int]) -> Mapping[AccountId, int]:
-    """Reserve so many numbers per account, and return the last number of each."""
-    rows = await SQL_COUNT_EVENTS.rows(connection, account_ids=list(counts), counts=list(counts.values()))
-    return {row["account_id"]: row["last"] for row in rows}
-
-
 class Change(Struct, frozen=True):
     """Where a message stands from now on; a time or reason that is None stays as it was."""
 
@@ -180,18 +163,6 @@ class BatchChange(Struct, frozen=True):
     settled: int
     refunded: Decimal
     completed: bool
-
-
-class NewEvent(Struct, frozen=True, gc=False):
-    """Something that an account is told. The columns of `events`."""
-
-    id: UUID
-    account_id: AccountId
-    sequence: int
-    type: str
-    message_id: MessageId | None
-    batch_id: BatchId
-    at: datetime
 
 
 class Refund(Struct, frozen=True):
@@ -342,13 +313,6 @@ VALUES (%(message_id)s, %(number)s, %(attempt)s, %(carrier_id)s, %(reference)s, 
 async def add_parts_once(connection: Connection, parts: Sequence[NewPart]) -> None:
     """Record segments that a carrier took, unless they are recorded already."""
     await SQL_ADD_PART_ONCE.each(connection, [structs.asdict(part) for part in parts])
-
-
-async def tell(connection: Connection, events: Sequence[NewEvent]) -> None:
-    """Write events, numbered by `count_events`."""
-    await connection.copy_records_to_table(
-        "events", records=map(structs.astuple, events), columns=NewEvent.__struct_fields__
-    )
 
 
 SQL_REFUND: Final = Statement("""

@@ -1,0 +1,258 @@
+"""How do customers set up, watch and repair their webhook endpoints?"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import structs
+
+from tumira.actions.event_payloads import webhook_test_data
+from tumira.errors import Trouble
+from tumira.ids import AccountId, EndpointId, EventId, new_id
+from tumira.rules import webhook_urls
+from tumira.rules.endpoint_health import DISABLE_AFTER, Health
+from tumira.rules.events import WEBHOOK_TEST, takes
+from tumira.rules.signature import SECRET_BYTES, write_secret
+from tumira.store import accounts, deliveries, endpoints, events
+from tumira.store.database import Database
+from tumira.store.deliveries import Retry, Waiting
+from tumira.store.endpoints import Endpoint, Secret
+from tumira.store.events import Event
+from tumira.store.sql import Connection
+
+ENDPOINTS_MAX: Final = 5
+DESCRIPTION_MAX: Final = 200
+# How long both secrets sign after a rotation.
+OVERLAP: Final = timedelta(hours=24)
+REPLAYABLE: Final = timedelta(days=30)
+
+
+async def add_endpoint(
+    database: Database,
+    account_id: AccountId,
+    url: str,
+    types: Sequence[str] | None,
+    description: str,
+    *,
+    allow_private: bool,
+) -> tuple[Endpoint, str]:
+    """Add an endpoint, which is told of what happens from now on; return it and its secret."""
+    now = datetime.now(UTC)
+    secret = Secret(secrets.token_bytes(SECRET_BYTES))
+    _check(url, description, allow_private=allow_private)
+    async with database.transaction() as connection:
+        if await accounts.find(connection, account_id) is None:
+            raise Trouble("There is no such account; `tumira account list` shows them.")
+        # Held, so that two at once do not make one too many.
+        await accounts.hold(connection, account_id)
+        there = await endpoints.list_some(connection, account_id, ENDPOINTS_MAX)
+        if len(there) >= ENDPOINTS_MAX:
+            raise Trouble(
+                f"The account has {ENDPOINTS_MAX} endpoints, the most there can be: remove one first."
+            )
+        if any(one.url == url for one in there):
+            raise Trouble("The account has an endpoint with this URL already; change that one instead.")
+        endpoint = Endpoint(
+            EndpointId(new_id(int(now.timestamp() * 1000))),
+            account_id,
+            url,
+            description,
+            types,
+            secret,
+            None,
+            None,
+            "active",
+            None,
+            await events.last(connection, account_id),
+            Health(),
+            now,
+            now,
+        )
+        await endpoints.insert(connection, endpoint)
+    return endpoint, write_secret(secret)
+
+
+def _check(url: str, description: str, *, allow_private: bool) -> None:
+    try:
+        webhook_urls.parse(url, allow_private=allow_private)
+    except ValueError as error:
+        raise Trouble(str(error)) from error
+    if len(description) > DESCRIPTION_MAX:
+        raise Trouble(f"The description has {len(description)} characters; at most {DESCRIPTION_MAX} fit.")
+
+
+async def list_endpoints(
+    database: Database, account_id: AccountId | None, count_max: int
+) -> Sequence[tuple[Endpoint, Waiting]]:
+    """Return an account's endpoints, or everybody's, each with how much waits for it."""
+    async with database.transaction() as connection:
+        return [
+            (one, await deliveries.count_waiting(connection, one.id))
+            for one in await endpoints.list_some(connection, account_id, count_max)
+        ]
+
+
+async def change_endpoint(
+    database: Database,
+    endpoint_id: EndpointId,
+    *,
+    url: str | None,
+    types: Sequence[str] | None,
+    change_types: bool,
+    description: str | None,
+    allow_private: bool,
+) -> Endpoint:
+    """Change where an endpoint is, what it is told of, or its description; what is None stays."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        changed = structs.replace(
+            endpoint,
+            url=endpoint.url if url is None else url,
+            types=types if change_types else endpoint.types,
+            description=endpoint.description if description is None else description,
+        )
+        _check(changed.url, changed.description, allow_private=allow_private)
+        if changed.url != endpoint.url:
+            # What failed at the old place says nothing about the new one.
+            changed = structs.replace(changed, health=Health())
+            await deliveries.hurry_retries(connection, [endpoint_id], datetime.now(UTC))
+        await endpoints.change(connection, changed)
+    return changed
+
+
+async def remove_endpoint(database: Database, endpoint_id: EndpointId) -> Endpoint:
+    """Remove an endpoint and all that waits for it."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        await endpoints.remove(connection, endpoint_id)
+    return endpoint
+
+
+async def pause_endpoint(database: Database, endpoint_id: EndpointId) -> Endpoint:
+    """Send nothing more to an endpoint; what happens meanwhile waits for it."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        paused = structs.replace(endpoint, state="paused", reason=None)
+        await endpoints.change(connection, paused)
+    return paused
+
+
+async def resume_endpoint(database: Database, endpoint_id: EndpointId, *, from_now: bool) -> Endpoint:
+    """Send again to an endpoint: all that waits for it, or only what happens from now on."""
+    now = datetime.now(UTC)
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        position = endpoint.position
+        if from_now:
+            position = await events.last(connection, endpoint.account_id)
+            await deliveries.forget_waiting(connection, endpoint_id)
+        else:
+            await deliveries.hurry_retries(connection, [endpoint_id], now)
+        resumed = structs.replace(endpoint, state="active", reason=None, position=position, health=Health())
+        await endpoints.change(connection, resumed)
+    return resumed
+
+
+async def rotate_secret(database: Database, endpoint_id: EndpointId) -> tuple[Endpoint, str]:
+    """Give an endpoint a new secret; for a day both sign."""
+    secret = Secret(secrets.token_bytes(SECRET_BYTES))
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        rotated = structs.replace(
+            endpoint,
+            secret=secret,
+            old_secret=endpoint.secret,
+            old_secret_until=datetime.now(UTC) + OVERLAP,
+        )
+        await endpoints.change(connection, rotated)
+    return rotated, write_secret(secret)
+
+
+async def send_test(database: Database, endpoint_id: EndpointId) -> EventId:
+    """Have a test delivered to an endpoint, by a worker and at once; return its event."""
+    now = datetime.now(UTC)
+    event_id = EventId(new_id(int(now.timestamp() * 1000)))
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        _refuse_unless_active(endpoint)
+        event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
+        await events.tell(connection, [event])
+        await deliveries.put_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
+        if endpoint.health.rest_until is not None:
+            # A test is the way to find out whether an endpoint works again: it does not wait for its rest.
+            rested = structs.replace(endpoint, health=structs.replace(endpoint.health, rest_until=None))
+            await endpoints.change(connection, rested)
+    return event_id
+
+
+async def replay_event(database: Database, endpoint_id: EndpointId, event_id: EventId) -> int:
+    """Have one event delivered once more."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        _refuse_unless_active(endpoint)
+        event = await events.find(connection, endpoint.account_id, event_id)
+        if event is None:
+            raise Trouble("There is no such event; `tumira webhook attempts` shows those that were sent.")
+        if event.sequence == 0:
+            raise Trouble("A test is not sent twice; `tumira webhook test` sends another.")
+        if not takes(endpoint.types, event.type):
+            raise Trouble(
+                f"The endpoint does not take {event.type}; `tumira webhook change` can change that."
+            )
+        await deliveries.add_replay(connection, endpoint_id, event.sequence - 1, event.sequence, None, None)
+    return 1
+
+
+async def replay_after(database: Database, endpoint_id: EndpointId, after: int) -> int:
+    """Have everything above a number delivered once more; return how many numbers that are."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        _refuse_unless_active(endpoint)
+        # What is above its position comes by itself.
+        until = endpoint.position
+        if after >= until:
+            return 0
+        await deliveries.add_replay(connection, endpoint_id, after, until, None, None)
+    return until - after
+
+
+async def replay_between(
+    database: Database, endpoint_id: EndpointId, from_at: datetime, until_at: datetime
+) -> int:
+    """Have the events of some time delivered once more; return how many numbers are looked at."""
+    async with database.transaction() as connection:
+        endpoint = await _hold(connection, endpoint_id)
+        _refuse_unless_active(endpoint)
+        bounds = await deliveries.bounds_between(connection, endpoint.account_id, from_at, until_at)
+        if bounds is None or bounds[0] > endpoint.position:
+            return 0
+        first, last = bounds[0], min(bounds[1], endpoint.position)
+        await deliveries.add_replay(connection, endpoint_id, first - 1, last, from_at, until_at)
+    return last - first + 1
+
+
+def warning(endpoint: Endpoint) -> str | None:
+    """Return what its owner should know about an endpoint, None when all is well."""
+    health = endpoint.health
+    if endpoint.state == "disabled":
+        return f"Disabled: {endpoint.reason} Put that right, then resume it; what was missed is sent then."
+    if health.failing_since is None or not health.warnings:
+        return None
+    until = health.failing_since + DISABLE_AFTER
+    return (
+        f"Nothing has arrived since {health.failing_since:%Y-%m-%d %H:%M} UTC; "
+        f"it is disabled on {until:%Y-%m-%d} if that goes on."
+    )
+
+
+def _refuse_unless_active(endpoint: Endpoint) -> None:
+    if endpoint.state != "active":
+        raise Trouble(f"The endpoint is {endpoint.state}: `tumira webhook resume` first.")
+
+
+async def _hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint:
+    endpoint = await endpoints.hold(connection, endpoint_id)
+    if endpoint is None:
+        raise Trouble("There is no such endpoint; `tumira webhook list` shows them.")
+    return endpoint

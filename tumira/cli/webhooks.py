@@ -1,0 +1,332 @@
+"""How does the operator set up and watch webhook endpoints? With the customer's own actions."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from tumira.actions import manage_webhooks
+from tumira.cli.output import AccountIdType, json_option, load_settings, show, show_all, with_database
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
+from tumira.rules import events
+from tumira.store import deliveries
+from tumira.store.database import Database
+from tumira.store.deliveries import Attempt, Waiting
+from tumira.store.endpoints import Endpoint
+
+LIST_MAX: Final = 10_000
+ATTEMPTS_MAX: Final = 1_000
+TEST_WAIT_S: Final = 20
+LOOK_S: Final = 0.1
+
+
+class EndpointIdType(click.ParamType[EndpointId]):
+    """An endpoint's id."""
+
+    name = "end_…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndpointId:
+        """Read what was typed."""
+        identifier = read_id(ENDPOINT, value)
+        if identifier is None:
+            self.fail(f"{value!r} is not an endpoint's id; `tumira webhook list` shows them.", param, ctx)
+        return EndpointId(identifier)
+
+
+class EventIdType(click.ParamType[EventId]):
+    """An event's id, as in `webhook-id`."""
+
+    name = "evt_…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EventId:
+        """Read what was typed."""
+        identifier = read_id(EVENT, value)
+        if identifier is None:
+            self.fail(f"{value!r} is not an event's id; it stands in `webhook-id`.", param, ctx)
+        return EventId(identifier)
+
+
+class TimeType(click.ParamType[datetime]):
+    """A time, UTC where nothing else is said."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read what was typed."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-11-15T08:30 or 2026-11-15.", param, ctx)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+
+
+events_option = click.option("--events", "types", help="Such as message.delivered,message.failed; or `all`.")
+endpoint_argument = click.argument("endpoint_id", metavar="ENDPOINT", type=EndpointIdType())
+
+
+@click.group()
+def webhook() -> None:
+    """Add, watch, try out and repair webhook endpoints."""
+
+
+@webhook.command("add")
+@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--url", required=True, help="Where to send events, https only.")
+@events_option
+@click.option("--description", default="", help="What the endpoint is for.")
+@json_option
+@with_database
+async def webhook_add(
+    database: Database,
+    *,
+    account_id: AccountId,
+    url: str,
+    types: str | None,
+    description: str,
+    as_json: bool,
+) -> None:
+    """Add an endpoint; its secret is shown once."""
+    endpoint, secret = await manage_webhooks.add_endpoint(
+        database, account_id, url, _types(types), description, allow_private=_allow_private()
+    )
+    shown = _endpoint(endpoint, Waiting(0, 0, 0))
+    shown = {"endpoint_id": shown["endpoint_id"], "secret": secret, **shown}
+    show(shown, as_json=as_json, title="Endpoint added. Copy the secret now: it is not shown again.")
+
+
+@webhook.command("list")
+@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
+@json_option
+@with_database
+async def webhook_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
+    """List endpoints, how each is, and how many events wait for it."""
+    found = await manage_webhooks.list_endpoints(database, account_id, LIST_MAX)
+    show_all(
+        [_endpoint(endpoint, waiting) for endpoint, waiting in found],
+        as_json=as_json,
+        empty="No endpoints yet: `tumira webhook add` adds one.",
+        left_out=("account_id", "description", "created_at", "failures", "failing_since", "warning"),
+    )
+    if not as_json:
+        for endpoint, _ in found:
+            warning = manage_webhooks.warning(endpoint)
+            if warning is not None:
+                click.echo(f"\n{write_id(ENDPOINT, endpoint.id)}: {warning}")
+
+
+@webhook.command("remove")
+@endpoint_argument
+@json_option
+@with_database
+async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+    """Remove an endpoint and all that waits for it."""
+    removed = await manage_webhooks.remove_endpoint(database, endpoint_id)
+    shown = {"endpoint_id": write_id(ENDPOINT, removed.id), "url": removed.url, "removed": True}
+    show(shown, as_json=as_json, title="Endpoint removed.")
+
+
+@webhook.command("change")
+@endpoint_argument
+@click.option("--url", help="Send events there from now on.")
+@events_option
+@click.option("--description", help="What the endpoint is for.")
+@json_option
+@with_database
+async def webhook_change(
+    database: Database,
+    *,
+    endpoint_id: EndpointId,
+    url: str | None,
+    types: str | None,
+    description: str | None,
+    as_json: bool,
+) -> None:
+    """Change where an endpoint is, what it is told of, or its description."""
+    if url is None and types is None and description is None:
+        raise Trouble("Say what to change: --url, --events or --description.")
+    changed = await manage_webhooks.change_endpoint(
+        database,
+        endpoint_id,
+        url=url,
+        types=_types(types),
+        change_types=types is not None,
+        description=description,
+        allow_private=_allow_private(),
+    )
+    await _show(database, changed, as_json=as_json, title="Endpoint changed.")
+
+
+@webhook.command("pause")
+@endpoint_argument
+@json_option
+@with_database
+async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+    """Send nothing more to an endpoint; what happens meanwhile waits for it."""
+    paused = await manage_webhooks.pause_endpoint(database, endpoint_id)
+    await _show(database, paused, as_json=as_json, title="Paused; `tumira webhook resume` sends what waits.")
+
+
+@webhook.command("resume")
+@endpoint_argument
+@click.option("--from-now", is_flag=True, help="Leave out what was missed; it can still be replayed.")
+@json_option
+@with_database
+async def webhook_resume(
+    database: Database, *, endpoint_id: EndpointId, from_now: bool, as_json: bool
+) -> None:
+    """Send again to an endpoint that was paused or disabled, what was missed included."""
+    resumed = await manage_webhooks.resume_endpoint(database, endpoint_id, from_now=from_now)
+    await _show(database, resumed, as_json=as_json, title="Resumed.")
+
+
+@webhook.command("rotate")
+@endpoint_argument
+@json_option
+@with_database
+async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+    """Give an endpoint a new secret; for 24 hours events are signed with the old one too."""
+    rotated, secret = await manage_webhooks.rotate_secret(database, endpoint_id)
+    shown = {
+        "endpoint_id": write_id(ENDPOINT, rotated.id),
+        "secret": secret,
+        "old_secret_until": rotated.old_secret_until,
+    }
+    show(shown, as_json=as_json, title="Secret rotated. Copy the new one now: it is not shown again.")
+
+
+@webhook.command("test")
+@endpoint_argument
+@json_option
+@with_database
+async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
+    """Have a worker send a test event to an endpoint, and show what it answered."""
+    event_id = await manage_webhooks.send_test(database, endpoint_id)
+    attempt: Attempt | None = None
+    for _ in range(int(TEST_WAIT_S / LOOK_S)):
+        async with database.connection() as connection:
+            attempt = next(iter(await deliveries.list_attempts(connection, endpoint_id, event_id, 1)), None)
+        if attempt is not None:
+            break
+        await asyncio.sleep(LOOK_S)
+    if attempt is None:
+        raise Trouble(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
+    show(_attempt(attempt), as_json=as_json, title="Delivered." if _arrived(attempt) else "Not delivered.")
+
+
+@webhook.command("attempts")
+@endpoint_argument
+@click.option("--event", "event_id", type=EventIdType(), help="Only those of this event.")
+@click.option("--limit", type=click.IntRange(1, ATTEMPTS_MAX), default=20, show_default=True)
+@json_option
+@with_database
+async def webhook_attempts(
+    database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int, as_json: bool
+) -> None:
+    """List the latest tries at an endpoint, newest first, with what was answered."""
+    async with database.connection() as connection:
+        found = await deliveries.list_attempts(connection, endpoint_id, event_id, limit)
+    show_all(
+        [_attempt(attempt) for attempt in found],
+        as_json=as_json,
+        empty="Nothing was sent there yet: `tumira webhook test` tries it out.",
+        left_out=("endpoint_id", "next_at"),
+    )
+
+
+@webhook.command("replay")
+@endpoint_argument
+@click.option("--event", "event_id", type=EventIdType(), help="One event.")
+@click.option("--after", type=click.IntRange(0), help="Everything after this sequence number.")
+@click.option("--from", "from_at", type=TimeType(), help="Everything from this time on (UTC) …")
+@click.option("--until", "until_at", type=TimeType(), help="… to this one; now when left out.")
+@json_option
+@with_database
+async def webhook_replay(
+    database: Database,
+    *,
+    endpoint_id: EndpointId,
+    event_id: EventId | None,
+    after: int | None,
+    from_at: datetime | None,
+    until_at: datetime | None,
+    as_json: bool,
+) -> None:
+    """Send events once more: one, all after a sequence number, or those of some time."""
+    if sum(one is not None for one in (event_id, after, from_at)) != 1:
+        raise Trouble("Say what to send once more: --event ID, --after SEQUENCE, or --from TIME.")
+    if until_at is not None and from_at is None:
+        raise Trouble("--until goes with --from.")
+    if event_id is not None:
+        count = await manage_webhooks.replay_event(database, endpoint_id, event_id)
+    elif after is not None:
+        count = await manage_webhooks.replay_after(database, endpoint_id, after)
+    else:
+        assert from_at is not None
+        until_at = until_at or datetime.now(UTC) + timedelta(minutes=1)
+        count = await manage_webhooks.replay_between(database, endpoint_id, from_at, until_at)
+    shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
+    title = "Sent once more, as far as the endpoint takes them." if count else "There is nothing to send."
+    show(shown, as_json=as_json, title=title)
+
+
+def _types(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    try:
+        types = events.parse_types(text)
+    except ValueError as error:
+        raise Trouble(str(error)) from error
+    return None if types is None else list(types)
+
+
+def _allow_private() -> bool:
+    return load_settings().webhooks_allow_private
+
+
+async def _show(database: Database, endpoint: Endpoint, *, as_json: bool, title: str) -> None:
+    async with database.connection() as connection:
+        waiting = await deliveries.count_waiting(connection, endpoint.id)
+    show(_endpoint(endpoint, waiting), as_json=as_json, title=title)
+
+
+def _endpoint(endpoint: Endpoint, waiting: Waiting) -> Mapping[str, Any]:
+    return {
+        "endpoint_id": write_id(ENDPOINT, endpoint.id),
+        "account_id": write_id(ACCOUNT, endpoint.account_id),
+        "url": endpoint.url,
+        "events": list(endpoint.types) if endpoint.types is not None else ["all"],
+        "description": endpoint.description,
+        "state": endpoint.state,
+        "sequence": endpoint.position,
+        "waiting": waiting.behind + waiting.retries + waiting.replays,
+        "failures": endpoint.health.failures,
+        "failing_since": endpoint.health.failing_since,
+        "warning": manage_webhooks.warning(endpoint),
+        "last_delivery_at": endpoint.health.succeeded_at,
+        "created_at": endpoint.created_at,
+    }
+
+
+def _attempt(attempt: Attempt) -> Mapping[str, Any]:
+    return {
+        "at": attempt.at,
+        "endpoint_id": write_id(ENDPOINT, attempt.endpoint_id),
+        "event_id": write_id(EVENT, attempt.event_id),
+        "sequence": attempt.sequence,
+        "type": attempt.type,
+        "attempt": attempt.number,
+        "delivered": _arrived(attempt),
+        "status": attempt.status,
+        "duration_ms": attempt.duration_ms,
+        "next_at": attempt.next_at,
+        "answer": attempt.problem or attempt.answer,
+    }
+
+
+def _arrived(attempt: Attempt) -> bool:
+    return attempt.status is not None and 200 <= attempt.status < 300  # noqa: PLR2004 - what HTTP calls success

@@ -1,0 +1,199 @@
+"""Which endpoints does this worker deliver to? Takes those for which something waits, one courier for each.
+
+An endpoint belongs to one worker at a time, by a lease: its connections, its failures and its limits are then
+in one place. Nothing is claimed event by event. What a worker had under way when it died is sent again by the
+next one, from the position on that was last written.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from tumira.actions.record_deliveries import Advance, record_deliveries
+from tumira.engine.courier import Client, Clock, Courier
+from tumira.ids import EndpointId
+from tumira.outbound.webhook_client import Answer, CallFailedError, Resolve, WebhookClient
+from tumira.rules import webhook_urls
+from tumira.store import endpoints
+from tumira.store.database import Database, Line, is_unavailable
+from tumira.store.endpoints import Endpoint
+
+LOOK_S: Final = 0.1
+LEASE_S: Final = 10.0
+RENEW_S: Final = 1.0
+COURIERS_MAX: Final = 500
+DRAIN_S: Final = 5.0
+PAUSE_S: Final = 0.2
+# A small group costs nearly what a large one does, and nobody waits for it.
+BREATH_S: Final = 0.02
+
+_log: Final = structlog.get_logger()
+
+
+def real_time() -> datetime:
+    """Return the time; tests have a clock of their own."""
+    return datetime.now(UTC)
+
+
+class Notifier:
+    """Runs the couriers of one worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        worker: str,
+        *,
+        allow_private: bool,
+        resolve: Resolve,
+        tls: ssl.SSLContext,
+        clock: Clock = real_time,
+    ) -> None:
+        self._database = database
+        self._worker = worker
+        self._allow_private = allow_private
+        self._resolve = resolve
+        self._tls = tls
+        self._clock = clock
+        self._line = Line(database)
+        self._couriers: dict[EndpointId, Courier] = {}
+        self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
+        self._news: dict[EndpointId, Courier] = {}
+        self._has_news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._renewed_at = self._loop.time()
+
+    async def run(self) -> None:
+        """Deliver until cancelled; what is under way then is given a moment to end."""
+        writer = asyncio.create_task(self._write())
+        try:
+            while True:
+                try:
+                    await self._look()
+                except Exception as error:  # noqa: BLE001 - endpoints are kept as long as their leases last
+                    if is_unavailable(error):
+                        _log.warning("database unavailable", error=repr(error))
+                    else:
+                        _log.error("endpoints not followed", exc_info=error)
+                    await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await self._stop(writer)
+
+    async def _look(self) -> None:
+        async with self._database.connection() as connection:
+            if self._couriers and self._loop.time() - self._renewed_at > RENEW_S:
+                kept = await endpoints.renew(connection, list(self._couriers), self._worker, LEASE_S)
+                self._renewed_at = self._loop.time()
+                for endpoint_id, courier in self._couriers.items():
+                    if kept.get(endpoint_id) != courier.endpoint.changed_at:
+                        # Paused, removed, changed, or somebody else's by now.
+                        courier.close()
+            due = await endpoints.list_due(connection, self._worker, self._clock(), COURIERS_MAX)
+            free = []
+            for endpoint_id, _ in due:
+                courier_there = self._couriers.get(endpoint_id)
+                if courier_there is None:
+                    free.append(endpoint_id)
+                else:
+                    courier_there.wake()
+            room = COURIERS_MAX - len(self._couriers)
+            if free and room > 0:
+                for endpoint in await endpoints.lease(connection, free[:room], self._worker, LEASE_S):
+                    self._open(endpoint)
+
+    def _open(self, endpoint: Endpoint) -> None:
+        courier = Courier(
+            endpoint,
+            self._client(endpoint),
+            self._database,
+            self._clock,
+            lambda: self._tell(endpoint.id),
+        )
+        self._couriers[endpoint.id] = courier
+        self._tasks[endpoint.id] = asyncio.create_task(self._run(courier))
+
+    def _client(self, endpoint: Endpoint) -> Client:
+        try:
+            target = webhook_urls.parse(endpoint.url, allow_private=self._allow_private)
+        except ValueError as error:
+            return _NoClient(str(error))
+        return WebhookClient(target, allow_private=self._allow_private, resolve=self._resolve, tls=self._tls)
+
+    async def _run(self, courier: Courier) -> None:
+        endpoint_id = courier.endpoint.id
+        try:
+            await courier.run()
+        except Exception as error:  # noqa: BLE001 - the next one begins where this one's writing ended
+            _log.error("courier failed", endpoint=courier.endpoint.url, exc_info=error)
+        # What it did is written before anybody else begins there.
+        await courier.wait_until_recorded()
+        try:
+            async with self._database.connection() as connection:
+                await endpoints.release(connection, [endpoint_id], self._worker)
+        except Exception as error:  # noqa: BLE001 - then the lease ends by itself
+            _log.warning("endpoint not released", endpoint=courier.endpoint.url, error=repr(error))
+        if self._couriers.get(endpoint_id) is courier:
+            del self._couriers[endpoint_id]
+            del self._tasks[endpoint_id]
+
+    def _tell(self, endpoint_id: EndpointId) -> None:
+        courier = self._couriers.get(endpoint_id)
+        if courier is not None:
+            self._news[endpoint_id] = courier
+            self._has_news.set()
+
+    async def _write(self) -> None:
+        """Write down what couriers did, all of them in one transaction, again and again."""
+        while True:
+            await self._has_news.wait()
+            await asyncio.sleep(BREATH_S)
+            self._has_news.clear()
+            news, self._news = self._news, {}
+            advances = [(courier, courier.advance()) for courier in news.values()]
+            await self._record([advance for _, advance in advances])
+            for courier, advance in advances:
+                courier.recorded(advance)
+
+    async def _record(self, advances: Sequence[Advance]) -> None:
+        while True:
+            try:
+                connection = await self._line.begin()
+                await record_deliveries(connection, self._worker, advances, self._clock())
+                await connection.execute("COMMIT")
+            except Exception as error:  # noqa: BLE001 - written when the database is back
+                await self._line.roll_back(error)
+                if is_unavailable(error):
+                    _log.warning("deliveries not recorded yet", error=repr(error))
+                else:
+                    _log.error("deliveries not recorded yet", exc_info=error)
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
+
+    async def _stop(self, writer: "asyncio.Task[None]") -> None:
+        for courier in self._couriers.values():
+            courier.close()
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=DRAIN_S)
+        for task in [*tasks, writer]:
+            task.cancel()
+        await asyncio.gather(*tasks, writer, return_exceptions=True)
+        self._line.hang_up()
+
+
+class _NoClient:
+    """Stands in for an endpoint whose URL may not be called any more; each try says why."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    async def post(self, _headers: Sequence[tuple[str, str]], _body: bytes) -> Answer:
+        raise CallFailedError(self._problem)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,267 @@
+"""Where does an account want to be told of events, and who delivers them there now?"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+from msgspec import Struct, structs
+
+from tumira.ids import AccountId, EndpointId
+from tumira.rules.endpoint_health import Health
+from tumira.store.sql import Connection, Statement
+
+
+class Secret(bytes):
+    """What signs events; it is never printed by accident."""
+
+    def __repr__(self) -> str:
+        """Show that there is one."""
+        return "***"
+
+
+class Endpoint(Struct, frozen=True):
+    """An endpoint as its owner set it up, and how it is."""
+
+    id: EndpointId
+    account_id: AccountId
+    url: str
+    description: str
+    # None for all.
+    types: Sequence[str] | None
+    secret: Secret
+    old_secret: Secret | None
+    old_secret_until: datetime | None
+    state: str
+    reason: str | None
+    # Every event up to this number is done with, or is tried again.
+    position: int
+    health: Health
+    created_at: datetime
+    changed_at: datetime
+
+    def secrets_at(self, now: datetime) -> Sequence[bytes]:
+        """Return the secrets to sign with; after a rotation the old one too, for a while."""
+        if self.old_secret is None or self.old_secret_until is None or now >= self.old_secret_until:
+            return (self.secret,)
+        return (self.secret, self.old_secret)
+
+
+_ENDPOINT: Final = """
+SELECT id, account_id, url, description, types, secret, old_secret, old_secret_until, state, reason, position,
+       failures, failing_since, rest_until, warnings, succeeded_at, created_at, changed_at
+  FROM webhook_endpoints
+"""
+
+
+def _endpoint(row: asyncpg.Record) -> Endpoint:
+    return Endpoint(
+        EndpointId(row["id"]),
+        AccountId(row["account_id"]),
+        row["url"],
+        row["description"],
+        row["types"],
+        Secret(row["secret"]),
+        None if row["old_secret"] is None else Secret(row["old_secret"]),
+        row["old_secret_until"],
+        row["state"],
+        row["reason"],
+        row["position"],
+        Health(
+            row["failures"], row["failing_since"], row["rest_until"], row["warnings"], row["succeeded_at"]
+        ),
+        row["created_at"],
+        row["changed_at"],
+    )
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO webhook_endpoints (id, account_id, url, description, types, secret, position)
+VALUES (%(endpoint_id)s, %(account_id)s, %(url)s, %(description)s, %(types)s, %(secret)s, %(position)s)
+""")
+
+
+async def insert(connection: Connection, endpoint: Endpoint) -> None:
+    """Add an endpoint."""
+    await SQL_INSERT.rows(
+        connection,
+        endpoint_id=endpoint.id,
+        account_id=endpoint.account_id,
+        url=endpoint.url,
+        description=endpoint.description,
+        types=endpoint.types,
+        secret=endpoint.secret,
+        position=endpoint.position,
+    )
+
+
+SQL_LIST: Final = Statement(
+    _ENDPOINT
+    + """
+ WHERE account_id = %(account_id)s
+    OR %(account_id)s::uuid IS NULL
+ ORDER BY id
+ LIMIT %(count_max)s
+"""
+)
+
+
+async def list_some(
+    connection: Connection, account_id: AccountId | None, count_max: int
+) -> Sequence[Endpoint]:
+    """Return an account's endpoints, or everybody's, oldest first."""
+    rows = await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
+    return [_endpoint(row) for row in rows]
+
+
+SQL_HOLD: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s FOR NO KEY UPDATE")
+
+
+async def hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
+    """Hold an endpoint until the end of the transaction; None when there is no such one."""
+    row = await SQL_HOLD.row(connection, endpoint_id=endpoint_id)
+    return None if row is None else _endpoint(row)
+
+
+# What the owner sets, and how it is, which the owner can put right.
+SQL_CHANGE: Final = Statement("""
+UPDATE webhook_endpoints
+   SET url = %(url)s, description = %(description)s, types = %(types)s, secret = %(secret)s,
+       old_secret = %(old_secret)s, old_secret_until = %(old_secret_until)s, state = %(state)s,
+       reason = %(reason)s, position = greatest(position, %(position)s), failures = %(failures)s,
+       failing_since = %(failing_since)s, rest_until = %(rest_until)s, warnings = %(warnings)s,
+       changed_at = clock_timestamp()
+ WHERE id = %(endpoint_id)s
+""")
+
+
+async def change(connection: Connection, endpoint: Endpoint) -> None:
+    """Write an endpoint that we hold as it shall be from now on."""
+    health = structs.asdict(endpoint.health)
+    del health["succeeded_at"]
+    await SQL_CHANGE.rows(
+        connection,
+        endpoint_id=endpoint.id,
+        url=endpoint.url,
+        description=endpoint.description,
+        types=endpoint.types,
+        secret=endpoint.secret,
+        old_secret=endpoint.old_secret,
+        old_secret_until=endpoint.old_secret_until,
+        state=endpoint.state,
+        reason=endpoint.reason,
+        position=endpoint.position,
+        **health,
+    )
+
+
+SQL_REMOVE: Final = Statement("""
+WITH retries AS (
+    DELETE FROM webhook_retries WHERE endpoint_id = %(endpoint_id)s
+), replays AS (
+    DELETE FROM webhook_replays WHERE endpoint_id = %(endpoint_id)s
+)
+DELETE FROM webhook_endpoints WHERE id = %(endpoint_id)s
+""")
+
+
+async def remove(connection: Connection, endpoint_id: EndpointId) -> None:
+    """Remove an endpoint that we hold, with all that waits for it."""
+    await SQL_REMOVE.rows(connection, endpoint_id=endpoint_id)
+
+
+SQL_LIST_ACCOUNTS_TOLD: Final = Statement("""
+SELECT DISTINCT account_id FROM webhook_endpoints WHERE types IS NULL OR %(type)s = ANY(types)
+""")
+
+
+async def list_accounts_told(connection: Connection, type_: str) -> frozenset[AccountId]:
+    """Return the accounts with an endpoint that takes events of this type."""
+    rows = await SQL_LIST_ACCOUNTS_TOLD.rows(connection, type=type_)
+    return frozenset(AccountId(row["account_id"]) for row in rows)
+
+
+# The three reasons to deliver: new events, old ones that are due again, and old ones that are wanted again.
+SQL_LIST_DUE: Final = Statement("""
+SELECT e.id, e.worker IS NOT DISTINCT FROM %(worker)s AND e.leased_until > clock_timestamp() AS ours
+  FROM webhook_endpoints e
+ WHERE e.state = 'active'
+   AND (e.rest_until IS NULL OR e.rest_until <= %(now)s)
+   AND (e.leased_until IS NULL OR e.leased_until <= clock_timestamp() OR e.worker = %(worker)s)
+   AND e.id IN (
+       SELECT behind.id
+         FROM webhook_endpoints behind
+         JOIN event_counters counter ON counter.account_id = behind.account_id
+        WHERE behind.position < counter.last
+        UNION
+       SELECT endpoint_id FROM webhook_retries WHERE due_at <= %(now)s
+        UNION
+       SELECT endpoint_id FROM webhook_replays
+       )
+ LIMIT %(count_max)s
+""")
+
+
+async def list_due(
+    connection: Connection, worker: str, now: datetime, count_max: int
+) -> Sequence[tuple[EndpointId, bool]]:
+    """Return endpoints for which something waits, each with whether it is ours already."""
+    rows = await SQL_LIST_DUE.rows(connection, worker=worker, now=now, count_max=count_max)
+    return [(EndpointId(row["id"]), row["ours"]) for row in rows]
+
+
+# Skipping what is locked: another worker is just taking it, or its owner is changing it.
+SQL_LEASE: Final = Statement("""
+WITH free AS MATERIALIZED (
+    SELECT id
+      FROM webhook_endpoints
+     WHERE id = ANY(%(endpoint_ids)s::uuid[])
+       AND state = 'active'
+       AND (leased_until IS NULL OR leased_until <= clock_timestamp())
+       FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE webhook_endpoints
+   SET worker = %(worker)s, leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
+ WHERE id = ANY(ARRAY(SELECT id FROM free))
+RETURNING id, account_id, url, description, types, secret, old_secret, old_secret_until, state, reason,
+          position, failures, failing_since, rest_until, warnings, succeeded_at, created_at, changed_at
+""")
+
+
+async def lease(
+    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, lease_s: float
+) -> Sequence[Endpoint]:
+    """Take those of these endpoints that nobody else has, for a while."""
+    rows = await SQL_LEASE.rows(connection, endpoint_ids=endpoint_ids, worker=worker, lease_s=lease_s)
+    return [_endpoint(row) for row in rows]
+
+
+SQL_RENEW: Final = Statement("""
+UPDATE webhook_endpoints
+   SET leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
+ WHERE id = ANY(%(endpoint_ids)s::uuid[])
+   AND worker = %(worker)s
+   AND state = 'active'
+RETURNING id, changed_at
+""")
+
+
+async def renew(
+    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, lease_s: float
+) -> dict[EndpointId, datetime]:
+    """Keep endpoints that are ours; those that are returned still are, each with its last change."""
+    rows = await SQL_RENEW.rows(connection, endpoint_ids=endpoint_ids, worker=worker, lease_s=lease_s)
+    return {EndpointId(row["id"]): row["changed_at"] for row in rows}
+
+
+SQL_RELEASE: Final = Statement("""
+UPDATE webhook_endpoints
+   SET worker = NULL, leased_until = NULL
+ WHERE id = ANY(%(endpoint_ids)s::uuid[])
+   AND worker = %(worker)s
+""")
+
+
+async def release(connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str) -> None:
+    """Let others have these endpoints."""
+    await SQL_RELEASE.rows(connection, endpoint_ids=endpoint_ids, worker=worker)
