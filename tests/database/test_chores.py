@@ -136,3 +136,18 @@ async def test_a_chore_that_fails_is_tried_again(database: Database, monkeypatch
     await asyncio.wait_for(done.wait(), 10)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_tries_of_webhooks_are_dropped_after_five_weeks(database: Database) -> None:
+    async with database.connection() as connection:
+        before = await partitions.names(connection, "webhook_attempts")
+        old = "webhook_attempts_2020w10"
+        await connection.execute(
+            f"CREATE TABLE {old} PARTITION OF webhook_attempts FOR VALUES"
+            " FROM ('01700000-0000-0000-0000-000000000000') TO ('01701000-0000-0000-0000-000000000000')"
+        )
+
+    assert await run_chore(database, BY_NAME["drop old tries of webhooks"]) == 1
+
+    async with database.connection() as connection:
+        assert await partitions.names(connection, "webhook_attempts") == before

@@ -78,6 +78,7 @@ def run_stack(server_url: str, postmaster: int, *, port: int | None = None, tps:
             "TUMIRA_DATABASE_URL": url,
             "TUMIRA_DATA_DIR": directory,
             "TUMIRA_LOG_LEVEL": "error",
+            "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1",
         }
         processes = []
         try:

@@ -19,6 +19,8 @@ from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
 TEXTS_PER_TURN_MAX: Final = 1_000
+# Tries to deliver events can be looked at for 30 days.
+ATTEMPT_WEEKS: Final = 5
 
 _log: Final = structlog.get_logger()
 
@@ -75,6 +77,10 @@ async def _erase_texts(connection: Connection) -> int:
     return await batches.erase_texts(connection, TEXTS_PER_TURN_MAX)
 
 
+async def _drop_attempts(connection: Connection) -> int:
+    return len(await partitions.drop_old(connection, "webhook_attempts", ATTEMPT_WEEKS))
+
+
 async def _settings(connection: Connection) -> dict[int, CarrierSettings]:
     return {carrier.id: carrier.settings for carrier in await carriers.list_active(connection)}
 
@@ -105,6 +111,7 @@ CHORES: Final = (
     Chore("fail what has no route", 1, _fail_unroutable, more_at=follow_up.GROUP_MAX),
     Chore("expire waiting messages", 15, _expire_waiting, more_at=follow_up.GROUP_MAX),
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
+    Chore("drop old tries of webhooks", 3600, _drop_attempts),
     Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
 )
 

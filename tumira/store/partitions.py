@@ -46,6 +46,18 @@ async def create_ahead(connection: Connection) -> Sequence[str]:
     return created
 
 
+async def drop_old(connection: Connection, table: str, weeks_kept: int) -> Sequence[str]:
+    """Drop the weeks of a table that ended more than so many weeks ago, and return their names."""
+    monday = _monday(await SQL_NOW.value(connection))
+    kept = {_name(table, monday + timedelta(weeks=weeks)) for weeks in range(-weeks_kept, WEEKS_AHEAD + 2)}
+    old = [name for name in await names(connection, table) if name not in kept]
+    # Whoever reads the table is waited for, but not for long: those who write wait behind us.
+    await connection.execute("SET LOCAL lock_timeout = '2s'")
+    for name in old:
+        await connection.execute(f"DROP TABLE {name}")
+    return old
+
+
 async def names(connection: Connection, table: str) -> Sequence[str]:
     """Return the weeks that a table has."""
     return [row["name"] for row in await SQL_NAMES.rows(connection, table=table)]
