@@ -151,6 +151,7 @@ async def resume_endpoint(database: Database, endpoint_id: EndpointId, *, from_n
             await deliveries.hurry_retries(connection, [endpoint_id], now)
         resumed = structs.replace(endpoint, state="active", reason=None, position=position, health=Health())
         await endpoints.change(connection, resumed)
+        await endpoints.ring(connection, endpoint.account_id)
     return resumed
 
 
@@ -179,6 +180,7 @@ async def send_test(database: Database, endpoint_id: EndpointId) -> EventId:
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
         await events.tell(connection, [event])
         await deliveries.put_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
+        await endpoints.ring(connection, endpoint.account_id)
         if endpoint.health.rest_until is not None:
             # A test is the way to find out whether an endpoint works again: it does not wait for its rest.
             rested = structs.replace(endpoint, health=structs.replace(endpoint.health, rest_until=None))
@@ -200,7 +202,7 @@ async def replay_event(database: Database, endpoint_id: EndpointId, event_id: Ev
             raise Trouble(
                 f"The endpoint does not take {event.type}; `tumira webhook change` can change that."
             )
-        await deliveries.add_replay(connection, endpoint_id, event.sequence - 1, event.sequence, None, None)
+        await _replay(connection, endpoint, event.sequence - 1, event.sequence)
     return 1
 
 
@@ -213,7 +215,7 @@ async def replay_after(database: Database, endpoint_id: EndpointId, after: int) 
         until = endpoint.position
         if after >= until:
             return 0
-        await deliveries.add_replay(connection, endpoint_id, after, until, None, None)
+        await _replay(connection, endpoint, after, until)
     return until - after
 
 
@@ -228,8 +230,20 @@ async def replay_between(
         if bounds is None or bounds[0] > endpoint.position:
             return 0
         first, last = bounds[0], min(bounds[1], endpoint.position)
-        await deliveries.add_replay(connection, endpoint_id, first - 1, last, from_at, until_at)
+        await _replay(connection, endpoint, first - 1, last, from_at, until_at)
     return last - first + 1
+
+
+async def _replay(
+    connection: Connection,
+    endpoint: Endpoint,
+    position: int,
+    until: int,
+    from_at: datetime | None = None,
+    until_at: datetime | None = None,
+) -> None:
+    await deliveries.add_replay(connection, endpoint.id, position, until, from_at, until_at)
+    await endpoints.ring(connection, endpoint.account_id)
 
 
 def warning(endpoint: Endpoint) -> str | None:

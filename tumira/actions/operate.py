@@ -43,8 +43,9 @@ async def limit(
     rate_limit: int | None,
     daily_limit: Decimal | None,
     change_daily: bool,
+    low_balance: Decimal | None = None,
 ) -> Account:
-    """Change how often an account may call, and how much it may spend in a day."""
+    """Change how often an account may call, how much it may spend in a day, and when it is told."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.set_limits(
@@ -53,6 +54,7 @@ async def limit(
             rate_limit=rate_limit,
             daily_limit=daily_limit,
             change_daily=change_daily,
+            low_balance=low_balance,
         )
         return await _existing(connection, account_id)
 

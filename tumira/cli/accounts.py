@@ -67,7 +67,7 @@ async def account_list(database: Database, *, as_json: bool) -> None:
         [_account(one) for one in found],
         as_json=as_json,
         empty="No accounts yet: `tumira account create` opens one.",
-        left_out=("rate", "daily_limit", "created_at"),
+        left_out=("rate", "daily_limit", "low_balance", "created_at"),
     )
 
 
@@ -124,19 +124,31 @@ async def account_suspend(database: Database, *, account_id: AccountId, lift: bo
 @click.argument("account_id", type=AccountIdType())
 @click.option("--daily", help="At most this many USD a day (UTC+02:00); `none` for no limit.")
 @click.option("--rate", type=click.IntRange(1, 1_000_000), help="Calls a minute.")
+@click.option("--low-balance", type=AmountType(), help="Tell the account when a send takes it below this.")
 @json_option
 @with_database
 async def account_limit(
-    database: Database, *, account_id: AccountId, daily: str | None, rate: int | None, as_json: bool
+    database: Database,
+    *,
+    account_id: AccountId,
+    daily: str | None,
+    rate: int | None,
+    low_balance: Decimal | None,
+    as_json: bool,
 ) -> None:
-    """Limit what an account may spend in a day, or how often it may call."""
-    if daily is None and rate is None:
-        raise Trouble("Say what to limit: --daily AMOUNT, or --rate CALLS.")
+    """Limit what an account may spend in a day or how often it may call, and say when it is told."""
+    if daily is None and rate is None and low_balance is None:
+        raise Trouble("Say what to limit: --daily AMOUNT, --rate CALLS, or --low-balance AMOUNT.")
     amount = None if daily in {None, "none"} else money.parse(str(daily))
     if amount is None and daily not in {None, "none"}:
         raise Trouble(f"{daily!r} is not an amount in US dollars, such as 5, nor `none`.")
     found = await operate.limit(
-        database, account_id, rate_limit=rate, daily_limit=amount, change_daily=daily is not None
+        database,
+        account_id,
+        rate_limit=rate,
+        daily_limit=amount,
+        change_daily=daily is not None,
+        low_balance=low_balance,
     )
     show(_account(found), as_json=as_json, title="Done.")
 
@@ -215,6 +227,7 @@ def _account(found: Account) -> Mapping[str, Any]:
         "balance": money.write(found.balance),
         "rate": found.rate_limit,
         "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
+        "low_balance": money.write(found.low_balance),
         "suspended": found.suspended_at is not None,
         "created_at": found.created_at,
     }

@@ -21,8 +21,12 @@ from tumira.rules import webhook_urls
 from tumira.store import endpoints
 from tumira.store.database import Database, Line, is_unavailable
 from tumira.store.endpoints import Endpoint
+from tumira.store.sql import Connection
 
 LOOK_S: Final = 0.1
+# What becomes due by time alone is looked for less often, and what nobody told us of now and then.
+LOOK_FOR_DUE_S: Final = 1.0
+LOOK_FOR_ALL_S: Final = 60.0
 LEASE_S: Final = 10.0
 RENEW_S: Final = 1.0
 COURIERS_MAX: Final = 500
@@ -64,7 +68,7 @@ class Notifier:
         self._news: dict[EndpointId, Courier] = {}
         self._has_news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._renewed_at = self._loop.time()
+        self._renewed_at = self._looked_at = self._looked_for_all_at = self._loop.time()
 
     async def run(self) -> None:
         """Deliver until cancelled; what is under way then is given a moment to end."""
@@ -84,26 +88,45 @@ class Notifier:
             await self._stop(writer)
 
     async def _look(self) -> None:
-        async with self._database.connection() as connection:
-            if self._couriers and self._loop.time() - self._renewed_at > RENEW_S:
-                kept = await endpoints.renew(connection, list(self._couriers), self._worker, LEASE_S)
-                self._renewed_at = self._loop.time()
-                for endpoint_id, courier in self._couriers.items():
-                    if kept.get(endpoint_id) != courier.endpoint.changed_at:
-                        # Paused, removed, changed, or somebody else's by now.
-                        courier.close()
-            due = await endpoints.list_due(connection, self._worker, self._clock(), COURIERS_MAX)
+        leased: Sequence[Endpoint] = ()
+        # In one transaction: who dies in between has heard no bell.
+        async with self._database.transaction() as connection:
+            await self._keep(connection)
             free = []
-            for endpoint_id, _ in due:
-                courier_there = self._couriers.get(endpoint_id)
-                if courier_there is None:
+            for endpoint_id in await self._find(connection):
+                courier = self._couriers.get(endpoint_id)
+                if courier is None:
                     free.append(endpoint_id)
                 else:
-                    courier_there.wake()
+                    courier.wake()
             room = COURIERS_MAX - len(self._couriers)
             if free and room > 0:
-                for endpoint in await endpoints.lease(connection, free[:room], self._worker, LEASE_S):
-                    self._open(endpoint)
+                leased = await endpoints.lease(connection, free[:room], self._worker, self._clock(), LEASE_S)
+        for endpoint in leased:
+            self._open(endpoint)
+
+    async def _keep(self, connection: Connection) -> None:
+        """Renew the leases; part from endpoints that were paused, removed, changed, or are not ours now."""
+        now = self._loop.time()
+        if not self._couriers or now - self._renewed_at < RENEW_S:
+            return
+        kept = await endpoints.renew(connection, list(self._couriers), self._worker, LEASE_S)
+        self._renewed_at = now
+        for endpoint_id, courier in self._couriers.items():
+            if kept.get(endpoint_id) != courier.endpoint.changed_at:
+                courier.close()
+
+    async def _find(self, connection: Connection) -> Sequence[EndpointId]:
+        """Return endpoints for which something may wait."""
+        found = list(await endpoints.list_rung(connection, COURIERS_MAX))
+        now = self._loop.time()
+        if now - self._looked_at >= LOOK_FOR_DUE_S:
+            self._looked_at = now
+            found.extend(await endpoints.list_due(connection, self._clock()))
+        if now - self._looked_for_all_at >= LOOK_FOR_ALL_S:
+            self._looked_for_all_at = now
+            found.extend(await endpoints.list_behind(connection, self._clock()))
+        return found
 
     def _open(self, endpoint: Endpoint) -> None:
         courier = Courier(
@@ -133,7 +156,7 @@ class Notifier:
         await courier.wait_until_recorded()
         try:
             async with self._database.connection() as connection:
-                await endpoints.release(connection, [endpoint_id], self._worker)
+                await endpoints.release(connection, endpoint_id, self._worker)
         except Exception as error:  # noqa: BLE001 - then the lease ends by itself
             _log.warning("endpoint not released", endpoint=courier.endpoint.url, error=repr(error))
         if self._couriers.get(endpoint_id) is courier:

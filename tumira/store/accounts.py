@@ -84,12 +84,14 @@ class Account:
     balance: Decimal
     rate_limit: int
     daily_limit: Decimal | None
+    low_balance: Decimal
     suspended_at: datetime | None
     created_at: datetime
 
 
 _ACCOUNT: Final = """
-SELECT id, phone, name, business, balance, rate_limit, daily_limit, suspended_at, created_at FROM accounts
+SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance, suspended_at, created_at
+  FROM accounts
 """
 
 SQL_FIND: Final = Statement(_ACCOUNT + "WHERE id = %(account_id)s")
@@ -150,7 +152,8 @@ async def mark_suspended(connection: Connection, account_id: AccountId, *, suspe
 SQL_SET_LIMITS: Final = Statement("""
 UPDATE accounts
    SET rate_limit = coalesce(%(rate_limit)s, rate_limit),
-       daily_limit = CASE WHEN %(change_daily)s::boolean THEN %(daily_limit)s ELSE daily_limit END
+       daily_limit = CASE WHEN %(change_daily)s::boolean THEN %(daily_limit)s ELSE daily_limit END,
+       low_balance = coalesce(%(low_balance)s, low_balance)
  WHERE id = %(account_id)s
 """)
 
@@ -162,12 +165,14 @@ async def set_limits(
     rate_limit: int | None,
     daily_limit: Decimal | None,
     change_daily: bool,
+    low_balance: Decimal | None,
 ) -> None:
-    """Change how often an account may call and how much it may spend in a day."""
+    """Change how often an account may call, how much it may spend in a day, and when it is told."""
     await SQL_SET_LIMITS.rows(
         connection,
         account_id=account_id,
         rate_limit=rate_limit,
         daily_limit=daily_limit,
         change_daily=change_daily,
+        low_balance=low_balance,
     )

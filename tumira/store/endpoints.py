@@ -181,33 +181,68 @@ async def list_accounts_told(connection: Connection, type_: str) -> frozenset[Ac
     return frozenset(AccountId(row["account_id"]) for row in rows)
 
 
-# The three reasons to deliver: new events, old ones that are due again, and old ones that are wanted again.
-SQL_LIST_DUE: Final = Statement("""
-SELECT e.id, e.worker IS NOT DISTINCT FROM %(worker)s AND e.leased_until > clock_timestamp() AS ours
-  FROM webhook_endpoints e
- WHERE e.state = 'active'
-   AND (e.rest_until IS NULL OR e.rest_until <= %(now)s)
-   AND (e.leased_until IS NULL OR e.leased_until <= clock_timestamp() OR e.worker = %(worker)s)
-   AND e.id IN (
-       SELECT behind.id
-         FROM webhook_endpoints behind
-         JOIN event_counters counter ON counter.account_id = behind.account_id
-        WHERE behind.position < counter.last
-        UNION
-       SELECT endpoint_id FROM webhook_retries WHERE due_at <= %(now)s
-        UNION
-       SELECT endpoint_id FROM webhook_replays
-       )
- LIMIT %(count_max)s
+SQL_RING: Final = Statement("""
+INSERT INTO webhook_bells (account_id)
+VALUES (%(account_id)s)
+    ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
 """)
 
 
-async def list_due(
-    connection: Connection, worker: str, now: datetime, count_max: int
-) -> Sequence[tuple[EndpointId, bool]]:
-    """Return endpoints for which something waits, each with whether it is ours already."""
-    rows = await SQL_LIST_DUE.rows(connection, worker=worker, now=now, count_max=count_max)
-    return [(EndpointId(row["id"]), row["ours"]) for row in rows]
+async def ring(connection: Connection, account_id: AccountId) -> None:
+    """Have somebody look at an account's endpoints soon."""
+    await SQL_RING.rows(connection, account_id=account_id)
+
+
+SQL_LIST_RUNG: Final = Statement("""
+WITH rung AS MATERIALIZED (
+    SELECT account_id FROM webhook_bells LIMIT %(count_max)s FOR UPDATE SKIP LOCKED
+), heard AS (
+    DELETE FROM webhook_bells WHERE account_id = ANY(ARRAY(SELECT account_id FROM rung))
+)
+SELECT id FROM webhook_endpoints WHERE account_id = ANY(ARRAY(SELECT account_id FROM rung))
+""")
+
+
+async def list_rung(connection: Connection, accounts_max: int) -> Sequence[EndpointId]:
+    """Return the endpoints of accounts that have news, once; by the commit of the caller they are leased."""
+    rows = await SQL_LIST_RUNG.rows(connection, count_max=accounts_max)
+    return [EndpointId(row["id"]) for row in rows]
+
+
+# No bell rings for what becomes due by time alone.
+SQL_LIST_DUE: Final = Statement("""
+SELECT endpoint_id FROM webhook_retries WHERE due_at <= %(now)s
+ UNION
+SELECT endpoint_id FROM webhook_replays
+ UNION
+SELECT e.id
+  FROM webhook_endpoints e
+  JOIN event_counters c ON c.account_id = e.account_id
+   AND c.last > e.position
+ WHERE e.rest_until <= %(now)s
+ UNION
+SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL AND leased_until <= clock_timestamp()
+""")
+
+
+async def list_due(connection: Connection, now: datetime) -> Sequence[EndpointId]:
+    """Return endpoints for which something is due by now, or that a dead worker left."""
+    return [EndpointId(row["endpoint_id"]) for row in await SQL_LIST_DUE.rows(connection, now=now)]
+
+
+SQL_LIST_BEHIND: Final = Statement("""
+SELECT e.id
+  FROM webhook_endpoints e
+  JOIN event_counters c ON c.account_id = e.account_id
+ WHERE e.state = 'active'
+   AND e.position < c.last
+   AND (e.rest_until IS NULL OR e.rest_until <= %(now)s)
+""")
+
+
+async def list_behind(connection: Connection, now: datetime) -> Sequence[EndpointId]:
+    """Return endpoints that have not been told everything; it reads all there are."""
+    return [EndpointId(row["id"]) for row in await SQL_LIST_BEHIND.rows(connection, now=now)]
 
 
 # Skipping what is locked: another worker is just taking it, or its owner is changing it.
@@ -217,6 +252,7 @@ WITH free AS MATERIALIZED (
       FROM webhook_endpoints
      WHERE id = ANY(%(endpoint_ids)s::uuid[])
        AND state = 'active'
+       AND (rest_until IS NULL OR rest_until <= %(now)s)
        AND (leased_until IS NULL OR leased_until <= clock_timestamp())
        FOR NO KEY UPDATE SKIP LOCKED
 )
@@ -229,10 +265,12 @@ RETURNING id, account_id, url, description, types, secret, old_secret, old_secre
 
 
 async def lease(
-    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, lease_s: float
+    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, now: datetime, lease_s: float
 ) -> Sequence[Endpoint]:
-    """Take those of these endpoints that nobody else has, for a while."""
-    rows = await SQL_LEASE.rows(connection, endpoint_ids=endpoint_ids, worker=worker, lease_s=lease_s)
+    """Take those of these endpoints that nobody has and that do not rest, for a while."""
+    rows = await SQL_LEASE.rows(
+        connection, endpoint_ids=endpoint_ids, worker=worker, now=now, lease_s=lease_s
+    )
     return [_endpoint(row) for row in rows]
 
 
@@ -254,14 +292,24 @@ async def renew(
     return {EndpointId(row["id"]): row["changed_at"] for row in rows}
 
 
+# The bell may have rung while its courier was about to leave.
 SQL_RELEASE: Final = Statement("""
-UPDATE webhook_endpoints
-   SET worker = NULL, leased_until = NULL
- WHERE id = ANY(%(endpoint_ids)s::uuid[])
-   AND worker = %(worker)s
+WITH released AS (
+    UPDATE webhook_endpoints
+       SET worker = NULL, leased_until = NULL
+     WHERE id = %(endpoint_id)s
+       AND worker = %(worker)s
+    RETURNING account_id, position
+)
+INSERT INTO webhook_bells (account_id)
+SELECT released.account_id
+  FROM released
+  JOIN event_counters ON event_counters.account_id = released.account_id
+   AND event_counters.last > released.position
+    ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
 """)
 
 
-async def release(connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str) -> None:
-    """Let others have these endpoints."""
-    await SQL_RELEASE.rows(connection, endpoint_ids=endpoint_ids, worker=worker)
+async def release(connection: Connection, endpoint_id: EndpointId, worker: str) -> None:
+    """Let others have an endpoint."""
+    await SQL_RELEASE.rows(connection, endpoint_id=endpoint_id, worker=worker)

@@ -26,13 +26,25 @@ class Event(Struct, frozen=True, gc=False):
 
 # Sorted, so that two groups that tell the same accounts never wait for each other in a circle. The counters
 # stay locked until the end of the transaction: events become visible in the order of their numbers.
+# The bell is rung for whoever delivers; it is an update where it rings already, so that nobody takes it for
+# heard before this is committed.
 SQL_COUNT: Final = Statement("""
-INSERT INTO event_counters (account_id, last)
-SELECT account_id, count
-  FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS told (account_id, count)
- ORDER BY account_id
-    ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
-RETURNING account_id, last
+WITH counted AS (
+    INSERT INTO event_counters (account_id, last)
+    SELECT account_id, count
+      FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS told (account_id, count)
+     ORDER BY account_id
+        ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
+    RETURNING account_id, last
+), rung AS (
+    INSERT INTO webhook_bells (account_id)
+    SELECT DISTINCT account_id
+      FROM webhook_endpoints
+     WHERE account_id = ANY(%(account_ids)s::uuid[])
+     ORDER BY account_id
+        ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
+)
+SELECT account_id, last FROM counted
 """)
 
 
