@@ -7,8 +7,6 @@ string and U+001B, which smsutil takes for UCS-2 and GSM-7, and lone surrogates.
 
 import json
 import random
-import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +15,11 @@ from typing import Any, Final
 import pytest
 import smsutil
 
+from tests.support.npm import node_with
 from tumira.rules.segments import Encoding, measure, parts
 
-ROOT: Final = Path(__file__).parents[2]
-ORACLES: Final = ROOT / "tests" / "support" / "oracles"
-CACHE: Final = ROOT / ".tools" / "oracles"
-INSTALL_S: Final = 90
+ORACLES: Final = Path(__file__).parents[1] / "support" / "oracles"
+SPLIT_S: Final = 90
 
 BASIC: Final = "abc XYZ 0123\n\r@£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ¤%&¡ÄÖÑÜ§¿äöñüà"
 EXTENSION: Final = "\f^{}\\[~]|€"
@@ -61,53 +58,19 @@ TEXTS: Final = (
 @pytest.fixture(scope="module")
 def split_sms() -> Sequence[Any]:
     """Let split-sms cut all texts, in one process."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        pytest.skip(
-            "split-sms was not compared: install Node.js 18 or later with npm (`node` and `npm` in PATH)"
-        )
-    install_oracles(npm)
+    node = node_with(ORACLES)
     done = subprocess.run(
-        [node, ORACLES / "split.mjs"],
-        cwd=CACHE,
+        [node.program, ORACLES / "split.mjs"],
+        cwd=node.folder,
         input=json.dumps(TEXTS),
         capture_output=True,
         text=True,
         encoding="utf-8",
         check=True,
-        timeout=INSTALL_S,
+        timeout=SPLIT_S,
     )
     results: Sequence[Any] = json.loads(done.stdout)
     return results
-
-
-def install_oracles(npm: str) -> None:
-    """Fetch what package.json names, once, and again when it changes."""
-    wanted = (ORACLES / "package.json").read_text()
-    installed = CACHE / "installed.json"
-    if installed.exists() and installed.read_text() == wanted:
-        return
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "package.json").write_text(wanted)
-    flags = [
-        "--no-save",
-        "--no-package-lock",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--fetch-retries=1",
-    ]
-    try:
-        subprocess.run(
-            [npm, "install", *flags], cwd=CACHE, capture_output=True, text=True, check=True, timeout=INSTALL_S
-        )
-    except subprocess.CalledProcessError as failed:
-        code = re.search(r"\bE[A-Z0-9]{3,}\b", failed.stderr)
-        pytest.skip(f"split-sms was not compared: npm could not fetch it ({code[0] if code else 'no code'})")
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"split-sms was not compared: npm could not fetch it within {INSTALL_S} seconds")
-    # Written last: an installation that was cut short is done again.
-    installed.write_text(wanted)
 
 
 def test_smsutil_counts_and_cuts_every_text_as_we_do() -> None:

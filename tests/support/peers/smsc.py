@@ -2,66 +2,22 @@
 
 import asyncio
 import json
-import re
-import shutil
-import subprocess
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
+from tests.support.npm import node_with
 
 PEERS: Final = Path(__file__).parent
-CACHE: Final = PEERS.parents[2] / ".tools" / "peers"
-INSTALL_S: Final = 90
 START_S: Final = 20
 LINE_OCTETS_MAX: Final = 1024 * 1024
 
 Rule = Mapping[str, Any]
 Event = Mapping[str, Any]
-
-
-@cache
-def _find_node() -> tuple[str, str]:
-    """Return the program and nothing, or nothing and why it or its package cannot be had."""
-    npm, node = shutil.which("npm"), shutil.which("node")
-    if npm is None or node is None:
-        return "", "install Node.js 18 or later with npm (`node` and `npm` in PATH)"
-    wanted = (PEERS / "package.json").read_text()
-    installed = CACHE / "installed.json"
-    if installed.exists() and installed.read_text() == wanted:
-        return node, ""
-    problem = _install(npm, wanted)
-    if not problem:
-        # Written last: an installation that was cut short is done again.
-        installed.write_text(wanted)
-    return node, problem
-
-
-def _install(npm: str, wanted: str) -> str:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "package.json").write_text(wanted)
-    flags = ("--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
-    try:
-        subprocess.run(
-            [npm, "install", *flags, "--fetch-retries=1"],
-            cwd=CACHE,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=INSTALL_S,
-        )
-    except subprocess.CalledProcessError as failed:
-        code = re.search(r"\bE[A-Z0-9]{3,}\b", failed.stderr)
-        return f"npm could not fetch `smpp` ({code[0] if code else 'no code'})"
-    except subprocess.TimeoutExpired:
-        return f"npm could not fetch `smpp` within {INSTALL_S} seconds"
-    return ""
 
 
 @dataclass(slots=True)
@@ -98,11 +54,9 @@ class ForeignSmsc:
 @asynccontextmanager
 async def run_foreign_smsc(*rules: Rule) -> AsyncIterator[ForeignSmsc]:
     """Run one on a free port, with the rules that `smsc.mjs` explains."""
-    node, problem = _find_node()
-    if problem:
-        pytest.skip(f"not tried against a foreign SMSC: {problem}")
+    node = node_with(PEERS)
     process = await asyncio.create_subprocess_exec(
-        node, str(PEERS / "smsc.mjs"), cwd=CACHE, stdin=PIPE, stdout=PIPE, limit=LINE_OCTETS_MAX
+        node.program, str(PEERS / "smsc.mjs"), cwd=node.folder, stdin=PIPE, stdout=PIPE, limit=LINE_OCTETS_MAX
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(rules).encode() + b"\n")
