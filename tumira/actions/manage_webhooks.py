@@ -151,7 +151,7 @@ async def resume_endpoint(database: Database, endpoint_id: EndpointId, *, from_n
             await deliveries.hurry_retries(connection, [endpoint_id], now)
         resumed = structs.replace(endpoint, state="active", reason=None, position=position, health=Health())
         await endpoints.change(connection, resumed)
-        await endpoints.ring(connection, endpoint.account_id)
+        await endpoints.ring(connection, endpoint.id)
     return resumed
 
 
@@ -180,7 +180,7 @@ async def send_test(database: Database, endpoint_id: EndpointId) -> EventId:
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
         await events.tell(connection, [event])
         await deliveries.put_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
-        await endpoints.ring(connection, endpoint.account_id)
+        await endpoints.ring(connection, endpoint.id)
         if endpoint.health.rest_until is not None:
             # A test is the way to find out whether an endpoint works again: it does not wait for its rest.
             rested = structs.replace(endpoint, health=structs.replace(endpoint.health, rest_until=None))
@@ -243,7 +243,7 @@ async def _replay(
     until_at: datetime | None = None,
 ) -> None:
     await deliveries.add_replay(connection, endpoint.id, position, until, from_at, until_at)
-    await endpoints.ring(connection, endpoint.account_id)
+    await endpoints.ring(connection, endpoint.id)
 
 
 def warning(endpoint: Endpoint) -> str | None:

@@ -30,10 +30,9 @@ PAGE: Final = 200
 FEW: Final = 64
 UNRECORDED_MAX: Final = 500
 REPLAYS_MAX: Final = 20
-# A connection is kept this long when there is nothing to send. Meanwhile we look ourselves for what is new:
-# the bell may have been heard by another worker.
+# A connection is kept this long when there is nothing to send.
 IDLE_S: Final = 20.0
-LOOK_S: Final = 0.5
+LOOK_S: Final = 1.0
 PAUSE_S: Final = 0.5
 ANSWER_MAX: Final = 1024
 GONE: Final = 410
@@ -185,7 +184,7 @@ class Courier:
             await asyncio.sleep(PAUSE_S)
 
     async def _rest(self) -> None:
-        timer = self._loop.call_later(LOOK_S, self.wake)
+        timer = self._loop.call_later(LOOK_S, self._woken.set)
         await self._woken.wait()
         self._woken.clear()
         timer.cancel()

@@ -118,7 +118,7 @@ class Notifier:
 
     async def _find(self, connection: Connection) -> Sequence[EndpointId]:
         """Return endpoints for which something may wait."""
-        found = list(await endpoints.list_rung(connection, COURIERS_MAX))
+        found = list(await endpoints.hear(connection, self._worker, COURIERS_MAX))
         now = self._loop.time()
         if now - self._looked_at >= LOOK_FOR_DUE_S:
             self._looked_at = now

@@ -160,6 +160,8 @@ WITH retries AS (
     DELETE FROM webhook_retries WHERE endpoint_id = %(endpoint_id)s
 ), replays AS (
     DELETE FROM webhook_replays WHERE endpoint_id = %(endpoint_id)s
+), bells AS (
+    DELETE FROM webhook_bells WHERE endpoint_id = %(endpoint_id)s
 )
 DELETE FROM webhook_endpoints WHERE id = %(endpoint_id)s
 """)
@@ -182,31 +184,37 @@ async def list_accounts_told(connection: Connection, type_: str) -> frozenset[Ac
 
 
 SQL_RING: Final = Statement("""
-INSERT INTO webhook_bells (account_id)
-VALUES (%(account_id)s)
-    ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
+INSERT INTO webhook_bells (endpoint_id)
+VALUES (%(endpoint_id)s)
+    ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
 """)
 
 
-async def ring(connection: Connection, account_id: AccountId) -> None:
-    """Have somebody look at an account's endpoints soon."""
-    await SQL_RING.rows(connection, account_id=account_id)
+async def ring(connection: Connection, endpoint_id: EndpointId) -> None:
+    """Have somebody look at an endpoint soon."""
+    await SQL_RING.rows(connection, endpoint_id=endpoint_id)
 
 
-SQL_LIST_RUNG: Final = Statement("""
+# A bell is for the worker that delivers there, and for anybody where there is none.
+SQL_HEAR: Final = Statement("""
 WITH rung AS MATERIALIZED (
-    SELECT account_id FROM webhook_bells LIMIT %(count_max)s FOR UPDATE SKIP LOCKED
-), heard AS (
-    DELETE FROM webhook_bells WHERE account_id = ANY(ARRAY(SELECT account_id FROM rung))
+    SELECT endpoint_id
+      FROM webhook_bells b
+     WHERE NOT coalesce((SELECT worker <> %(worker)s AND leased_until > clock_timestamp()
+                           FROM webhook_endpoints e
+                          WHERE e.id = b.endpoint_id), false)
+     LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
 )
-SELECT id FROM webhook_endpoints WHERE account_id = ANY(ARRAY(SELECT account_id FROM rung))
+DELETE FROM webhook_bells WHERE endpoint_id = ANY(ARRAY(SELECT endpoint_id FROM rung))
+RETURNING endpoint_id
 """)
 
 
-async def list_rung(connection: Connection, accounts_max: int) -> Sequence[EndpointId]:
-    """Return the endpoints of accounts that have news, once; by the commit of the caller they are leased."""
-    rows = await SQL_LIST_RUNG.rows(connection, count_max=accounts_max)
-    return [EndpointId(row["id"]) for row in rows]
+async def hear(connection: Connection, worker: str, count_max: int) -> Sequence[EndpointId]:
+    """Return endpoints for which there is news, once; they are to be leased in the same transaction."""
+    rows = await SQL_HEAR.rows(connection, worker=worker, count_max=count_max)
+    return [EndpointId(row["endpoint_id"]) for row in rows]
 
 
 # No bell rings for what becomes due by time alone.
@@ -217,9 +225,8 @@ SELECT endpoint_id FROM webhook_replays
  UNION
 SELECT e.id
   FROM webhook_endpoints e
-  JOIN event_counters c ON c.account_id = e.account_id
-   AND c.last > e.position
  WHERE e.rest_until <= %(now)s
+   AND e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
  UNION
 SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL AND leased_until <= clock_timestamp()
 """)
@@ -233,10 +240,9 @@ async def list_due(connection: Connection, now: datetime) -> Sequence[EndpointId
 SQL_LIST_BEHIND: Final = Statement("""
 SELECT e.id
   FROM webhook_endpoints e
-  JOIN event_counters c ON c.account_id = e.account_id
  WHERE e.state = 'active'
-   AND e.position < c.last
    AND (e.rest_until IS NULL OR e.rest_until <= %(now)s)
+   AND e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
 """)
 
 
@@ -299,14 +305,13 @@ WITH released AS (
        SET worker = NULL, leased_until = NULL
      WHERE id = %(endpoint_id)s
        AND worker = %(worker)s
-    RETURNING account_id, position
+    RETURNING id, account_id, position
 )
-INSERT INTO webhook_bells (account_id)
-SELECT released.account_id
+INSERT INTO webhook_bells (endpoint_id)
+SELECT id
   FROM released
-  JOIN event_counters ON event_counters.account_id = released.account_id
-   AND event_counters.last > released.position
-    ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
+ WHERE position < (SELECT last FROM event_counters c WHERE c.account_id = released.account_id)
+    ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
 """)
 
 

@@ -37,12 +37,13 @@ WITH counted AS (
         ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
     RETURNING account_id, last
 ), rung AS (
-    INSERT INTO webhook_bells (account_id)
-    SELECT DISTINCT account_id
+    INSERT INTO webhook_bells (endpoint_id)
+    SELECT id
       FROM webhook_endpoints
      WHERE account_id = ANY(%(account_ids)s::uuid[])
-     ORDER BY account_id
-        ON CONFLICT (account_id) DO UPDATE SET account_id = excluded.account_id
+       AND state = 'active'
+     ORDER BY id
+        ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
 )
 SELECT account_id, last FROM counted
 """)

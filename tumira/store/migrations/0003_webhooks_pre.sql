@@ -39,10 +39,10 @@ CREATE INDEX webhook_endpoints_of_account ON webhook_endpoints (account_id, id);
 CREATE INDEX webhook_endpoints_resting ON webhook_endpoints (rest_until) WHERE rest_until IS NOT NULL;
 CREATE INDEX webhook_endpoints_leased ON webhook_endpoints (worker) WHERE worker IS NOT NULL;
 
--- Accounts with an endpoint that have news. A worker that takes a row looks at the account's endpoints, so
--- nobody has to look at all endpoints to find the few for which something waits.
+-- Endpoints for which there is news. Whoever delivers to one takes its row, so nobody has to look at all
+-- endpoints to find the few for which something waits.
 CREATE TABLE webhook_bells (
-    account_id uuid PRIMARY KEY
+    endpoint_id uuid PRIMARY KEY
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 -- Events that were tried in vain and are to be tried again.
