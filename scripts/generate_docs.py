@@ -15,6 +15,8 @@ from tumira.errors import Refusal, all_refusals
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 
+_STYLESHEETS: Final = ("../tumira/html/base.css", "../tumira/api/manual/reference.css")
+
 _OPENING: Final = """\
 # Errors
 
@@ -31,7 +33,7 @@ def generated() -> Mapping[str, str]:
     return {
         "openapi.json": document().decode(),
         # The page that is served, but for the addresses: here they lead to the files in the repository.
-        "reference.html": reference_page("../tumira/api/manual/reference.css", "openapi.json"),
+        "reference.html": reference_page(_STYLESHEETS, "openapi.json"),
         "errors.md": errors_page(),
     }
 

@@ -1,199 +1,33 @@
-"""Does a session keep the rules of SMPP 3.4, whatever the carrier does?"""
+"""Does a bound session keep the rules of SMPP 3.4, whatever the carrier does?"""
 
 import asyncio
 import random
-import shutil
-import ssl
 import struct
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.smpp_peer import WAIT_S, Carrier, Ear, Line, delivery, pdu
+from tests.support.smpp_peer import WAIT_S, Carrier, Ear, delivery, pdu
+from tests.support.smpp_session import (
+    BODY,
+    DATA,
+    DATA_RESP,
+    DELIVER,
+    DELIVER_RESP,
+    ENQUIRE,
+    ENQUIRE_RESP,
+    NACK,
+    RECEIPT,
+    SUBMIT,
+    SUBMIT_RESP,
+    UNBIND,
+    UNBIND_RESP,
+    bound,
+)
 from tumira.carriers.smpp import session as session_module
-from tumira.carriers.smpp.pdu import Bind, Command, Status, SubmitBodies
-from tumira.carriers.smpp.server import ServerPeer
-from tumira.carriers.smpp.session import Address, BindRefusedError, Session, Timing, connect
+from tumira.carriers.smpp.session import Session, Timing
 
-SUBMIT, SUBMIT_RESP = 0x04, 0x8000_0004
-DELIVER, DELIVER_RESP = 0x05, 0x8000_0005
-DATA, DATA_RESP = 0x103, 0x8000_0103
-UNBIND, UNBIND_RESP = 0x06, 0x8000_0006
-ENQUIRE, ENQUIRE_RESP = 0x15, 0x8000_0015
-NACK = 0x8000_0000
-
-BODY = SubmitBodies("Tumira").body("263771200001", b"hello", 0, 0, "")
-RECEIPT = b"id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:"
-
-
-@pytest.fixture(autouse=True)
-async def _nothing_fails_unseen() -> AsyncIterator[None]:
-    """Fail a test when something was raised inside the event loop, which would only be logged."""
-    raised: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: raised.append(context))
-    yield
-    loop.set_exception_handler(before)
-    assert raised == []
-
-
-@pytest.fixture
-async def carrier() -> AsyncIterator[Carrier]:
-    async with Carrier().listening() as listening:
-        yield listening
-
-
-def at(port: int, *, tls: bool = False) -> Address:
-    return Address("127.0.0.1", port, tls, "tumira", "secret")
-
-
-@asynccontextmanager
-async def bound(
-    carrier: Carrier, ear: Ear, *following: bytes, timing: Timing | None = None
-) -> AsyncIterator[tuple[Session, Line]]:
-    """Bind, and drop the line at the end."""
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=timing or Timing())
-    task = asyncio.create_task(opening)
-    line = await carrier.line()
-    await line.let_in(*following)
-    session = await task
-    try:
-        yield session, line
-    finally:
-        session.abort()
-    assert len(ear.ends) == 1
-
-
-@pytest.mark.parametrize(
-    "command", [Command.BIND_RECEIVER, Command.BIND_TRANSMITTER, Command.BIND_TRANSCEIVER]
-)
-async def test_a_bind_says_who_we_are_and_hears_who_they_are(carrier: Carrier, command: Command) -> None:
-    task = asyncio.create_task(connect(at(carrier.port), command, Ear()))
-    line = await carrier.line()
-    heard = await line.let_in()
-    assert heard == (command, 0, 1, b"tumira\0secret\0\0\x34\0\0\0")
-    session = await task
-    assert session.peer_system_id == "smsc"
-    assert session.outstanding == 0
-    session.abort()
-
-
-@pytest.mark.parametrize(
-    ("command", "status", "body", "words"),
-    [
-        (0x8000_0009, 0x0E, b"", "RINVPASWD (0x0E)"),
-        (0x8000_0009, 0x0F, b"smsc\0", "RINVSYSID (0x0F)"),
-        (0x8000_0009, 0x4A1, b"", "status 0x4A1"),
-        (NACK, 0x03, b"", "RINVCMDID (0x03)"),
-    ],
-)
-async def test_a_refused_bind_is_raised_with_its_status(
-    carrier: Carrier, command: int, status: int, body: bytes, words: str
-) -> None:
-    ear = Ear()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
-    line = await carrier.line()
-    bind = await line.hear()
-    await line.say(pdu(command, bind.sequence, body, status))
-    with pytest.raises(BindRefusedError) as refused:
-        await task
-    assert (refused.value.status, refused.value.words) == (status, words)
-    assert await line.hear_end() == b""
-    assert ear.ends == []
-
-
-async def test_a_bind_that_is_never_answered_is_given_up(carrier: Carrier) -> None:
-    ear = Ear()
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=Timing(bind_s=0.5))
-    with pytest.raises(TimeoutError, match="did not answer"):
-        await opening
-    line = await carrier.line()
-    assert (await line.hear()).command == Command.BIND_TRANSCEIVER
-    assert await line.hear_end() == b""
-    assert ear.ends == []
-
-
-@pytest.mark.parametrize("octets", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-async def test_a_line_that_ends_before_the_bind_is_an_error_of_the_connection(
-    carrier: Carrier, octets: bytes
-) -> None:
-    ear = Ear()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
-    line = await carrier.line()
-    await line.hear()
-    await line.say(octets)
-    line.writer.close()
-    with pytest.raises(ConnectionError):
-        await task
-    assert ear.ends == []
-
-
-async def test_a_port_where_nobody_listens_is_an_error_of_the_connection() -> None:
-    async with Carrier().listening() as listening:
-        port = listening.port
-    with pytest.raises(ConnectionRefusedError):
-        await connect(at(port), Command.BIND_TRANSCEIVER, Ear())
-
-
-async def test_giving_up_a_bind_closes_its_connection(carrier: Carrier) -> None:
-    ear = Ear()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
-    line = await carrier.line()
-    await line.hear()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await line.hear_end() == b""
-    assert ear.ends == []
-
-
-async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line_that_ended(
-    carrier: Carrier,
-) -> None:
-    ear = Ear()
-    loop = asyncio.get_running_loop()
-    _, session = await loop.create_connection(lambda: Session(ear, Timing()), "127.0.0.1", carrier.port)
-    binding = asyncio.create_task(session.bind(Command.BIND_TRANSCEIVER, at(carrier.port)))
-    line = await carrier.line()
-    bind = await line.hear()
-    session.data_received(pdu(0x8000_0009, bind.sequence, b"smsc\0"))
-    binding.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await binding
-    assert await line.hear_end() == b""
-    assert ear.ends == []
-
-
-async def test_receipts_that_come_with_the_bind_are_heard_once_the_session_is_known(carrier: Carrier) -> None:
-    class Eager(Ear):
-        session: Session | None = None
-
-        def settled(self) -> None:
-            super().settled()
-            assert self.session is not None
-            self.session.acknowledge(self.tokens)
-
-    ear = Eager()
-
-    async def open_line() -> None:
-        ear.session = await connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear)
-
-    task = asyncio.create_task(open_line())
-    line = await carrier.line()
-    await line.let_in(pdu(DELIVER, 900, delivery(RECEIPT)), pdu(ENQUIRE, 901), pdu(UNBIND, 902))
-    await task
-    await ear.wait(receipts=1, ends=1)
-    heard = {(each.command, each.sequence) for each in await line.hear_many(3)}
-    assert heard == {(DELIVER_RESP, 900), (ENQUIRE_RESP, 901), (UNBIND_RESP, 902)}
-
-
-def test_a_password_is_not_printed() -> None:
-    assert "secret" not in repr(at(2775))
+pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
 
 async def test_answers_are_matched_by_number_in_any_order(carrier: Carrier) -> None:
@@ -636,155 +470,3 @@ async def test_no_octets_can_do_more_than_end_the_line(carrier: Carrier, seed: i
         unanswered, problem = ear.ends[0]
         assert problem == "a PDU says that it has 0 octets"
         assert sorted([*unanswered, *(tag for tag, _, _ in ear.answers)], key=str) == list(range(10))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Make a certificate for the loopback that nobody else trusts."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("openssl is not installed; it makes the certificate of this test")
-    folder = tmp_path_factory.mktemp("tls")
-    key, chain = folder / "key.pem", folder / "chain.pem"
-    kind = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    names = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
-    files = ("-keyout", str(key), "-out", str(chain))
-    subprocess.run([program, "req", *kind, *names, *files], check=True, capture_output=True, timeout=60)
-    return key, chain
-
-
-async def test_tls_carries_a_session_when_the_certificate_is_trusted(certificate: tuple[Path, Path]) -> None:
-    key, chain = certificate
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(chain, key)
-    ours = ssl.create_default_context(cafile=str(chain))
-    async with Carrier().listening(theirs) as carrier:
-        ear = Ear()
-        opening = connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, ear, ssl_context=ours)
-        task = asyncio.create_task(opening)
-        line = await carrier.line()
-        await line.let_in()
-        session = await task
-        session.submit("one", BODY)
-        one = await line.hear()
-        await line.say(pdu(SUBMIT_RESP, one.sequence, b"C1\0"))
-        await ear.wait(answers=1)
-        closing = asyncio.create_task(session.close(1))
-        goodbye = await line.hear()
-        await line.say(pdu(UNBIND_RESP, goodbye.sequence))
-        await closing
-        assert ear.ends == [([], "closed by us")]
-
-
-async def test_tls_refuses_a_certificate_that_nobody_vouches_for(certificate: tuple[Path, Path]) -> None:
-    key, chain = certificate
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(chain, key)
-    async with Carrier().listening(theirs) as carrier:
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, Ear())
-
-
-class Smsc(ServerPeer):
-    """Takes all submits and delivers a receipt for each; lets in who knows the password."""
-
-    system_id = "ours"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.acknowledgements: list[tuple[int, int]] = []
-        self.events: list[str] = []
-
-    def bound(self, bind: Bind, command: Command) -> int:
-        """Ask for the password."""
-        self.events.append(f"{command.name} of {bind.system_id}")
-        return Status.ROK if bind.password == "secret" else Status.RINVPASWD
-
-    def submitted(self, sequence: int, message_body: bytes) -> None:
-        """Answer, and deliver a receipt."""
-        assert message_body == BODY
-        self.respond(sequence, f"C{sequence}")
-        self.deliver(delivery(RECEIPT))
-
-    def acknowledged(self, sequence: int, status: int) -> None:
-        """Note it."""
-        self.acknowledgements.append((sequence, status))
-
-    def unbound(self) -> None:
-        """Note it."""
-        self.events.append("unbound")
-
-    def line_ended(self, problem: str) -> None:
-        """Note it."""
-        self.events.append(problem)
-
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[tuple[int, list[Smsc]]]:
-    """Serve with our own carrier's end."""
-    peers: list[Smsc] = []
-
-    def accept() -> Smsc:
-        peers.append(Smsc())
-        return peers[-1]
-
-    server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], peers
-    finally:
-        for peer in peers:
-            peer.abort()
-        server.close()
-        await server.wait_closed()
-
-
-async def test_both_of_our_ends_understand_each_other() -> None:
-    ear = Ear()
-    async with serving() as (port, peers):
-        session = await connect(at(port), Command.BIND_TRANSCEIVER, ear)
-        assert session.peer_system_id == "ours"
-        for tag in range(100):
-            session.submit(tag, BODY)
-        await ear.wait(answers=100, receipts=100)
-        assert ear.answers == [(tag, 0, f"C{tag + 2}") for tag in range(100)]
-        session.acknowledge(ear.tokens)
-        await session.enquire()
-        assert peers[0].acknowledgements == [(number, 0) for number in range(1, 101)]
-        await session.close(1)
-        goodbye = "the other end said goodbye (unbind)"
-        assert peers[0].events == ["BIND_TRANSCEIVER of tumira", "unbound", goodbye]
-
-
-async def test_our_carriers_end_refuses_a_wrong_password_and_closes() -> None:
-    async with serving() as (port, peers):
-        address = Address("127.0.0.1", port, tls=False, system_id="tumira", password="wrong")
-        with pytest.raises(BindRefusedError, match="RINVPASWD"):
-            await connect(address, Command.BIND_TRANSMITTER, Ear())
-        assert peers[0].events == ["BIND_TRANSMITTER of tumira", "the bind was refused"]
-
-
-async def test_our_carriers_end_takes_submits_only_from_who_may_send() -> None:
-    bind = b"tumira\0secret\0\0\x34\0\0\0"
-    async with serving() as (port, _):
-        line = Line(*await asyncio.open_connection("127.0.0.1", port))
-        await line.say(pdu(SUBMIT, 1, BODY), pdu(0x01, 2, bind), pdu(SUBMIT, 3, BODY), pdu(0x09, 4, bind))
-        await line.say(pdu(0x21, 5), pdu(ENQUIRE, 6), pdu(0x01, 7))
-        assert await line.hear_many(7) == [
-            (SUBMIT_RESP, 4, 1, b""),
-            (0x8000_0001, 0, 2, b"ours\0"),
-            (SUBMIT_RESP, 4, 3, b""),
-            (0x8000_0009, 5, 4, b""),
-            (NACK, 3, 5, b""),
-            (ENQUIRE_RESP, 0, 6, b""),
-            (0x8000_0001, 5, 7, b""),
-        ]
-        line.drop()
-
-
-async def test_our_carriers_end_refuses_a_bind_cut_short() -> None:
-    async with serving() as (port, _):
-        line = Line(*await asyncio.open_connection("127.0.0.1", port))
-        await line.say(pdu(0x09, 1, b"tumira"))
-        assert await line.hear() == (0x8000_0009, 2, 1, b"")
-        assert await line.hear_end() == b""
-        line.drop()

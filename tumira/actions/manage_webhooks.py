@@ -40,7 +40,7 @@ async def add_endpoint(
     """Add an endpoint, which is told of what happens from now on; return it and its secret."""
     now = datetime.now(UTC)
     secret = Secret(secrets.token_bytes(SECRET_BYTES))
-    _check(url, description, allow_private=allow_private)
+    url = _check(url, description, allow_private=allow_private)
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
             raise Trouble("There is no such account; `tumira account list` shows them.")
@@ -73,13 +73,15 @@ async def add_endpoint(
     return endpoint, write_secret(secret)
 
 
-def _check(url: str, description: str, *, allow_private: bool) -> None:
+def _check(url: str, description: str, *, allow_private: bool) -> str:
+    """Return the URL in its plain spelling."""
     try:
-        webhook_urls.parse(url, allow_private=allow_private)
+        plain = webhook_urls.parse(url, allow_private=allow_private).url
     except ValueError as error:
         raise Trouble(str(error)) from error
     if len(description) > DESCRIPTION_MAX:
         raise Trouble(f"The description has {len(description)} characters; at most {DESCRIPTION_MAX} fit.")
+    return plain
 
 
 async def list_endpoints(
@@ -106,13 +108,13 @@ async def change_endpoint(
     """Change where an endpoint is, what it is told of, or its description; what is None stays."""
     async with database.transaction() as connection:
         endpoint = await _hold(connection, endpoint_id)
+        description = endpoint.description if description is None else description
         changed = structs.replace(
             endpoint,
-            url=endpoint.url if url is None else url,
+            url=_check(url or endpoint.url, description, allow_private=allow_private),
             types=types if change_types else endpoint.types,
-            description=endpoint.description if description is None else description,
+            description=description,
         )
-        _check(changed.url, changed.description, allow_private=allow_private)
         if changed.url != endpoint.url:
             # What failed at the old place says nothing about the new one.
             changed = structs.replace(changed, health=Health())

@@ -1,30 +1,19 @@
 """What do requests and answers look like? The OpenAPI document is made from these classes."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from tumira.actions.calls import Priced, Sent
-from tumira.api.fields import (
-    BatchIdText,
-    Channel,
-    Country,
-    Currency,
-    MessageIdText,
-    Money,
-    Number,
-    Segments,
-    Time,
-)
+from tumira.actions.views import BatchSummary, MessageView, view_batch, view_message
 from tumira.errors import RecipientCode
-from tumira.ids import BATCH, MESSAGE, write_id
+from tumira.ids import BATCH, write_id
 from tumira.rules import money
 from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
-from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
+from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
 from tumira.store.batches import Batch, Message
 
 REFERENCE_MAX: Final = 64
@@ -116,62 +105,9 @@ class DryRunResponse(Struct):
     currency: Currency
 
 
-class MessageView(Struct):
-    """One recipient's outcome."""
-
-    message_id: MessageIdText
-    to: Number
-    country: Country
-    status: Annotated[
-        str,
-        Meta(
-            description="Where the message stands; only `unconfirmed` may still change once final.",
-            examples=["queued"],
-            extra_json_schema={"enum": list(MESSAGE_STATUSES)},
-        ),
-    ]
-    segments: Segments
-    cost: Annotated[Money, Meta(description="What this message cost; not lowered by a refund.")]
-    sent_at: Annotated[Time | None, Meta(description="When a carrier took it; null until then.")]
-    delivered_at: Annotated[Time | None, Meta(description="When the handset had it; null until known.")]
-    failure_reason: Annotated[
-        str | UnsetType,
-        Meta(
-            description="Why it did not arrive; present only when set. New values may be added.",
-            examples=["ABSENT_SUBSCRIBER"],
-            extra_json_schema={"x-extensible-enum": list(FAILURE_REASONS)},
-        ),
-    ] = UNSET
-    refunded_at: (
-        Annotated[Time, Meta(description="When its cost was given back; present only when set.")] | UnsetType
-    ) = UNSET
-
-
-class BatchView(Struct):
+class BatchView(BatchSummary):
     """A batch and every recipient's outcome."""
 
-    batch_id: BatchIdText
-    status: Annotated[
-        str,
-        Meta(
-            description="`completed` when every message is final.",
-            examples=["queued"],
-            extra_json_schema={"enum": list(BATCH_STATUSES)},
-        ),
-    ]
-    channel: Channel
-    reference: Annotated[
-        str | None,
-        Meta(description="Your label, as sent; null when none was given.", examples=["order-1042"]),
-    ]
-    recipients: Annotated[
-        int, Meta(ge=0, le=RECIPIENTS_MAX, description="Recipients accepted into the batch.", examples=[2])
-    ]
-    segments: Segments
-    total_cost: Annotated[Money, Meta(description="What was debited; not lowered by refunds.")]
-    refunded: Annotated[Money, Meta(description="What was given back so far.", examples=["0.0000"])]
-    currency: Currency
-    created_at: Time
     messages: Annotated[list[MessageView], Meta(description="One entry per recipient, in the order given.")]
 
 
@@ -257,43 +193,13 @@ def _rejected(rejected: Sequence[Rejected]) -> list[RejectedEntry]:
 
 def write_batch(batch: Batch, messages: Sequence[Message]) -> bytes:
     """Write a batch with its messages."""
-    return encode(
-        BatchResponse(
-            BatchView(
-                batch_id=write_id(BATCH, batch.id),
-                status=batch.status,
-                channel=batch.channel,
-                reference=batch.reference,
-                recipients=batch.recipients,
-                segments=batch.segments,
-                total_cost=money.write(batch.total_cost),
-                refunded=money.write(batch.refunded),
-                currency=money.CURRENCY,
-                created_at=_time(batch.created_at),
-                messages=[_message(message) for message in messages],
-            )
-        )
-    )
+    views = [view_message(message) for message in messages]
+    return encode(BatchResponse(BatchView(**structs.asdict(view_batch(batch)), messages=views)))
 
 
 def write_message(message: Message) -> bytes:
     """Write one message."""
-    return encode(MessageResponse(_message(message)))
-
-
-def _message(message: Message) -> MessageView:
-    return MessageView(
-        message_id=write_id(MESSAGE, message.id),
-        to=message.recipient,
-        country=message.country,
-        status=message.status,
-        segments=message.segments,
-        cost=money.write(message.cost),
-        sent_at=None if message.sent_at is None else _time(message.sent_at),
-        delivered_at=None if message.delivered_at is None else _time(message.delivered_at),
-        failure_reason=UNSET if message.failure_reason is None else message.failure_reason,
-        refunded_at=UNSET if message.refunded_at is None else _time(message.refunded_at),
-    )
+    return encode(MessageResponse(view_message(message)))
 
 
 def write_balance(balance: Decimal) -> bytes:
@@ -308,7 +214,3 @@ def write_pricing(prices: Sequence[Price]) -> bytes:
         for price in prices
     ]
     return encode(PricingResponse(views, money.CURRENCY))
-
-
-def _time(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds")

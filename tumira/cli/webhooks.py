@@ -8,10 +8,11 @@ from typing import Any, Final
 import click
 
 from tumira.actions import manage_webhooks
-from tumira.cli.output import AccountIdType, json_option, load_settings, show, show_all, with_database
+from tumira.cli.output import AccountIdType, json_option, load_settings, show, show_all, tell, with_database
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
-from tumira.rules import events
+from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
+from tumira.rules import events, webhook_urls
 from tumira.store import deliveries
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Waiting
@@ -91,6 +92,7 @@ async def webhook_add(
     as_json: bool,
 ) -> None:
     """Add an endpoint; its secret is shown once."""
+    await _look_at(url)
     endpoint, secret = await manage_webhooks.add_endpoint(
         database, account_id, url, _types(types), description, allow_private=_allow_private()
     )
@@ -149,6 +151,8 @@ async def webhook_change(
     """Change where an endpoint is, what it is told of, or its description."""
     if url is None and types is None and description is None:
         raise Trouble("Say what to change: --url, --events or --description.")
+    if url is not None:
+        await _look_at(url)
     changed = await manage_webhooks.change_endpoint(
         database,
         endpoint_id,
@@ -272,6 +276,18 @@ async def webhook_replay(
     shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
     title = "Sent once more, as far as the endpoint takes them." if count else "There is nothing to send."
     show(shown, as_json=as_json, title=title)
+
+
+async def _look_at(url: str) -> None:
+    """Refuse a URL whose name leads to where we do not call; every connection looks again."""
+    allow_private = _allow_private()
+    try:
+        target = webhook_urls.parse(url, allow_private=allow_private)
+        await vet(target, allow_private=allow_private, resolve=Resolver())
+    except (ValueError, NotPublicError) as error:
+        raise Trouble(str(error)) from error
+    except CallFailedError as error:
+        tell(f"Not reachable yet: {error}")
 
 
 def _types(text: str | None) -> list[str] | None:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from tumira.html.styles import stylesheet
 from tumira.simulator import handsets
 from tumira.simulator.handsets import Text
 from tumira.simulator.numbers import OUTCOMES
@@ -84,8 +85,8 @@ class Pages:
         return [
             Route(PAGE_PATH, self._page),
             Route(MESSAGES_PATH, self._messages),
-            Route(STYLESHEET_PATH, partial(_file, "handsets.css", "text/css")),
-            Route(SCRIPT_PATH, partial(_file, "handsets.js", "text/javascript")),
+            Route(STYLESHEET_PATH, _stylesheet),
+            Route(SCRIPT_PATH, _script),
         ]
 
     async def _page(self, request: Request) -> Response:
@@ -132,5 +133,9 @@ def _number(text: str) -> str:
     return f"+{digits}"
 
 
-async def _file(name: str, media_type: str, _request: Request) -> Response:
-    return Response((_HERE / name).read_bytes(), media_type=media_type, headers=_HEADERS)
+async def _stylesheet(_request: Request) -> Response:
+    return Response(stylesheet(_HERE / "handsets.css"), media_type="text/css", headers=_HEADERS)
+
+
+async def _script(_request: Request) -> Response:
+    return Response((_HERE / "handsets.js").read_bytes(), media_type="text/javascript", headers=_HEADERS)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tumira.api.fields import Money
 from tumira.errors import all_refusals
+from tumira.rules.fields import Money
 
 
 class ErrorDetail(Struct):

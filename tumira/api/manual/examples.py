@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira import errors
+from tumira.actions.views import MessageView
 from tumira.api import schemas
 from tumira.api.envelope import refuse
 from tumira.api.reading import read_send
@@ -52,7 +53,7 @@ REQUESTS: Final[Mapping[str, Example]] = {
 }
 
 _REJECTED: Final = [schemas.RejectedEntry(_ELSEWHERE, RecipientCode.UNSUPPORTED_DESTINATION)]
-_DELIVERED: Final = schemas.MessageView(
+_DELIVERED: Final = MessageView(
     message_id=MESSAGE_IDS[0],
     to=_ZW,
     country="ZW",
@@ -62,7 +63,7 @@ _DELIVERED: Final = schemas.MessageView(
     sent_at="2026-11-15T08:30:00.345+00:00",
     delivered_at="2026-11-15T08:30:02.781+00:00",
 )
-_UNDELIVERED: Final = schemas.MessageView(
+_UNDELIVERED: Final = MessageView(
     message_id=MESSAGE_IDS[1],
     to=_ZA,
     country="ZA",

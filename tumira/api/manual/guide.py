@@ -13,6 +13,7 @@ from tumira.api.reading import BODY_BYTES_MAX
 from tumira.api.schemas import REFERENCE_MAX
 from tumira.errors import all_refusals
 from tumira.rules.destinations import RECIPIENTS_MAX
+from tumira.rules.events import MEANINGS
 from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.rules.segments import SEGMENTS_MAX
 from tumira.rules.window import WINDOW_S
@@ -43,6 +44,7 @@ def guide() -> str:
         autoescape=False,  # noqa: S701 - Markdown, from constants only; HTML is made of it elsewhere, escaped
     )
     return environment.get_template(_TEMPLATE).render(
+        events=MEANINGS,
         message_statuses=MESSAGE_STATUSES,
         batch_statuses=BATCH_STATUSES,
         failure_reasons=FAILURE_REASONS,

@@ -10,13 +10,14 @@ from tumira import VERSION
 from tumira.api import schemas
 from tumira.api.app import PREFIX
 from tumira.api.endpoints import ENDPOINTS, Endpoint
-from tumira.api.fields import BatchIdText, MessageIdText
-from tumira.api.manual import error_schemas, examples
+from tumira.api.manual import error_schemas, events, examples
 from tumira.api.manual.advice import advice
 from tumira.api.manual.guide import guide
 from tumira.api.manual.operations import OPERATIONS, TAGS
 from tumira.api.manual.response_headers import HEADERS, headers_of
 from tumira.errors import FieldCode, Refusal, all_refusals
+from tumira.rules.events import EVENT_TYPES
+from tumira.rules.fields import BatchIdText, MessageIdText
 from tumira.store.calls import IDEMPOTENCY_HOURS
 
 Json = dict[str, Any]
@@ -58,6 +59,7 @@ def _document() -> Json:
         "security": [{SECURITY_SCHEME: []}],
         "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,
+        "webhooks": events.webhooks(),
         "components": _components(),
     }
 
@@ -177,7 +179,7 @@ def _example_id(endpoint: Endpoint) -> str:
 
 
 def _components() -> Json:
-    shapes = {schemas.SendRequest, error_schemas.ErrorResponse, FieldCode}
+    shapes = {schemas.SendRequest, error_schemas.ErrorResponse, FieldCode, *events.KINDS}
     for endpoint in ENDPOINTS:
         shapes.update(endpoint.answers.values())
     _, components = msgspec.json.schema_components(
@@ -190,9 +192,12 @@ def _components() -> Json:
         for status in _statuses()
         for reference in _headers(status).values()
     }
+    # Each type of event has a schema of its own, so those of their kinds are not needed beside them.
+    components |= events.schemas(components)
+    kinds = {kind.__name__ for kind in events.KINDS} - {events.schema_name(type_) for type_ in EVENT_TYPES}
     return {
-        "schemas": dict(sorted(components.items())),
-        "parameters": _shared_parameters(),
+        "schemas": {name: components[name] for name in sorted(components.keys() - kinds)},
+        "parameters": _shared_parameters() | events.parameters(),
         "headers": {name: headers[name] for name in sorted(used)},
         "examples": {
             refusal.code: {

@@ -10,6 +10,7 @@ from tumira.errors import Refusal
 TAGS: Final = {
     "Messages": "Send texts and follow what became of them.",
     "Account": "What the account can spend, and what sending costs.",
+    "Webhooks": "What we call you for; you do not call these.",
 }
 
 _ANY_CALL: Final = (

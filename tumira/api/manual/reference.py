@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from tumira.api.app import DOCUMENT_PATH
 from tumira.api.manual.guide import sections
 from tumira.api.manual.markdown import Markdown
 from tumira.api.manual.openapi import document
+from tumira.html import styles
 from tumira.rules.lifecycle import FAILURE_REASONS
 
 STYLESHEET_PATH: Final = "/docs/reference.css"
@@ -79,8 +80,19 @@ class Operation:
     refusals: Sequence[Named]
 
 
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The types of events whose bodies have the same fields."""
+
+    title: str
+    types: Sequence[Named]
+    fields: Sequence[Field]
+
+
 @cache
-def reference_page(stylesheet_address: str = STYLESHEET_PATH, document_address: str = DOCUMENT_PATH) -> str:
+def reference_page(
+    stylesheet_addresses: tuple[str, ...] = (STYLESHEET_PATH,), document_address: str = DOCUMENT_PATH
+) -> str:
     """Return the page; it asks for nothing but its stylesheet."""
     reader = _Reader(json.loads(document()))
     guide = sections(reader.root["info"]["description"])
@@ -94,27 +106,30 @@ def reference_page(stylesheet_address: str = STYLESHEET_PATH, document_address: 
     operations = list(reader.operations())
     refusals = _all_refusals(operations)
     # A name that is also a reason of failure is no link: it would often lead to the wrong place.
-    markdown = Markdown({refusal.name for refusal in refusals} - FAILURE_REASONS.keys())
+    names = {refusal.name for refusal in refusals} - FAILURE_REASONS.keys()
+    markdown = Markdown(names | reader.root["webhooks"].keys())
     environment.filters |= {"markdown": markdown.blocks, "inline": markdown.inline, "json": highlight}
     page = environment.get_template("reference.html.jinja").render(
         info=reader.root["info"],
         base=reader.root["servers"][0]["url"],
-        tags=reader.root["tags"],
+        tags=[tag for tag in reader.root["tags"] if any(one.tag == tag["name"] for one in operations)],
         first=[section for section in guide if section.slug in _FIRST],
         later=[section for section in guide if section.slug not in _FIRST],
         operations=operations,
+        events=list(reader.events()),
+        event_headers=reader.event_headers(),
+        event_answers=reader.event_answers(),
         refusals=refusals,
         envelope=list(reader.fields({"$ref": "#/components/schemas/ErrorResponse"})),
-        stylesheet_address=stylesheet_address,
+        stylesheet_addresses=stylesheet_addresses,
         document_address=document_address,
     )
     return page.strip() + "\n"
 
 
-@cache
 def stylesheet() -> bytes:
     """Return how the page looks."""
-    return Path(__file__).with_name("reference.css").read_bytes()
+    return styles.stylesheet(Path(__file__).with_name("reference.css"))
 
 
 def _all_refusals(operations: Sequence[Operation]) -> Sequence[Named]:
@@ -155,6 +170,43 @@ class _Reader:
             items = self._resolve(field.get("items", {}))
             yield from self.fields(field, f"{prefix}{name}.")
             yield from self.fields(items, f"{prefix}{name}[].")
+
+    def events(self) -> Iterator[Events]:
+        """Go through the kinds of events, in the order of the document."""
+        kinds: dict[str, list[Json]] = {}
+        for methods in self.root["webhooks"].values():
+            content = methods["post"]["requestBody"]["content"]["application/json"]
+            data = self._resolve(content["schema"])["properties"]["data"]
+            kinds.setdefault(data["$ref"], []).append(methods["post"])
+        for operations in kinds.values():
+            yield self._events(operations)
+
+    def event_headers(self) -> Sequence[Field]:
+        """Return the headers that every event has."""
+        return [self._parameter(self._resolve(each)) for each in self._any_event()["parameters"]]
+
+    def event_answers(self) -> Mapping[str, str]:
+        """Return what each answer to an event means."""
+        return {status: answer["description"] for status, answer in self._any_event()["responses"].items()}
+
+    def _any_event(self) -> Json:
+        post: Json = next(iter(self.root["webhooks"].values()))["post"]
+        return post
+
+    def _events(self, operations: Sequence[Json]) -> Events:
+        contents = [operation["requestBody"]["content"]["application/json"] for operation in operations]
+        types = [
+            replace(self._examples(content)[0], advice=operation["description"])
+            for operation, content in zip(operations, contents, strict=True)
+        ]
+        schema = self._resolve(contents[0]["schema"])
+        type_ = {name: value for name, value in schema["properties"]["type"].items() if name != "const"}
+        type_["enum"] = [one.name for one in types]
+        # One table for all of them, so the one that they differ in is told with all its values.
+        shared = {**schema, "properties": {**schema["properties"], "type": type_}}
+        first, *others = types
+        title = f"{first.name.partition('.')[0]}.*" if others else first.name
+        return Events(title, types, list(self.fields(shared)))
 
     def _operation(self, path: str, method: str, operation: Json) -> Operation:
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

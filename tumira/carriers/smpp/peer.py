@@ -9,6 +9,7 @@ read is at most 16 MB here and in the transport, then the line ends.
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
@@ -56,7 +57,7 @@ class Timing:
 DEFAULT_TIMING: Final = Timing()
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.Protocol, ABC):
     """One end of a line; the subclasses say what PDUs mean to a client and to a server."""
 
     def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
@@ -78,14 +79,15 @@ class Peer(asyncio.Protocol):
 
     # What a subclass says.
 
+    @abstractmethod
     def take(self, pdus: Sequence[Pdu]) -> None:
         """Handle PDUs that came together; those that both ends treat alike go to `take_common`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def line_ended(self, problem: str) -> None:
         """Do what is due when the line has ended; called once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sweep(self, now: float) -> None:
         """Look for waits that are over; called with every tick."""
 

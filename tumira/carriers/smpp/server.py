@@ -109,6 +109,9 @@ class ServerPeer(Peer):
                 return
         self.settled()
 
+    def sweep(self, now: float) -> None:
+        """Do nothing: this end waits for no answer."""
+
     def _take_bind(self, command: Command, sequence: int, body: bytes) -> None:
         response = command | RESPONSE
         if self.bound_as is not None:

@@ -1,0 +1,311 @@
+"""Do the receivers that we show take what is ours, once, and refuse everything else?"""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from scripts.generate_docs import DOCS
+from tests.support.service import NO_TLS, free_port
+from tumira.api.manual.events import EVENT_ID, HEADERS, example
+
+EXAMPLES: Final = DOCS / "examples" / "webhooks"
+PAGE: Final = (DOCS / "webhooks.md").read_text(encoding="utf-8")
+START_S: Final = 60
+STOP_S: Final = 10
+TOLERANCE_S: Final = 300
+
+SECRET: Final = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+NEW_SECRET: Final = "whsec_" + base64.b64encode(bytes(range(32, 64))).decode()
+
+PROGRAMS: Final[Mapping[str, Sequence[str]]] = {
+    "receiver.py": (sys.executable, "{file}"),
+    "receiver.mjs": ("node", "{file}"),
+    "Receiver.java": ("java", "-XX:TieredStopAtLevel=1", "{file}"),
+    "receiver.php": ("php", "-S", "127.0.0.1:{port}", "{file}"),
+}
+
+_numbers: Final = count(1)
+
+
+def sign(secret: str, event_id: str, timestamp: str, body: bytes) -> str:
+    """Sign as the specification says, with nothing of our own."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = f"{event_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+@dataclass(slots=True)
+class Posting:
+    """A request that a receiver should take; each test spoils one thing about it."""
+
+    event_id: str
+    timestamp: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def new_posting(*secrets: str, age_s: int = 0) -> Posting:
+    event_id = f"evt_{next(_numbers):026}"
+    timestamp = str(int(time.time()) - age_s)
+    body = json.dumps({**example("message.delivered"), "note": "ş😀"}, ensure_ascii=False).encode()
+    signatures = " ".join(sign(secret, event_id, timestamp, body) for secret in secrets or (SECRET,))
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": event_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": signatures,
+    }
+    return Posting(event_id, timestamp, body, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A receiver that runs."""
+
+    address: str
+    log: Path
+
+    def post(self, posting: Posting) -> int:
+        """Post an event, and return the status of the answer."""
+        return httpx.post(
+            self.address,
+            content=posting.body,
+            headers=posting.headers,
+            trust_env=False,
+            verify=NO_TLS,
+            timeout=START_S,
+        ).status_code
+
+    def handled(self, posting: Posting) -> int:
+        """Return how often an event was taken for a new one."""
+        return self.log.read_text(encoding="utf-8").count(f"new {posting.event_id} ")
+
+
+@contextmanager
+def run(name: str, directory: Path) -> Iterator[Receiver]:
+    port = free_port()
+    program, *arguments = PROGRAMS[name]
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed, so {name} is not tried")
+    log = directory / "log"
+    environment = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "WEBHOOK_SECRET": SECRET,
+        "PORT": str(port),
+        "EVENTS_DIRECTORY": str(directory),
+    }
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [found, *(each.format(port=port, file=EXAMPLES / name) for each in arguments)],
+            cwd=directory,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            address = f"http://127.0.0.1:{port}/"
+            wait_until_up(process, address, log)
+            yield Receiver(address, log)
+        finally:
+            process.terminate()
+            process.wait(STOP_S)
+
+
+def wait_until_up(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        try:
+            httpx.get(address, trust_env=False, verify=NO_TLS)
+        except httpx.TransportError:
+            time.sleep(0.05)
+        else:
+            return
+    raise AssertionError(f"Nothing answers at {address}: {log.read_text(encoding='utf-8')}")
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def receiver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with run(request.param, tmp_path_factory.mktemp("receiver")) as running:
+        yield running
+
+
+def test_a_genuine_event_is_taken(receiver: Receiver) -> None:
+    posting = new_posting()
+    assert receiver.post(posting) == 204
+    assert receiver.handled(posting) == 1
+
+
+def test_a_repeated_event_is_answered_well_and_handled_once(receiver: Receiver) -> None:
+    posting = new_posting()
+    assert [receiver.post(posting) for _ in range(3)] == [204, 204, 204]
+    assert receiver.handled(posting) == 1
+
+
+@pytest.mark.parametrize("secrets", [(NEW_SECRET, SECRET), (SECRET, NEW_SECRET)], ids=["old", "new"])
+def test_one_of_two_signatures_is_enough(receiver: Receiver, secrets: Sequence[str]) -> None:
+    posting = new_posting(*secrets)
+    assert receiver.post(posting) == 204
+    assert receiver.handled(posting) == 1
+
+
+@pytest.mark.parametrize("age_s", [TOLERANCE_S - 30, 30 - TOLERANCE_S], ids=["late", "early"])
+def test_a_clock_may_be_some_minutes_off(receiver: Receiver, age_s: int) -> None:
+    assert receiver.post(new_posting(age_s=age_s)) == 204
+
+
+@pytest.mark.parametrize("age_s", [TOLERANCE_S + 30, -30 - TOLERANCE_S], ids=["late", "early"])
+def test_an_old_event_or_one_from_the_future_is_refused(receiver: Receiver, age_s: int) -> None:
+    posting = new_posting(age_s=age_s)
+    assert receiver.post(posting) == 400
+    assert receiver.handled(posting) == 0
+
+
+def test_an_event_signed_with_another_secret_is_refused(receiver: Receiver) -> None:
+    assert receiver.post(new_posting(NEW_SECRET)) == 400
+
+
+def test_a_changed_body_is_refused(receiver: Receiver) -> None:
+    posting = new_posting()
+    posting.body = posting.body.replace(b"delivered", b"failed   ")
+    assert receiver.post(posting) == 400
+    assert receiver.handled(posting) == 0
+
+
+def test_another_time_or_id_than_was_signed_is_refused(receiver: Receiver) -> None:
+    for name, value in (("webhook-timestamp", str(int(time.time()) - 1)), ("webhook-id", EVENT_ID)):
+        posting = new_posting()
+        posting.headers[name] = value
+        assert receiver.post(posting) == 400, name
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+def test_an_event_without_one_of_its_headers_is_refused(receiver: Receiver, name: str) -> None:
+    posting = new_posting()
+    del posting.headers[name]
+    assert receiver.post(posting) == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("webhook-signature", "v1"),
+        ("webhook-signature", "v1,"),
+        ("webhook-signature", "v2,q6KMVIJHk4Gs770FfR5f591Ftx7uVJSGl5wHV1ri978="),
+        ("webhook-signature", "garbage ,, v1,!!"),
+        ("webhook-timestamp", "now"),
+        ("webhook-timestamp", "-1"),
+        ("webhook-timestamp", "9" * 400),
+        ("webhook-id", "../../../etc/passwd"),
+    ],
+)
+def test_nonsense_in_a_header_is_refused_and_breaks_nothing(
+    receiver: Receiver, name: str, value: str
+) -> None:
+    posting = new_posting()
+    posting.headers[name] = value
+    assert receiver.post(posting) == 400
+    assert receiver.post(new_posting()) == 204
+
+
+def verify(secret: str, posting: Posting) -> subprocess.CompletedProcess[str]:
+    shell, openssl = shutil.which("sh"), shutil.which("openssl")
+    if shell is None or openssl is None:
+        pytest.skip("openssl is not installed, so verify.sh is not tried")
+    names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    ended = subprocess.run(
+        [shell, EXAMPLES / "verify.sh", *(posting.headers[name] for name in names)],
+        input=posting.body,
+        capture_output=True,
+        check=False,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "WEBHOOK_SECRET": secret},
+    )
+    return subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), "")
+
+
+def test_the_shell_can_tell_what_is_genuine() -> None:
+    assert verify(SECRET, new_posting()).stdout == "The event is genuine.\n"
+    assert verify(NEW_SECRET, new_posting(NEW_SECRET, SECRET)).returncode == 0
+    assert verify(SECRET, new_posting(NEW_SECRET, SECRET)).returncode == 0
+
+
+def test_the_shell_can_tell_what_is_not() -> None:
+    tampered = new_posting()
+    tampered.body += b" "
+    starred = new_posting()
+    starred.headers["webhook-signature"] = "*"
+    timeless = new_posting()
+    timeless.headers["webhook-timestamp"] = "now"
+    for posting in (tampered, starred, new_posting(NEW_SECRET)):
+        ended = verify(SECRET, posting)
+        assert (ended.returncode, ended.stdout[:21]) == (1, "No signature fits: th")
+    for age_s in (TOLERANCE_S + 30, -TOLERANCE_S - 30):
+        assert "five minutes" in verify(SECRET, new_posting(age_s=age_s)).stdout
+    assert "not a number" in verify(SECRET, timeless).stdout
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "verify.sh"])
+def test_the_page_shows_each_receiver_as_it_is(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```[a-z]+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert text in blocks
+
+
+def shown(label: str) -> str:
+    """Return what a line of the page's tables says about something."""
+    found = re.search(rf"^\| {re.escape(label)} \| `(.+)` \|$", PAGE, re.MULTILINE)
+    assert found is not None, label
+    return found[1]
+
+
+def test_the_vector_on_the_page_is_right() -> None:
+    body = shown("body").encode()
+    assert shown("secret") == SECRET
+    signature = sign(shown("secret"), shown("`webhook-id`"), shown("`webhook-timestamp`"), body)
+    assert signature == shown("`webhook-signature`")
+
+
+def test_the_request_on_the_page_is_one_that_we_would_send() -> None:
+    block = re.search(r"```http\n(POST .*?)\n```", PAGE, re.DOTALL)
+    assert block is not None
+    head, _, body = block[1].partition("\n\n")
+    headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
+    assert json.loads(body) == example("message.delivered")
+    assert int(headers["content-length"]) == len(body.encode())
+    assert headers["webhook-id"] == HEADERS["webhook-id"]["example"]
+    assert headers["webhook-signature"] == HEADERS["webhook-signature"]["example"]
+    assert headers["webhook-signature"] == sign(
+        SECRET, headers["webhook-id"], headers["webhook-timestamp"], body.encode()
+    )
+
+
+def test_the_library_takes_what_we_sign_and_refuses_the_rest_in_the_two_ways_that_the_page_names() -> None:
+    library = pytest.importorskip(
+        "standardwebhooks.webhooks", reason="missing, and installed by make install"
+    )
+    webhook = library.Webhook(SECRET)
+    posting = new_posting(NEW_SECRET, SECRET)
+    assert webhook.verify(posting.body.decode(), posting.headers)["type"] == "message.delivered"
+    for spoilt in (new_posting(NEW_SECRET), new_posting(age_s=TOLERANCE_S + 30)):
+        with pytest.raises(library.WebhookVerificationError):
+            webhook.verify(spoilt.body.decode(), spoilt.headers)
+    with pytest.raises(ValueError, match="unpack"):
+        webhook.verify(posting.body.decode(), {**posting.headers, "webhook-signature": "garbage"})

@@ -1,0 +1,213 @@
+"""How are webhooks described: what each event is, by which headers, and what an answer to it means?"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from tumira.actions.event_payloads import PAYLOADS, low_balance_data, webhook_test_data, write_payload
+from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
+from tumira.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
+from tumira.rules.events import EVENT_TYPES, MEANINGS
+from tumira.rules.fields import ID_DIGITS
+from tumira.rules.signature import SECRET_BYTES, sign
+from tumira.rules.validity import RECEIPT_WAIT, VALIDITY
+from tumira.store.batches import Batch, Message
+from tumira.store.events import Event
+
+Json = dict[str, Any]
+
+EVENT_ID: Final = "evt_01m7f57sgxe8ds5vvberxnctn8"
+
+_REF: Final = "#/components/{kind}/{name}"
+_SEQUENCE: Final = 4711
+_ACCEPTED_AT: Final = datetime(2026, 11, 15, 8, 30, 0, 123_000, tzinfo=UTC)
+_SENT_AT: Final = _ACCEPTED_AT + timedelta(milliseconds=222)
+_DELIVERED_AFTER: Final = timedelta(seconds=2, milliseconds=658)
+_TRIED_AT_S: Final = int((_ACCEPTED_AT + _DELIVERED_AFTER).timestamp()) + 1
+_COST: Final = Decimal("0.0400")
+# For examples that can be checked; nobody has it in earnest.
+_SECRET: Final = bytes(range(SECRET_BYTES))
+
+SUMMARIES: Final[Mapping[str, str]] = {
+    "message.sent": "A message was sent",
+    "message.delivered": "A message was delivered",
+    "message.undelivered": "A message was not delivered",
+    "message.expired": "A message expired",
+    "message.failed": "A message failed",
+    "message.unconfirmed": "A message stayed unconfirmed",
+    "message.refunded": "A message was refunded",
+    "batch.completed": "A batch was completed",
+    "balance.low": "The balance is low",
+    "webhook.test": "A test of the endpoint",
+}
+
+
+def example(type_: str) -> Any:
+    """Return what the body of an event says, by example."""
+    return json.loads(example_body(type_))
+
+
+def example_body(type_: str) -> bytes:
+    """Return the body of an event, written by the code that writes all of them."""
+    event = Event(
+        id=EventId(_id(EVENT, EVENT_ID)),
+        account_id=AccountId(new_id(0)),
+        sequence=0 if type_ == "webhook.test" else _SEQUENCE,
+        type=type_,
+        message_id=None,
+        batch_id=None,
+        at=_at(type_),
+        data=_DATA.get(type_),
+    )
+    return write_payload(event, _message(type_), _BATCH)
+
+
+def _at(type_: str) -> datetime:
+    return _ACCEPTED_AT + _AFTER.get(type_, _DELIVERED_AFTER)
+
+
+def _message(type_: str) -> Message:
+    status, reason = _OUTCOMES.get(type_, ("delivered", None))
+    return Message(
+        id=MessageId(_id(MESSAGE, MESSAGE_IDS[0])),
+        recipient="+263771200001",
+        country="ZW",
+        status=status,
+        segments=1,
+        cost=_COST,
+        sent_at=None if status in {"failed", "expired"} else _SENT_AT,
+        delivered_at=_at(type_) if status == "delivered" else None,
+        failure_reason=reason,
+        refunded_at=None if reason is None else _at(type_),
+    )
+
+
+def _id(prefix: str, text: str) -> Any:
+    identifier = read_id(prefix, text)
+    assert identifier is not None
+    return identifier
+
+
+_AFTER: Final[Mapping[str, timedelta]] = {
+    "message.sent": _SENT_AT - _ACCEPTED_AT,
+    "message.expired": VALIDITY,
+    "message.unconfirmed": RECEIPT_WAIT,
+}
+_OUTCOMES: Final[Mapping[str, tuple[str, str | None]]] = {
+    "message.undelivered": ("undelivered", "ABSENT_SUBSCRIBER"),
+    "message.refunded": ("undelivered", "ABSENT_SUBSCRIBER"),
+    "message.expired": ("expired", "CARRIER_UNAVAILABLE"),
+    "message.failed": ("failed", "NO_ROUTE"),
+    "message.unconfirmed": ("unconfirmed", None),
+}
+_DATA: Final = {
+    "balance.low": low_balance_data(Decimal("0.9600"), Decimal("1.0000")),
+    "webhook.test": webhook_test_data(),
+}
+_BATCH: Final = Batch(
+    id=BatchId(_id(BATCH, BATCH_ID)),
+    status="completed",
+    channel="sms",
+    reference="order-1042",
+    recipients=2,
+    segments=1,
+    total_cost=Decimal("0.0600"),
+    refunded=Decimal("0.0200"),
+    created_at=_ACCEPTED_AT,
+)
+
+HEADERS: Final[Mapping[str, Json]] = {
+    "webhook-id": {
+        "description": "The event's id. It is the same on every try and replay: an id that you have handled "
+        "needs no more than a 2xx.",
+        "schema": {"type": "string", "pattern": f"^evt_{ID_DIGITS}$"},
+        "example": EVENT_ID,
+    },
+    "webhook-timestamp": {
+        "description": "When this try was made, in seconds since 1970. Refuse one that is more than five "
+        "minutes from your clock.",
+        "schema": {"type": "integer", "minimum": 0},
+        "example": _TRIED_AT_S,
+    },
+    "webhook-signature": {
+        "description": "One or more signatures parted by spaces, each `v1,` and the base64 of the "
+        "HMAC-SHA-256 of id, timestamp and body, joined by full stops. One that fits is enough; there are "
+        "two for 24 hours after the secret was changed.",
+        "schema": {"type": "string", "pattern": "^v1,[A-Za-z0-9+/]{43}=( v1,[A-Za-z0-9+/]{43}=)*$"},
+        "example": sign([_SECRET], EVENT_ID, _TRIED_AT_S, example_body("message.delivered")),
+    },
+}
+
+ANSWERS: Final[Mapping[str, str]] = {
+    "2XX": "The event is yours. Answer within 15 seconds, and before you do any long work.",
+    "410": "The endpoint is disabled, and gets no more events until it is resumed.",
+    "default": "The event is tried again, also after a redirect, which is not followed. `Retry-After` is "
+    "honoured, up to a day.",
+}
+
+
+def webhooks() -> Json:
+    """Return the part of the document that says what we call you for."""
+    return {type_: {"post": _operation(type_)} for type_ in EVENT_TYPES}
+
+
+def _operation(type_: str) -> Json:
+    return {
+        "operationId": _camel(type_),
+        "summary": SUMMARIES[type_],
+        "description": MEANINGS[type_],
+        "tags": ["Webhooks"],
+        # It is signed by us; no key of the account is part of it.
+        "security": [],
+        "parameters": [{"$ref": _REF.format(kind="parameters", name=name)} for name in HEADERS],
+        "requestBody": {
+            "description": "What happened.",
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": _REF.format(kind="schemas", name=schema_name(type_))},
+                    "examples": {type_: {"summary": SUMMARIES[type_], "value": example(type_)}},
+                }
+            },
+        },
+        "responses": {status: {"description": meaning} for status, meaning in ANSWERS.items()},
+    }
+
+
+def parameters() -> Json:
+    """Return the headers of a webhook, as parameters that each of them refers to."""
+    return {
+        name: {"name": name, "in": "header", "required": True, **header} for name, header in HEADERS.items()
+    }
+
+
+def schema_name(type_: str) -> str:
+    """Return under which name the body of an event is described."""
+    camel = _camel(type_)
+    return f"{camel[0].upper()}{camel[1:]}Event"
+
+
+def schemas(components: Mapping[str, Json]) -> Json:
+    """Return the body of each type, from those of their kinds: a tool can tell them apart by `type`."""
+    return {schema_name(type_): _narrowed(type_, components) for type_ in EVENT_TYPES}
+
+
+def _narrowed(type_: str, components: Mapping[str, Json]) -> Json:
+    kind = components[PAYLOADS[type_].__name__]
+    properties = kind["properties"]
+    return {
+        **kind,
+        "title": schema_name(type_),
+        "description": MEANINGS[type_],
+        "properties": {**properties, "type": {**properties["type"], "const": type_, "examples": [type_]}},
+    }
+
+
+def _camel(type_: str) -> str:
+    first, second = type_.split(".")
+    return first + second.capitalize()
+
+
+KINDS: Final[Sequence[type]] = tuple(dict.fromkeys(PAYLOADS.values()))

@@ -1,0 +1,49 @@
+"""What became of a message that was handed over, in the words that the recorder writes down?"""
+
+import random
+from datetime import UTC, datetime
+
+from tumira.actions.outcomes import Doubtful, Outcome, PutOff, Refused, Returned, Taken
+from tumira.engine.handovers import Handover
+from tumira.rules.backoff import retry_wait_s
+from tumira.rules.receipts import key
+from tumira.store.carriers import Carrier
+from tumira.store.settlement import NewPart
+
+
+def of_segment(
+    handover: Handover, number: int, carrier: Carrier, submitted_at: datetime, carrier_ref: str
+) -> Taken:
+    """Return that the carrier has just taken a segment, which the hand-over counts already."""
+    claimed = handover.claimed
+    part = NewPart(
+        claimed.id,
+        number,
+        handover.attempt,
+        carrier.id,
+        handover.reference,
+        carrier_ref,
+        key(carrier_ref),
+        claimed.claimed_at,
+        submitted_at,
+        datetime.now(UTC),
+    )
+    return Taken(claimed.id, part, handover.complete, late=handover.closed)
+
+
+def of_message(handover: Handover, carrier: Carrier, doubt: str) -> Outcome | None:
+    """Return how the hand-over ended; None when all segments were taken, which was told one by one."""
+    claimed = handover.claimed
+    if handover.refusal == "QUEUE_EXPIRED":
+        return Refused(claimed.id, handover.refusal, "expired", doubted=handover.attempt > 0)
+    if handover.refusal is not None:
+        return Refused(claimed.id, handover.refusal, doubted=handover.attempt > 0)
+    if handover.overdue:
+        return Doubtful(claimed.id, carrier.id, carrier.settings.doubt_wait_s, doubt)
+    if handover.retry is not None:
+        number, detail = handover.retry
+        wait_s = retry_wait_s(handover.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
+        return PutOff(claimed.id, carrier.id, number, wait_s, detail)
+    if not handover.complete:
+        return Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, handover.again)
+    return None

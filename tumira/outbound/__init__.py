@@ -1,0 +1,1 @@
+"""Outbound: calls to servers of others that are no carriers."""

@@ -1,0 +1,230 @@
+"""Which URL may a customer give for webhooks, and what do we call for it?"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final
+from urllib.parse import quote
+
+URL_MAX: Final = 2048
+
+_PORT_HTTPS: Final = 443
+_PORT_HTTP: Final = 80
+_PORT_MAX: Final = 65535
+# Below it live the services of operating systems, mail among them; 443 is the one of them that is meant.
+_PORT_FREE: Final = 1024
+# Their servers take what we send for a broken client, and some lock the sender out after a few of those.
+_PORTS_OF_OTHERS: Final[Mapping[int, str]] = {
+    1433: "SQL Server",
+    1521: "Oracle",
+    1723: "PPTP",
+    1883: "MQTT",
+    2049: "NFS",
+    2775: "SMPP",
+    3306: "MySQL",
+    3389: "remote desktops",
+    5060: "SIP",
+    5061: "SIP",
+    5222: "XMPP",
+    5432: "PostgreSQL",
+    5672: "AMQP",
+    5900: "VNC",
+    6000: "X11",
+    6379: "Redis",
+    6667: "IRC",
+    6697: "IRC",
+    9042: "Cassandra",
+    9092: "Kafka",
+    11211: "memcached",
+    27017: "MongoDB",
+}
+
+# RFC 1123, section 2.1, with the underscore that some names have.
+_LABEL: Final = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# Names that resolvers answer with this machine or with its own network: RFC 6761, 6762, 8375, and the one
+# that ICANN keeps for private use.
+_INSIDE: Final = ("localhost", "local", "internal", "home.arpa")
+# Python's codec follows IDNA 2003, which makes another name of these than browsers do.
+_DEVIATIONS: Final = frozenset("ßẞς\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}")
+
+# As inet_aton of the C library reads an address: decimal, octal or hexadecimal, in one to four parts.
+_PART: Final = re.compile(r"0x[0-9a-f]{0,8}|[0-9]{1,11}")
+_PARTS_MAX: Final = 4
+
+_PATH_SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What we call: `path` has the query with it, and all of it is ASCII."""
+
+    url: str
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """Return what the Host header says."""
+        return _write_authority(self.host, self.port, tls=self.tls)
+
+
+def parse(url: str, *, allow_private: bool) -> Target:
+    """Read a URL; a ValueError says in one sentence what to change."""
+    _check_characters(url)
+    scheme, _, rest = url.partition("://")
+    tls = scheme.lower() == "https"
+    if not tls and not (allow_private and scheme.lower() == "http"):
+        wanted = "https:// or http://" if allow_private else "https://"
+        raise ValueError(f"The URL must begin with {wanted}, as in https://hooks.example.com/tumira.")
+    end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    place, path = rest[:end], rest[end:]
+    if "@" in place:
+        raise ValueError("The URL must have no user and password; every call is signed instead.")
+    host, port_text = _split_place(place)
+    host = _read_host(host, allow_private=allow_private)
+    port = _read_port(port_text, tls=tls, allow_private=allow_private)
+    path = _read_path(path)
+    written = f"http{'s' if tls else ''}://{_write_authority(host, port, tls=tls)}{path}"
+    # Escapes make it longer, and what we keep must still be read as a URL when it is called.
+    if len(written) > URL_MAX:
+        raise ValueError(f"The URL must have at most {URL_MAX:,} characters, each escape counted as three.")
+    return Target(url=written, tls=tls, host=host, port=port, path=path)
+
+
+def _check_characters(url: str) -> None:
+    if len(url) > URL_MAX:
+        raise ValueError(f"The URL must have at most {URL_MAX:,} characters.")
+    if any(not character.isprintable() or character.isspace() for character in url):
+        raise ValueError(
+            "The URL must have no spaces, line ends or control characters; write a space as %20."
+        )
+    # Some programs read it as a slash, and then another host than we do.
+    if "\\" in url:
+        raise ValueError("The URL must have no backslash; write it as %5C.")
+    if "#" in url:
+        raise ValueError(
+            "The URL must have no fragment, which no server ever sees; leave out the # and the rest."
+        )
+
+
+def _write_authority(host: str, port: int, *, tls: bool) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port == (_PORT_HTTPS if tls else _PORT_HTTP) else f"{shown}:{port}"
+
+
+def _split_place(place: str) -> tuple[str, str | None]:
+    """Part the host, an IPv6 address in its brackets, from the port."""
+    if place.startswith("["):
+        host, bracket, rest = place.partition("]")
+        host += bracket
+        colon, port = rest[:1], rest[1:]
+        if colon not in {"", ":"}:
+            raise ValueError("After the ] of an IPv6 address the URL may only have a port, as in [::1]:8443.")
+    else:
+        host, colon, port = place.partition(":")
+    return host, port if colon else None
+
+
+def _read_host(text: str, *, allow_private: bool) -> str:
+    if text.startswith("["):
+        host = _read_literal_6(text)
+        is_literal = True
+    else:
+        host = _to_ascii(text).removesuffix(".")
+        if not _HOST.fullmatch(host):
+            raise ValueError("The URL must name a host, as in https://hooks.example.com/tumira.")
+        # No name ends in a number, so what does is an address in one of its spellings.
+        is_literal = _PART.fullmatch(host.rpartition(".")[2]) is not None
+        if is_literal:
+            host = _read_literal_4(host)
+    if allow_private:
+        return host
+    if is_literal:
+        raise ValueError(
+            "The URL must name the host, as in https://hooks.example.com/tumira, not its address."
+        )
+    if "." not in host or any(host == name or host.endswith("." + name) for name in _INSIDE):
+        raise ValueError(
+            f"{host} is no name on the public internet; give one that everybody can resolve, such as "
+            "hooks.example.com."
+        )
+    return host
+
+
+def _to_ascii(host: str) -> str:
+    if host.isascii():
+        return host.lower()
+    if _DEVIATIONS.isdisjoint(host):
+        try:
+            return host.encode("idna").decode("ascii").lower()
+        except UnicodeError:
+            pass
+    raise ValueError(
+        "The name of the host cannot be read; write it in its ASCII form, which begins with xn--."
+    )
+
+
+def _read_literal_6(text: str) -> str:
+    try:
+        address = IPv6Address(text[1:].removesuffix("]"))
+    except AddressValueError:
+        address = None
+    # A zone names an interface of one machine; it has no meaning to another.
+    if address is None or address.scope_id is not None or not text.endswith("]"):
+        raise ValueError("The brackets must hold an IPv6 address, as in [2001:db8::1].")
+    return str(address)
+
+
+def _read_literal_4(host: str) -> str:
+    """Return an address, in whatever spelling a resolver would take, as four decimal numbers."""
+    parts = host.split(".")
+    numbers = [_read_part(part) for part in parts[:_PARTS_MAX]]
+    # The last number fills all the octets that the ones before it leave.
+    most = [255] * (len(numbers) - 1) + [256 ** (_PARTS_MAX + 1 - len(numbers)) - 1]
+    if len(parts) > _PARTS_MAX or any(number > limit for number, limit in zip(numbers, most, strict=True)):
+        raise ValueError(f"{host} is neither a name nor an address; write a name such as hooks.example.com.")
+    value = numbers[-1]
+    for index, number in enumerate(numbers[:-1]):
+        value += number << 8 * (_PARTS_MAX - 1 - index)
+    return str(IPv4Address(value))
+
+
+def _read_part(part: str) -> int:
+    """Return the number, or one that no address has."""
+    too_large: Final = 1 << 32
+    if not _PART.fullmatch(part):
+        return too_large
+    if part.startswith("0x"):
+        return int(part[2:] or "0", 16)
+    if part.startswith("0"):
+        return int(part, 8) if set(part) <= set("01234567") else too_large
+    return int(part)
+
+
+def _read_port(text: str | None, *, tls: bool, allow_private: bool) -> int:
+    # RFC 3986, section 6.2.3: a colon without a port means the default.
+    if not text:
+        return _PORT_HTTPS if tls else _PORT_HTTP
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _PORT_MAX:
+        raise ValueError(f"The port must be a whole number from 1 to {_PORT_MAX}.")
+    port = int(text)
+    if allow_private:
+        return port
+    if port != _PORT_HTTPS and port < _PORT_FREE:
+        raise ValueError(f"The port must be {_PORT_HTTPS} or one from {_PORT_FREE} on.")
+    if port in _PORTS_OF_OTHERS:
+        raise ValueError(f"The port {port} is that of {_PORTS_OF_OTHERS[port]}; choose another one.")
+    return port
+
+
+def _read_path(text: str) -> str:
+    if _BAD_ESCAPE.search(text):
+        raise ValueError("The path of the URL has a % that begins no escape; write it as %25.")
+    path = quote(text, safe=_PATH_SAFE)
+    return path if path.startswith("/") else "/" + path
