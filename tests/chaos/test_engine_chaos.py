@@ -20,9 +20,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.breakable import CarrierThread, DatabaseLine
 from tests.support.chaos import (
-    CarrierThread,
-    DatabaseLine,
     Load,
     Reader,
     WorkerProcess,

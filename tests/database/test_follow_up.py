@@ -1,16 +1,14 @@
 """Is the right thing done about a message when time has passed and nothing came?"""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
 import pytest
-import pytest_asyncio
 
 from tests.support.engine import numbers
-from tests.support.settling import World, open_world
+from tests.support.settling import World
 from tumira.actions import follow_up
 from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.receipts import Receipt
@@ -22,13 +20,6 @@ COST: Final = Decimal("0.04")
 TOO_LONG: Final = timedelta(hours=25)
 NOT_YET: Final = timedelta(hours=23)
 UNCONFIRMED: Final = ("unconfirmed", None, Decimal(0))
-
-
-@pytest_asyncio.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database with a carrier and an account."""
-    async with open_world(database_url) as world:
-        yield world
 
 
 async def sent_again(world: World) -> Claimed:

@@ -1,16 +1,15 @@
 """Does every message end once, whatever carriers, receipts and clocks say about it, and in whatever order?"""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
-from tests.support.settling import BLOCKED, WORKER, World, open_world
+from tests.support.settling import BLOCKED, WORKER, World
 from tumira.actions.outcomes import Ended, Outcome, Reported
 from tumira.actions.settle_messages import settle
 from tumira.ids import MessageId
@@ -22,13 +21,6 @@ LONG: Final = "Your statement is ready. " * 8
 COST: Final = Decimal("0.04")
 NOTHING: Final = Decimal(0)
 THREE_DAYS: Final = timedelta(hours=73)
-
-
-@pytest_asyncio.fixture
-async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database with a carrier and an account."""
-    async with open_world(database_url) as world:
-        yield world
 
 
 async def test_an_answer_counts_that_is_recorded_after_its_worker_was_taken_for_dead(world: World) -> None:

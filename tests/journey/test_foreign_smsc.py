@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.engine import QUICK, WAIT_S, Engine, numbers, open_engine
 from tests.support.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
 from tumira.carriers.smpp.peer import Timing
 
@@ -24,6 +24,7 @@ OF_ITS_OWN: Final = 0x0411
 # Silence is found out in a second.
 IMPATIENT: Final = Timing(response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0, unbind_s=0.5)
 
+BALANCE: Final = "100"
 TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
 
 
@@ -67,16 +68,37 @@ async def check_doubts(engine: Engine, smsc: ForeignSmsc, texts: int) -> Mapping
     return doubted
 
 
+async def send_through(
+    engine: Engine,
+    smsc: ForeignSmsc,
+    to: Sequence[str],
+    body: str = "Your code is 493817.",
+    *,
+    timing: Timing = QUICK,
+    ends: Sequence[str] = ("delivered",),
+    wait_s: float = WAIT_S,
+    **options: Any,
+) -> None:
+    """Send through this SMSC with a worker of its own, and wait until all messages have ended so."""
+    await engine.add_carrier("foreign", smsc.port, **options)
+    engine.start_worker(timing)
+    await engine.send(await engine.open_account(BALANCE), to, body)
+    await engine.until_all(*ends, wait_s=wait_s)
+
+
+async def spent(engine: Engine) -> Decimal:
+    """Return what the account has paid and not got back."""
+    (row,) = await engine.rows("SELECT balance FROM accounts")
+    assert isinstance(row["balance"], Decimal)
+    return Decimal(BALANCE) - row["balance"]
+
+
 # What it answers.
 
 
 async def test_a_carrier_that_throttles_now_and_then_gets_everything_once(engine: Engine) -> None:
     async with run_foreign_smsc({"every": 7, "status": THROTTLED}) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(40))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(40))
         await check_once(engine, smsc, 40)
         assert len(smsc.told("submit")) > 40
         assert await incidents(engine) == {}
@@ -84,11 +106,7 @@ async def test_a_carrier_that_throttles_now_and_then_gets_everything_once(engine
 
 async def test_a_burst_of_full_queues_fails_nothing(engine: Engine) -> None:
     async with run_foreign_smsc({"after": 10, "times": 15, "status": QUEUE_FULL}) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(30))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(30))
         await check_once(engine, smsc, 30)
         assert len(smsc.told("submit")) == 45
         assert await incidents(engine) == {}
@@ -102,11 +120,7 @@ async def test_a_segment_taken_after_its_sibling_was_throttled_twice_is_followed
         {"segment": 1, "times": 2, "status": THROTTLED},
         {"segment": 2, "delay_ms": 1500},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(1), TWO_SEGMENTS)
-        await engine.until_all("delivered", wait_s=12)
+        await send_through(engine, smsc, numbers(1), TWO_SEGMENTS, wait_s=12)
         await check_once(engine, smsc, 2)
 
 
@@ -117,11 +131,7 @@ async def test_what_the_carrier_refuses_for_good_fails_and_is_paid_back(engine: 
         {"to": digits(sender), "status": BAD_SOURCE},
         {"to": digits(nacked), "status": NOT_KNOWN, "nack": True},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account("100")
-        await engine.send(caller, [unknown, sender, nacked, good])
-        await engine.until_all("failed", "delivered")
+        await send_through(engine, smsc, [unknown, sender, nacked, good], ends=("failed", "delivered"))
         reasons = {
             recipient: (await engine.message(recipient))["failure_reason"]
             for recipient in (unknown, sender, nacked, good)
@@ -135,15 +145,9 @@ async def test_what_the_carrier_refuses_for_good_fails_and_is_paid_back(engine: 
         await check_once(engine, smsc, 1)
         assert len(smsc.told("submit")) == 4
         cost = (await engine.message(good))["cost"]
-        assert await balance(engine) == Decimal(100) - cost
+        assert await spent(engine) == cost
         (batch,) = await engine.rows("SELECT status, refunded FROM batches")
         assert (batch["status"], batch["refunded"]) == ("completed", 3 * cost)
-
-
-async def balance(engine: Engine) -> Decimal:
-    (row,) = await engine.rows("SELECT balance FROM accounts")
-    assert isinstance(row["balance"], Decimal)
-    return row["balance"]
 
 
 async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back(engine: Engine) -> None:
@@ -156,7 +160,7 @@ async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back
     ) as smsc:
         await engine.add_carrier("foreign", smsc.port)
         engine.start_worker()
-        caller = await engine.open_account("100")
+        caller = await engine.open_account(BALANCE)
         await engine.send(caller, [broken, strange, hopeless])
         await engine.send(caller, [half], TWO_SEGMENTS)
         await engine.until_all("delivered", "failed")
@@ -172,27 +176,19 @@ async def test_errors_that_pass_are_waited_out_and_those_that_stay_are_paid_back
         assert sorted(header[4:].hex() for header in headers) == ["0201", "0202", "0202"]
         assert len({header[3] for header in headers}) == 1
         (row,) = await engine.rows("SELECT sum(cost) AS paid FROM messages WHERE status = 'delivered'")
-        assert await balance(engine) == 100 - row["paid"]
+        assert await spent(engine) == row["paid"]
 
 
 async def test_a_long_text_of_which_one_segment_is_refused_fails_as_a_whole(engine: Engine) -> None:
     async with run_foreign_smsc({"segment": 2, "status": BAD_DESTINATION}) as smsc:
-        await engine.add_carrier("foreign", smsc.port)
-        engine.start_worker()
-        caller = await engine.open_account("100")
-        await engine.send(caller, numbers(1), TWO_SEGMENTS)
-        await engine.until_all("failed")
+        await send_through(engine, smsc, numbers(1), TWO_SEGMENTS, ends=("failed",))
         await check_once(engine, smsc, 1)
-        assert await balance(engine) == 100
+        assert await spent(engine) == 0
 
 
 async def test_an_answer_that_blames_the_line_makes_us_bind_again(engine: Engine) -> None:
     async with run_foreign_smsc({"after": 5, "times": 1, "status": NOT_BOUND}) as smsc:
-        await engine.add_carrier("foreign", smsc.port, ["ZW"], window=1)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(7))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(7), countries=["ZW"], window=1)
         await check_once(engine, smsc, 7)
         assert len(smsc.told("bind")) == 2
 
@@ -206,11 +202,7 @@ async def test_what_a_broken_line_left_unanswered_is_sent_again_and_nothing_else
         {"after": 15, "times": 1, "silent": True, "receipts": [], "then": "destroy"},
         {"after": 10, "times": 5, "silent": True, "receipts": []},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, doubt_wait=1)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(30))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(30), doubt_wait=1)
         happened = await check_doubts(engine, smsc, 30)
         again = {to for (to, _), count in smsc.copies().items() if count > 1}
         # Answers that were under way when the line broke are lost too.
@@ -229,12 +221,8 @@ async def test_receipts_that_come_after_a_broken_line_spare_the_second_try(engin
         {"after": 10, "times": 5, "silent": True},
         {"after": 0, "times": 10},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, doubt_wait=6)
-        engine.start_worker()
-        caller = await engine.open_account()
         # Exactly as many as it takes before it breaks the line.
-        await engine.send(caller, numbers(16))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(16), doubt_wait=6)
         happened = await check_doubts(engine, smsc, 16)
         assert set(smsc.copies().values()) == {1}
         assert len(happened) >= 6
@@ -250,11 +238,9 @@ async def test_silence_puts_in_doubt_what_it_is_about_and_leaves_the_line(engine
         {"to": digits(late), "delay_ms": 1700, "times": 1},
         {"to": digits(proved), "silent": True, "times": 1},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, doubt_wait=3)
-        engine.start_worker(IMPATIENT)
-        caller = await engine.open_account()
-        await engine.send(caller, [silent, lost, late, proved, *others])
-        await engine.until_all("delivered")
+        await send_through(
+            engine, smsc, [silent, lost, late, proved, *others], timing=IMPATIENT, doubt_wait=3
+        )
         assert await check_doubts(engine, smsc, 10) == {
             digits(silent): ["doubt", "resend"],
             digits(lost): ["doubt", "resend"],
@@ -270,24 +256,20 @@ async def test_a_carrier_for_which_doubts_are_held_gets_nothing_twice(engine: En
     async with run_foreign_smsc({"to": digits(silent), "silent": True, "receipts": []}) as smsc:
         await engine.add_carrier("foreign", smsc.port, doubt_wait=1, in_doubt="hold")
         engine.start_worker(IMPATIENT)
-        caller = await engine.open_account("100")
+        caller = await engine.open_account(BALANCE)
         await engine.send(caller, [silent, good])
         await engine.until_status(silent, "unconfirmed")
         await engine.until_status(good, "delivered")
         assert await check_doubts(engine, smsc, 2) == {digits(silent): ["doubt", "hold"]}
         assert set(smsc.copies().values()) == {1}
-        assert await balance(engine) == 100 - 2 * (await engine.message(good))["cost"]
+        assert await spent(engine) == 2 * (await engine.message(good))["cost"]
 
 
 async def test_a_carrier_that_stops_reading_is_found_out_and_bound_anew(engine: Engine) -> None:
     async with run_foreign_smsc(
         {"after": 5, "times": 1, "silent": True, "receipts": [], "then": "pause"}
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, doubt_wait=2)
-        engine.start_worker(IMPATIENT)
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(20))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(20), timing=IMPATIENT, doubt_wait=2)
         happened = await check_doubts(engine, smsc, 20)
         assert len(happened) == 15
         assert sum(count > 1 for count in smsc.copies().values()) == 1
@@ -299,11 +281,7 @@ async def test_a_carrier_that_says_goodbye_in_the_middle_is_bound_anew(engine: E
         {"after": 8, "times": 1, "silent": True, "receipts": [], "then": "unbind"},
         {"after": 6, "times": 2, "silent": True, "receipts": []},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, doubt_wait=1)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(20))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(20), doubt_wait=1)
         happened = await check_doubts(engine, smsc, 20)
         assert sum(count > 1 for count in smsc.copies().values()) == 3
         assert len(happened) == 14
@@ -340,11 +318,7 @@ async def test_a_worker_that_ends_says_goodbye(engine: Engine) -> None:
 
 async def test_a_pair_of_binds_sends_on_one_line_and_hears_on_the_other(engine: Engine) -> None:
     async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port, bind="pair")
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(30))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(30), bind="pair")
         await check_once(engine, smsc, 30)
         line = {one["kind"]: one["line"] for one in smsc.told("bind")}
         assert line.keys() == {"receiver", "transmitter"}
@@ -356,11 +330,7 @@ async def test_a_pair_that_loses_its_ear_binds_both_halves_anew(engine: Engine) 
     async with run_foreign_smsc(
         {"bind": "transmitter", "times": 1, "then": "destroy_receivers", "delay_ms": 200},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, bind="pair")
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(5))
-        await engine.until_all("delivered", wait_s=10)
+        await send_through(engine, smsc, numbers(5), wait_s=10, bind="pair")
         await check_doubts(engine, smsc, 5)
 
 
@@ -368,21 +338,13 @@ async def test_a_pair_is_bound_anew_when_both_lines_break_while_it_binds(engine:
     async with run_foreign_smsc(
         {"bind": "transmitter", "times": 1, "silent": True, "then": "destroy_all"},
     ) as smsc:
-        await engine.add_carrier("foreign", smsc.port, bind="pair")
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(5))
-        await engine.until_all("delivered", wait_s=10)
+        await send_through(engine, smsc, numbers(5), wait_s=10, bind="pair")
         await check_once(engine, smsc, 5)
 
 
 async def test_several_binds_share_the_work(engine: Engine) -> None:
     async with run_foreign_smsc({"delay_ms": 50}) as smsc:
-        await engine.add_carrier("foreign", smsc.port, ["ZW"], binds=3, window=2)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, numbers(24))
-        await engine.until_all("delivered")
+        await send_through(engine, smsc, numbers(24), countries=["ZW"], binds=3, window=2)
         await check_once(engine, smsc, 24)
         assert {one["line"] for one in smsc.told("submit")} == {1, 2, 3}
 
@@ -392,22 +354,16 @@ async def test_a_carrier_with_room_for_one_serves_each_of_its_countries(
     engine: Engine, options: Mapping[str, Any]
 ) -> None:
     async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port, **options)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, ["+263771200001", "+27821230001"])
-        await engine.until_all("delivered", wait_s=6)
+        await send_through(engine, smsc, ["+263771200001", "+27821230001"], wait_s=6, **options)
         await check_once(engine, smsc, 2)
 
 
 @pytest.mark.parametrize("country", ["263771200", "27821230"])
 async def test_bulk_of_each_country_passes_a_narrow_window(engine: Engine, country: str) -> None:
     async with run_foreign_smsc() as smsc:
-        await engine.add_carrier("foreign", smsc.port, window=2)
-        engine.start_worker()
-        caller = await engine.open_account()
-        await engine.send(caller, [f"+{country}{number:03}" for number in range(11)])
-        await engine.until_all("delivered", wait_s=6)
+        await send_through(
+            engine, smsc, [f"+{country}{number:03}" for number in range(11)], wait_s=6, window=2
+        )
         await check_once(engine, smsc, 11)
 
 

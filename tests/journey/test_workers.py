@@ -14,7 +14,8 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.chaos import CarrierThread, WorkerProcess, describe, ended_at_last, until
+from tests.support.breakable import CarrierThread
+from tests.support.chaos import WorkerProcess, describe, ended_at_last, until
 from tests.support.engine import numbers
 from tests.support.gates import broken_promises, open_gates, send_call
 from tests.support.postgres import execute
