@@ -34,6 +34,7 @@ LOCK_WAIT_MS: Final = 4_000
 # So few that the pool keeps connections for everybody else.
 ALONE_MAX: Final = 4
 PAUSE_S: Final = 0.005
+IDLE_S: Final = 0.25
 # A call takes two turns of the event loop from its socket to the gate.
 QUIET_TURNS: Final = 2
 
@@ -90,7 +91,7 @@ class Gate:
 
     async def _run(self) -> None:
         while True:
-            await self._arrived.wait()
+            await self._wait_for_calls()
             await self._let_in()
             group = self._next_group()
             try:
@@ -99,6 +100,18 @@ class Gate:
                 self._line.hang_up()
                 for waiting in group:
                     waiting.resolve(Refused(_refusal(error), None))
+
+    async def _wait_for_calls(self) -> None:
+        """Wait for calls; with none for a moment, the transaction that was begun for them is let go."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._arrived.wait()
+        except TimeoutError:
+            try:
+                await self._line.let_go()
+            except Exception as error:  # noqa: BLE001 - the next group opens a new line
+                await self._line.roll_back(error)
+            await self._arrived.wait()
 
     async def _let_in(self) -> None:
         """Let calls join whose bytes this process already has; nobody waits for the clock."""
@@ -160,7 +173,7 @@ class Gate:
         )
         # A lost window entry costs nobody anything: a group that accepted nothing need not wait for the disk.
         durable = any(isinstance(decision, Answered) for decision in decisions)
-        await connection.execute("COMMIT" if durable else "SET LOCAL synchronous_commit TO off; COMMIT")
+        await self._line.commit(durable=durable)
         if durable:
             self._waker.wake()
         return decisions

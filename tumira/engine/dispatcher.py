@@ -195,7 +195,7 @@ class Dispatcher:
         again = [one.id for one in claimed if one.again]
         past = await queue.read_past(connection, again) if again else {}
         self._unsure = claimed, past
-        await connection.execute("COMMIT")
+        await self._line.commit()
         self._unsure = None
         self._note(wanted, claimed)
         self._hand_to_link(claimed, past)

@@ -69,9 +69,11 @@ class Database:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
 
-    async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
+    async def connect(
+        self, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection outside the pool, for a caller that keeps it."""
-        return await _connect(self.url, **_options(self._settings))
+        return await _connect(self.url, **_options({**self._settings, **settings}))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -174,6 +176,16 @@ class Line:
     async def begin_ahead(self) -> None:
         """Begin a transaction now that is used in a moment; until then it holds nothing."""
         await self.begin()
+        self._begun = True
+
+    async def commit(self, *, durable: bool = True) -> None:
+        """Commit what was begun, and begin the next transaction in the same round trip.
+
+        What need not survive a crash is not waited for until it is on disk.
+        """
+        assert self._connection is not None
+        hurry = "" if durable else "SET LOCAL synchronous_commit TO off; "
+        await self._connection.execute(f"{hurry}COMMIT; BEGIN")
         self._begun = True
 
     async def let_go(self) -> None:

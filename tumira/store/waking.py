@@ -19,6 +19,9 @@ RECONNECT_S: Final = 1.0
 
 _CHANNEL: Final = "tumira_queue"
 
+# A word that a crash of the server loses is not worth waiting for the disk.
+NOT_ON_DISK: Final = {"synchronous_commit": "off"}
+
 SQL_WAKE: Final = Statement("SELECT pg_notify('tumira_queue', '')")
 
 
@@ -49,7 +52,7 @@ class Waker:
             self._wanted = False
             try:
                 if self._connection is None or self._connection.is_closed():
-                    self._connection = await self._database.connect()
+                    self._connection = await self._database.connect(NOT_ON_DISK)
                 await SQL_WAKE.value(self._connection)
             except (*UNAVAILABLE, asyncpg.PostgresError):
                 if self._connection is not None:
