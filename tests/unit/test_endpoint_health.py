@@ -82,14 +82,14 @@ def test_a_success_forgets_every_failure() -> None:
     health = fail(Health(), 30)
     health = fail(health, 1, NOW + 2 * DAY)
     assert health.warnings == 2
-    well = succeeded(NOW + 3 * DAY)
+    well = succeeded(Health(), NOW + 3 * DAY)
     assert well == Health(succeeded_at=NOW + 3 * DAY)
     assert not well.rests(NOW + 3 * DAY)
 
 
 def test_failures_keep_when_something_last_arrived() -> None:
-    assert fail(succeeded(NOW), 3, NOW + HOUR).succeeded_at == NOW
-    assert fail(succeeded(NOW), 3, NOW + HOUR).failing_since == NOW + HOUR
+    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).succeeded_at == NOW
+    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).failing_since == NOW + HOUR
 
 
 def test_how_long_an_endpoint_asks_for_is_kept_even_after_one_failure() -> None:
@@ -125,7 +125,7 @@ def test_warnings_come_after_an_hour_and_after_a_day(after: timedelta, warnings:
 
 
 def test_the_first_failure_after_a_long_silence_is_no_reason_to_warn() -> None:
-    assert fail(succeeded(NOW), 1, NOW + 30 * DAY).warnings == 0
+    assert fail(succeeded(Health(), NOW), 1, NOW + 30 * DAY).warnings == 0
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_whatever_happens_health_says_what_happened_since_the_last_success(
     for arrived, gap, retry_after, chance in history:
         now += gap
         if arrived:
-            health, since = succeeded(now), []
+            health, since = succeeded(health, now), []
         else:
             before = health
             since.append(now)

@@ -16,16 +16,19 @@ from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import SECRET_BYTES, write_secret
 from tumira.store import accounts, deliveries, endpoints, events
 from tumira.store.database import Database
-from tumira.store.deliveries import Retry, Waiting
+from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint, Secret
 from tumira.store.events import Event
 from tumira.store.sql import Connection
 
+NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
+NO_ENDPOINT: Final = "There is no such endpoint; `tumira webhook list` shows them."
 ENDPOINTS_MAX: Final = 5
 DESCRIPTION_MAX: Final = 200
 # How long both secrets sign after a rotation.
 OVERLAP: Final = timedelta(hours=24)
 REPLAYABLE: Final = timedelta(days=30)
+REPLAYS_MAX: Final = 20
 
 
 async def add_endpoint(
@@ -40,10 +43,11 @@ async def add_endpoint(
     """Add an endpoint, which is told of what happens from now on; return it and its secret."""
     now = datetime.now(UTC)
     secret = Secret(secrets.token_bytes(SECRET_BYTES))
-    url = _check(url, description, allow_private=allow_private)
+    url = _plain_url(url, allow_private=allow_private)
+    _check_description(description)
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
-            raise Trouble("There is no such account; `tumira account list` shows them.")
+            raise Trouble(NO_ACCOUNT)
         # Held, so that two at once do not make one too many.
         await accounts.hold(connection, account_id)
         there = await endpoints.list_some(connection, account_id, ENDPOINTS_MAX)
@@ -51,8 +55,7 @@ async def add_endpoint(
             raise Trouble(
                 f"The account has {ENDPOINTS_MAX} endpoints, the most there can be: remove one first."
             )
-        if any(one.url == url for one in there):
-            raise Trouble("The account has an endpoint with this URL already; change that one instead.")
+        _refuse_twice(url, there)
         endpoint = Endpoint(
             EndpointId(new_id(int(now.timestamp() * 1000))),
             account_id,
@@ -73,15 +76,18 @@ async def add_endpoint(
     return endpoint, write_secret(secret)
 
 
-def _check(url: str, description: str, *, allow_private: bool) -> str:
-    """Return the URL in its plain spelling."""
+def _plain_url(url: str, *, allow_private: bool) -> str:
     try:
-        plain = webhook_urls.parse(url, allow_private=allow_private).url
+        return webhook_urls.parse(url, allow_private=allow_private).url
     except ValueError as error:
         raise Trouble(str(error)) from error
+
+
+def _check_description(description: str) -> None:
+    if not description.isprintable():
+        raise Trouble("The description has characters that cannot be shown; write it in plain text.")
     if len(description) > DESCRIPTION_MAX:
         raise Trouble(f"The description has {len(description)} characters; at most {DESCRIPTION_MAX} fit.")
-    return plain
 
 
 async def list_endpoints(
@@ -93,6 +99,24 @@ async def list_endpoints(
             (one, await deliveries.count_waiting(connection, one.id))
             for one in await endpoints.list_some(connection, account_id, count_max)
         ]
+
+
+async def list_attempts(
+    database: Database, endpoint_id: EndpointId, event_id: EventId | None, count_max: int
+) -> Sequence[Attempt]:
+    """Return the latest tries at an endpoint, of one event or of all, newest first; also at a removed one."""
+    async with database.connection() as connection:
+        found = await deliveries.list_attempts(connection, endpoint_id, event_id, count_max)
+        if not found and await endpoints.find(connection, endpoint_id) is None:
+            raise Trouble(NO_ENDPOINT)
+        return found
+
+
+async def check_account(database: Database, account_id: AccountId) -> None:
+    """Say so when there is no such account."""
+    async with database.connection() as connection:
+        if await accounts.find(connection, account_id) is None:
+            raise Trouble(NO_ACCOUNT)
 
 
 async def change_endpoint(
@@ -108,16 +132,19 @@ async def change_endpoint(
     """Change where an endpoint is, what it is told of, or its description; what is None stays."""
     async with database.transaction() as connection:
         endpoint = await _hold(connection, endpoint_id)
-        description = endpoint.description if description is None else description
         changed = structs.replace(
             endpoint,
-            url=_check(url or endpoint.url, description, allow_private=allow_private),
+            url=endpoint.url if url is None else _plain_url(url, allow_private=allow_private),
             types=types if change_types else endpoint.types,
-            description=description,
+            description=endpoint.description if description is None else description,
         )
+        _check_description(changed.description)
         if changed.url != endpoint.url:
+            _refuse_twice(
+                changed.url, await endpoints.list_some(connection, endpoint.account_id, ENDPOINTS_MAX)
+            )
             # What failed at the old place says nothing about the new one.
-            changed = structs.replace(changed, health=Health())
+            changed = structs.replace(changed, health=_afresh(endpoint))
             await deliveries.hurry_retries(connection, [endpoint_id], datetime.now(UTC))
         await endpoints.change(connection, changed)
     return changed
@@ -137,6 +164,7 @@ async def pause_endpoint(database: Database, endpoint_id: EndpointId) -> Endpoin
         endpoint = await _hold(connection, endpoint_id)
         paused = structs.replace(endpoint, state="paused", reason=None)
         await endpoints.change(connection, paused)
+        await deliveries.park_retries(connection, [endpoint_id])
     return paused
 
 
@@ -151,7 +179,9 @@ async def resume_endpoint(database: Database, endpoint_id: EndpointId, *, from_n
             await deliveries.forget_waiting(connection, endpoint_id)
         else:
             await deliveries.hurry_retries(connection, [endpoint_id], now)
-        resumed = structs.replace(endpoint, state="active", reason=None, position=position, health=Health())
+        resumed = structs.replace(
+            endpoint, state="active", reason=None, position=position, health=_afresh(endpoint)
+        )
         await endpoints.change(connection, resumed)
         await endpoints.ring(connection, endpoint.id)
     return resumed
@@ -198,12 +228,17 @@ async def replay_event(database: Database, endpoint_id: EndpointId, event_id: Ev
         event = await events.find(connection, endpoint.account_id, event_id)
         if event is None:
             raise Trouble("There is no such event; `tumira webhook attempts` shows those that were sent.")
+        if event.at < datetime.now(UTC) - REPLAYABLE:
+            raise Trouble(f"The event is older than {REPLAYABLE.days} days, and is not sent any more.")
         if event.sequence == 0:
             raise Trouble("A test is not sent twice; `tumira webhook test` sends another.")
         if not takes(endpoint.types, event.type):
             raise Trouble(
                 f"The endpoint does not take {event.type}; `tumira webhook change` can change that."
             )
+        if event.sequence > endpoint.position:
+            # It comes by itself.
+            return 0
         await _replay(connection, endpoint, event.sequence - 1, event.sequence)
     return 1
 
@@ -244,6 +279,8 @@ async def _replay(
     from_at: datetime | None = None,
     until_at: datetime | None = None,
 ) -> None:
+    if len(await deliveries.list_replays(connection, endpoint.id, REPLAYS_MAX)) >= REPLAYS_MAX:
+        raise Trouble("Enough is being sent once more there already: wait until that is done.")
     await deliveries.add_replay(connection, endpoint.id, position, until, from_at, until_at)
     await endpoints.ring(connection, endpoint.id)
 
@@ -262,6 +299,15 @@ def warning(endpoint: Endpoint) -> str | None:
     )
 
 
+def _afresh(endpoint: Endpoint) -> Health:
+    return Health(succeeded_at=endpoint.health.succeeded_at)
+
+
+def _refuse_twice(url: str, there: Sequence[Endpoint]) -> None:
+    if any(one.url == url for one in there):
+        raise Trouble("The account has an endpoint with this URL already; change that one instead.")
+
+
 def _refuse_unless_active(endpoint: Endpoint) -> None:
     if endpoint.state != "active":
         raise Trouble(f"The endpoint is {endpoint.state}: `tumira webhook resume` first.")
@@ -270,5 +316,5 @@ def _refuse_unless_active(endpoint: Endpoint) -> None:
 async def _hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint:
     endpoint = await endpoints.hold(connection, endpoint_id)
     if endpoint is None:
-        raise Trouble("There is no such endpoint; `tumira webhook list` shows them.")
+        raise Trouble(NO_ENDPOINT)
     return endpoint

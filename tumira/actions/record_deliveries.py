@@ -16,8 +16,8 @@ class Delivery(Struct, frozen=True, gc=False):
 
     attempt: Attempt
     first_at: datetime
-    # Whether the event was due again, and so has a row that says when.
-    was_retry: bool
+    # Whether the event was sent before, and so may have a row that says when it is tried again.
+    sent_before: bool
 
 
 class Advance(Struct, frozen=True):
@@ -32,11 +32,11 @@ class Advance(Struct, frozen=True):
 
 
 async def record_deliveries(
-    connection: Connection, worker: str, advances: Sequence[Advance], now: datetime
+    connection: Connection, worker: str, advances: Sequence[Advance], now: datetime, *, again: bool = False
 ) -> None:
     """Write what happened at some endpoints; those that were removed meanwhile are left out.
 
-    The caller has begun a transaction, and commits it.
+    `again` is for what may have been written before. The caller has begun a transaction, and commits it.
     """
     there = await deliveries.hold(connection, sorted(one.progress.endpoint_id for one in advances))
     here = [one for one in advances if one.progress.endpoint_id in there]
@@ -44,7 +44,8 @@ async def record_deliveries(
         return
     made = [delivery for one in here for delivery in one.deliveries]
     if made:
-        await deliveries.add_attempts(connection, [delivery.attempt for delivery in made])
+        add = deliveries.add_attempts_once if again else deliveries.add_attempts
+        await add(connection, [delivery.attempt for delivery in made])
         await _write_retries(connection, made)
     recovered = [one.progress.endpoint_id for one in here if one.recovered]
     if recovered:
@@ -57,6 +58,9 @@ async def record_deliveries(
             [number for number, position in replays.items() if position is None],
         )
     await deliveries.advance(connection, worker, [one.progress for one in here])
+    disabled = [one.progress.endpoint_id for one in here if one.progress.disabled_for is not None]
+    if disabled:
+        await deliveries.park_retries(connection, disabled)
 
 
 async def _write_retries(connection: Connection, made: Sequence[Delivery]) -> None:
@@ -69,7 +73,7 @@ async def _write_retries(connection: Connection, made: Sequence[Delivery]) -> No
         key = (attempt.endpoint_id, attempt.sequence, attempt.event_id)
         last[key] = attempt
         first_ats[key] = delivery.first_at
-        if delivery.was_retry:
+        if delivery.sent_before:
             due_again.add(key)
     retries = [
         Retry(*key, attempt.number, first_ats[key], attempt.next_at)

@@ -20,6 +20,7 @@ from tumira.store.endpoints import Endpoint
 
 LIST_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 1_000
+ANSWER_SHOWN: Final = 40
 TEST_WAIT_S: Final = 20
 LOOK_S: Final = 0.1
 
@@ -61,9 +62,9 @@ class TimeType(click.ParamType[datetime]):
             return value
         try:
             at = datetime.fromisoformat(value)
-        except ValueError:
+            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        except (ValueError, OverflowError):
             self.fail(f"{value!r} is not a time such as 2026-11-15T08:30 or 2026-11-15.", param, ctx)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 events_option = click.option("--events", "types", help="Such as message.delivered,message.failed; or `all`.")
@@ -108,11 +109,26 @@ async def webhook_add(
 async def webhook_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
     """List endpoints, how each is, and how many events wait for it."""
     found = await manage_webhooks.list_endpoints(database, account_id, LIST_MAX)
+    if not found and account_id is not None:
+        await manage_webhooks.check_account(database, account_id)
+    rows = [_endpoint(endpoint, waiting) for endpoint, waiting in found]
+    if not as_json:
+        # A list of types would not fit on a line.
+        rows = [{**row, "events": _in_short(row["events"])} for row in rows]
     show_all(
-        [_endpoint(endpoint, waiting) for endpoint, waiting in found],
+        rows,
         as_json=as_json,
         empty="No endpoints yet: `tumira webhook add` adds one.",
-        left_out=("account_id", "description", "created_at", "failures", "failing_since", "warning"),
+        left_out=(
+            "account_id",
+            "description",
+            "created_at",
+            "failures",
+            "failing_since",
+            "warning",
+            "sequence",
+            "last_delivery_at",
+        ),
     )
     if not as_json:
         for endpoint, _ in found:
@@ -220,6 +236,8 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
     if attempt is None:
         raise Trouble(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
     show(_attempt(attempt), as_json=as_json, title="Delivered." if _arrived(attempt) else "Not delivered.")
+    if not _arrived(attempt):
+        raise SystemExit(1)
 
 
 @webhook.command("attempts")
@@ -232,13 +250,22 @@ async def webhook_attempts(
     database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int, as_json: bool
 ) -> None:
     """List the latest tries at an endpoint, newest first, with what was answered."""
-    async with database.connection() as connection:
-        found = await deliveries.list_attempts(connection, endpoint_id, event_id, limit)
+    found = await manage_webhooks.list_attempts(database, endpoint_id, event_id, limit)
+    rows = [_attempt(attempt) for attempt in found]
+    if not as_json:
+        rows = [
+            {
+                **row,
+                "at": f"{row['at']:%m-%d %H:%M:%S}",
+                "answer": " ".join(row["answer"].split())[:ANSWER_SHOWN],
+            }
+            for row in rows
+        ]
     show_all(
-        [_attempt(attempt) for attempt in found],
+        rows,
         as_json=as_json,
         empty="Nothing was sent there yet: `tumira webhook test` tries it out.",
-        left_out=("endpoint_id", "next_at"),
+        left_out=("endpoint_id", "sequence", "delivered", "next_at"),
     )
 
 
@@ -272,9 +299,11 @@ async def webhook_replay(
     else:
         assert from_at is not None
         until_at = until_at or datetime.now(UTC) + timedelta(minutes=1)
+        if until_at < from_at:
+            raise Trouble("--until is before --from: there is no time in between.")
         count = await manage_webhooks.replay_between(database, endpoint_id, from_at, until_at)
     shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
-    title = "Sent once more, as far as the endpoint takes them." if count else "There is nothing to send."
+    title = "They are sent once more, those that it takes." if count else "There is nothing to send."
     show(shown, as_json=as_json, title=title)
 
 
@@ -293,6 +322,8 @@ async def _look_at(url: str) -> None:
 def _types(text: str | None) -> list[str] | None:
     if text is None:
         return None
+    if not text.strip():
+        raise Trouble("Say which events, as in --events message.delivered,message.failed, or `all`.")
     try:
         types = events.parse_types(text)
     except ValueError as error:
@@ -342,6 +373,10 @@ def _attempt(attempt: Attempt) -> Mapping[str, Any]:
         "next_at": attempt.next_at,
         "answer": attempt.problem or attempt.answer,
     }
+
+
+def _in_short(types: list[str]) -> str:
+    return types[0] if len(types) == 1 else f"{len(types)} types"
 
 
 def _arrived(attempt: Attempt) -> bool:

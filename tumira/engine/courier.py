@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -73,17 +73,21 @@ class Stream:
         """Tell whether this stretch has an end, and it was reached."""
         return self.replay is not None and self.position >= self.replay.until
 
-    async def read_on(self, connection: Connection, endpoint: Endpoint) -> Sequence[Event]:
-        """Return those of the next events that the endpoint takes."""
+    async def read_page(self, connection: Connection, endpoint: Endpoint) -> "_Page":
+        """Return the next events, of which nothing is noted before `take`."""
         until = None if self.replay is None else self.replay.until
         page = await events.list_after(connection, endpoint.account_id, self.read, until, PAGE)
         wanted = [one for one in page if takes(endpoint.types, one.type) and self._is_asked_for(one)]
-        self._under_way.update(dict.fromkeys(one.sequence for one in wanted))
-        if page:
-            self.read = page[-1].sequence
+        read = page[-1].sequence if page else self.read
         if until is not None and len(page) < PAGE:
-            self.read = until
-        return wanted
+            read = until
+        return _Page(self, wanted, read, is_full=len(page) == PAGE)
+
+    def take(self, page: "_Page") -> bool:
+        """Have the events of a page under way, and tell whether this was any progress."""
+        before, self.read = self.read, page.read
+        self._under_way.update(dict.fromkeys(one.sequence for one in page.events))
+        return self.read > before
 
     def done(self, sequence: int) -> None:
         """Note that an event arrived, was put off or given up."""
@@ -94,6 +98,15 @@ class Stream:
         if replay is None or replay.from_at is None or replay.until_at is None:
             return True
         return replay.from_at <= event.at <= replay.until_at
+
+
+class _Page(Struct, frozen=True):
+    """Events of a stream that the endpoint takes, and how far it is read with them."""
+
+    stream: Stream
+    events: Sequence[Event]
+    read: int
+    is_full: bool
 
 
 class _Letter(Struct, gc=False):
@@ -134,7 +147,8 @@ class Courier:
         self._unrecorded = 0
         self._all_recorded = asyncio.Event()
         self._all_recorded.set()
-        self._reported = True
+        # Whether there is progress that nobody was told of.
+        self._is_news = False
         self._look = True
         self._closing = False
         self._woken = asyncio.Event()
@@ -197,50 +211,54 @@ class Courier:
         self._begin()
 
     async def _read_on(self, connection: Connection) -> None:
-        found: list[tuple[Event, Stream | None, int, datetime | None]] = []
-        retries = await deliveries.list_retries(connection, self.endpoint.id, self._clock(), PAGE)
-        retries = [retry for retry in retries if retry.event_id not in self._in_hand]
-        if retries:
-            due = {retry.event_id: retry for retry in retries}
-            numbers = [retry.sequence for retry in retries]
-            for event in await events.list_numbered(connection, self.endpoint.account_id, numbers):
-                retry = due.get(event.id)
-                if retry is not None:
-                    found.append((event, None, retry.tries, retry.first_at))
-                    self._in_hand.add(event.id)
+        """Read what is due again, new or wanted once more; nothing is noted unless all of it was read."""
+        retries = await self._read_retries(connection)
         for replay in await deliveries.list_replays(connection, self.endpoint.id, REPLAYS_MAX):
             self._replays.setdefault(replay.id, Stream(replay.position, replay))
-        streams = [self._live, *self._replays.values()]
-        for stream in streams:
-            before = stream.read
-            found.extend(
-                (event, stream, 0, None) for event in await stream.read_on(connection, self.endpoint)
-            )
-            # There may be more; what nobody wants is passed over at once.
-            self._look = self._look or stream.read - before >= PAGE
-            self._reported = self._reported and stream.read == before
-        self._backlog.extend(await self._write_letters(connection, found))
-        if not self._reported and not self._backlog and not self._under_way:
+        streams = (self._live, *self._replays.values())
+        pages = [await stream.read_page(connection, self.endpoint) for stream in streams]
+        fresh = [_Letter(event, b"", page.stream) for page in pages for event in page.events]
+        letters = await self._write_letters(connection, [*retries, *fresh])
+        self._in_hand.update(retry.event.id for retry in retries)
+        for page in pages:
+            # What nobody wants is passed over at once, and that is to be written down too.
+            self._is_news = page.stream.take(page) or self._is_news
+            self._look = self._look or page.is_full
+        for letter in fresh:
+            if not letter.body and letter.stream is not None:
+                letter.stream.done(letter.event.sequence)
+        self._backlog.extend(letters)
+        if self._is_news and not self._backlog and not self._under_way:
             self._report()
 
-    async def _write_letters(
-        self, connection: Connection, found: Sequence[tuple[Event, Stream | None, int, datetime | None]]
-    ) -> Sequence[_Letter]:
-        message_ids = {event.message_id for event, *_ in found if event.message_id is not None}
-        batch_ids = {event.batch_id for event, *_ in found if event.batch_id is not None}
+    async def _read_retries(self, connection: Connection) -> Sequence[_Letter]:
+        found = await deliveries.list_retries(connection, self.endpoint.id, self._clock(), PAGE)
+        due = {retry.event_id: retry for retry in found if retry.event_id not in self._in_hand}
+        if not due:
+            return ()
+        numbers = [retry.sequence for retry in due.values()]
+        read = await events.list_numbered(connection, self.endpoint.account_id, numbers)
+        return [
+            _Letter(event, b"", None, due[event.id].tries, due[event.id].first_at)
+            for event in read
+            if event.id in due
+        ]
+
+    async def _write_letters(self, connection: Connection, letters: Sequence[_Letter]) -> Sequence[_Letter]:
+        """Write the bodies, and return the letters that have one."""
+        message_ids = {one.event.message_id for one in letters if one.event.message_id is not None}
+        batch_ids = {one.event.batch_id for one in letters if one.event.batch_id is not None}
         messages = await batches.list_named_messages(connection, sorted(message_ids))
         their_batches = await batches.list_named(connection, sorted(batch_ids))
-        letters = []
-        for event, stream, tries, first_at in found:
+        for letter in letters:
+            event = letter.event
             message = None if event.message_id is None else messages.get(event.message_id)
             batch = None if event.batch_id is None else their_batches.get(event.batch_id)
             if (event.message_id and message is None) or (event.batch_id and batch is None):
                 _log.error("event without its message", event=write_id(EVENT, event.id))
-                if stream is not None:
-                    stream.done(event.sequence)
-                continue
-            letters.append(_Letter(event, write_payload(event, message, batch), stream, tries, first_at))
-        return letters
+            else:
+                letter.body = write_payload(event, message, batch)
+        return [letter for letter in letters if letter.body]
 
     def _begin(self) -> None:
         """Send as many as the endpoint takes well."""
@@ -294,7 +312,7 @@ class Courier:
         next_at: datetime | None = None
         if arrived:
             self._recovered = self._recovered or self._health.is_on_trial
-            self._health = endpoint_health.succeeded(now)
+            self._health = endpoint_health.succeeded(self._health, now)
         else:
             text = None if answer is None else answer.retry_after
             retry_after = endpoint_health.read_retry_after(text, now)
@@ -356,7 +374,8 @@ class Courier:
             "" if answer is None else _plain(answer.start),
             next_at,
         )
-        self._made.append(Delivery(attempt, letter.first_at or at, letter.stream is None))
+        sent_before = letter.stream is not self._live
+        self._made.append(Delivery(attempt, letter.first_at or at, sent_before))
         self._unrecorded += 1
         self._all_recorded.clear()
         self._report()
@@ -367,22 +386,23 @@ class Courier:
         """Return what is to be written down, once."""
         made, self._made = self._made, []
         recovered, self._recovered = self._recovered, False
-        self._reported = True
+        self._is_news = False
         progress = Progress(
             self.endpoint.id, self.endpoint.changed_at, self._live.position, self._health, self._disabled_for
         )
-        done = [number for number, stream in self._replays.items() if stream.is_done]
-        replays: Mapping[int, int | None] = {
+        replays = {
             number: None if stream.is_done else stream.position for number, stream in self._replays.items()
         }
-        for number in done:
-            del self._replays[number]
-        return Advance(progress, made, dict(replays), recovered)
+        return Advance(progress, made, replays, recovered)
 
     def recorded(self, advance: Advance) -> None:
         """Go on: this is on disk."""
         self._unrecorded -= len(advance.deliveries)
-        self._in_hand.difference_update(one.attempt.event_id for one in advance.deliveries if one.was_retry)
+        self._in_hand.difference_update(one.attempt.event_id for one in advance.deliveries if one.sent_before)
+        for number, position in advance.replays.items():
+            if position is None:
+                # Not before: its row would be taken for another wish.
+                self._replays.pop(number, None)
         if advance.recovered:
             self._look = True
         self._begin()

@@ -101,7 +101,9 @@ class Notifier:
                     courier.wake()
             room = COURIERS_MAX - len(self._couriers)
             if free and room > 0:
-                leased = await endpoints.lease(connection, free[:room], self._worker, self._clock(), LEASE_S)
+                leased = await endpoints.lease(
+                    connection, free, self._worker, self._clock(), count_max=room, lease_s=LEASE_S
+                )
         for endpoint in leased:
             self._open(endpoint)
 
@@ -182,10 +184,11 @@ class Notifier:
                 courier.recorded(advance)
 
     async def _record(self, advances: Sequence[Advance]) -> None:
+        again = False
         while True:
             try:
                 connection = await self._line.begin()
-                await record_deliveries(connection, self._worker, advances, self._clock())
+                await record_deliveries(connection, self._worker, advances, self._clock(), again=again)
                 await connection.execute("COMMIT")
             except Exception as error:  # noqa: BLE001 - written when the database is back
                 await self._line.roll_back(error)
@@ -193,6 +196,7 @@ class Notifier:
                     _log.warning("deliveries not recorded yet", error=repr(error))
                 else:
                     _log.error("deliveries not recorded yet", exc_info=error)
+                again = True
                 await asyncio.sleep(PAUSE_S)
             else:
                 return

@@ -54,9 +54,12 @@ class Health(Struct, frozen=True):
         )
 
 
-def succeeded(now: datetime) -> Health:
-    """Return how an endpoint is that took an event: well."""
-    return Health(succeeded_at=now)
+def succeeded(health: Health, now: datetime) -> Health:
+    """Return how an endpoint is that took an event: well.
+
+    A rest that it asked for itself it still has: others of its events were under way when it asked.
+    """
+    return Health(rest_until=None if health.is_on_trial else health.rest_until, succeeded_at=now)
 
 
 def failed(health: Health, now: datetime, retry_after: timedelta | None, chance: float) -> Health:
@@ -91,7 +94,8 @@ def read_retry_after(text: str | None, now: datetime) -> timedelta | None:
         return None
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return min(timedelta(seconds=min(int(text[:10]), 10**9)), RETRY_AFTER_MAX)
+        digits = text.lstrip("0")
+        return min(timedelta(seconds=int(digits[:9] or 0)), RETRY_AFTER_MAX)
     try:
         until = parsedate_to_datetime(text)
         return max(timedelta(0), min(until - now, RETRY_AFTER_MAX))

@@ -127,6 +127,20 @@ async def add_attempts(connection: Connection, attempts: Sequence[Attempt]) -> N
     )
 
 
+SQL_ADD_ATTEMPT_ONCE: Final = Statement("""
+INSERT INTO webhook_attempts (id, endpoint_id, event_id, sequence, type, number, at, duration_ms, status,
+                              problem, answer, next_at)
+VALUES (%(id)s, %(endpoint_id)s, %(event_id)s, %(sequence)s, %(type)s, %(number)s, %(at)s, %(duration_ms)s,
+        %(status)s, %(problem)s, %(answer)s, %(next_at)s)
+    ON CONFLICT (endpoint_id, id) DO NOTHING
+""")
+
+
+async def add_attempts_once(connection: Connection, attempts: Sequence[Attempt]) -> None:
+    """Record tries that may have been recorded already."""
+    await SQL_ADD_ATTEMPT_ONCE.each(connection, [structs.asdict(attempt) for attempt in attempts])
+
+
 SQL_PUT_RETRIES: Final = Statement("""
 INSERT INTO webhook_retries (endpoint_id, sequence, event_id, tries, first_at, due_at)
 SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
@@ -134,7 +148,7 @@ SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
               %(tries)s::smallint[], %(first_ats)s::timestamptz[], %(due_ats)s::timestamptz[])
        AS retry (endpoint_id, sequence, event_id, tries, first_at, due_at)
     ON CONFLICT (endpoint_id, sequence, event_id) DO UPDATE
-   SET tries = excluded.tries, due_at = excluded.due_at
+   SET tries = greatest(webhook_retries.tries, excluded.tries), due_at = excluded.due_at
 """)
 
 
@@ -186,6 +200,16 @@ async def hurry_retries(connection: Connection, endpoint_ids: Sequence[EndpointI
     await SQL_HURRY_RETRIES.rows(connection, endpoint_ids=endpoint_ids, now=now)
 
 
+SQL_PARK_RETRIES: Final = Statement("""
+UPDATE webhook_retries SET due_at = 'infinity' WHERE endpoint_id = ANY(%(endpoint_ids)s::uuid[])
+""")
+
+
+async def park_retries(connection: Connection, endpoint_ids: Sequence[EndpointId]) -> None:
+    """Let what is to be tried again at these endpoints wait until they are resumed."""
+    await SQL_PARK_RETRIES.rows(connection, endpoint_ids=endpoint_ids)
+
+
 SQL_FORGET_WAITING: Final = Statement("""
 WITH replays AS (
     DELETE FROM webhook_replays WHERE endpoint_id = %(endpoint_id)s
@@ -210,7 +234,8 @@ class Progress(Struct, frozen=True):
     disabled_for: str | None
 
 
-# What its owner changed meanwhile stays: a position that was moved forward, a pause, a new start.
+# What its owner changed meanwhile stays: a position that was moved forward, a pause, a new start. What was
+# passed over since then may be what the endpoint takes by now, so it is looked at again.
 SQL_ADVANCE: Final = Statement("""
 WITH progress AS MATERIALIZED (
     SELECT learnt.*, e.changed_at = learnt.changed_at AS holds
@@ -239,7 +264,7 @@ WITH progress AS MATERIALIZED (
        AND progress.holds
 )
 UPDATE webhook_endpoints e
-   SET position = greatest(e.position, progress.position)
+   SET position = greatest(e.position, least(progress.position, e.changed_after))
   FROM progress
  WHERE e.id = progress.id
    AND e.id = ANY(%(endpoint_ids)s::uuid[])

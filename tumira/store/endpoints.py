@@ -114,6 +114,15 @@ async def list_some(
     return [_endpoint(row) for row in rows]
 
 
+SQL_FIND: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s")
+
+
+async def find(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
+    """Return an endpoint, or None."""
+    row = await SQL_FIND.row(connection, endpoint_id=endpoint_id)
+    return None if row is None else _endpoint(row)
+
+
 SQL_HOLD: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s FOR NO KEY UPDATE")
 
 
@@ -125,12 +134,13 @@ async def hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint | No
 
 # What the owner sets, and how it is, which the owner can put right.
 SQL_CHANGE: Final = Statement("""
-UPDATE webhook_endpoints
+UPDATE webhook_endpoints e
    SET url = %(url)s, description = %(description)s, types = %(types)s, secret = %(secret)s,
        old_secret = %(old_secret)s, old_secret_until = %(old_secret_until)s, state = %(state)s,
        reason = %(reason)s, position = greatest(position, %(position)s), failures = %(failures)s,
        failing_since = %(failing_since)s, rest_until = %(rest_until)s, warnings = %(warnings)s,
-       changed_at = clock_timestamp()
+       changed_at = clock_timestamp(),
+       changed_after = coalesce((SELECT last FROM event_counters c WHERE c.account_id = e.account_id), 0)
  WHERE id = %(endpoint_id)s
 """)
 
@@ -195,18 +205,21 @@ async def ring(connection: Connection, endpoint_id: EndpointId) -> None:
     await SQL_RING.rows(connection, endpoint_id=endpoint_id)
 
 
-# A bell is for the worker that delivers there, and for anybody where there is none.
+# A bell is for the worker that delivers there, and for anybody where there is none. Where the endpoint itself
+# is locked, by its owner or a worker that writes, the bell is left for the next look.
 SQL_HEAR: Final = Statement("""
 WITH rung AS MATERIALIZED (
-    SELECT endpoint_id
-      FROM webhook_bells b
-     WHERE NOT coalesce((SELECT worker <> %(worker)s AND leased_until > clock_timestamp()
-                           FROM webhook_endpoints e
-                          WHERE e.id = b.endpoint_id), false)
-     LIMIT %(count_max)s
-       FOR UPDATE SKIP LOCKED
+    SELECT endpoint_id FROM webhook_bells LIMIT %(count_max)s FOR UPDATE SKIP LOCKED
+), seen AS MATERIALIZED (
+    SELECT id, worker <> %(worker)s AND leased_until > clock_timestamp() AS taken
+      FROM webhook_endpoints
+     WHERE id = ANY(ARRAY(SELECT endpoint_id FROM rung))
+       FOR NO KEY UPDATE SKIP LOCKED
 )
-DELETE FROM webhook_bells WHERE endpoint_id = ANY(ARRAY(SELECT endpoint_id FROM rung))
+DELETE FROM webhook_bells b
+ WHERE endpoint_id = ANY(ARRAY(SELECT endpoint_id FROM rung))
+   AND (endpoint_id = ANY(ARRAY(SELECT id FROM seen WHERE taken IS NOT TRUE))
+        OR (SELECT id FROM webhook_endpoints e WHERE e.id = b.endpoint_id) IS NULL)
 RETURNING endpoint_id
 """)
 
@@ -260,6 +273,7 @@ WITH free AS MATERIALIZED (
        AND state = 'active'
        AND (rest_until IS NULL OR rest_until <= %(now)s)
        AND (leased_until IS NULL OR leased_until <= clock_timestamp())
+     LIMIT %(count_max)s
        FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE webhook_endpoints
@@ -271,21 +285,34 @@ RETURNING id, account_id, url, description, types, secret, old_secret, old_secre
 
 
 async def lease(
-    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, now: datetime, lease_s: float
+    connection: Connection,
+    endpoint_ids: Sequence[EndpointId],
+    worker: str,
+    now: datetime,
+    *,
+    count_max: int,
+    lease_s: float,
 ) -> Sequence[Endpoint]:
-    """Take those of these endpoints that nobody has and that do not rest, for a while."""
+    """Take some of these endpoints that nobody has and that do not rest, for a while."""
     rows = await SQL_LEASE.rows(
-        connection, endpoint_ids=endpoint_ids, worker=worker, now=now, lease_s=lease_s
+        connection, endpoint_ids=endpoint_ids, worker=worker, now=now, count_max=count_max, lease_s=lease_s
     )
     return [_endpoint(row) for row in rows]
 
 
 SQL_RENEW: Final = Statement("""
+WITH ours AS MATERIALIZED (
+    SELECT id
+      FROM webhook_endpoints
+     WHERE id = ANY(%(endpoint_ids)s::uuid[])
+       AND worker = %(worker)s
+       AND state = 'active'
+     ORDER BY id
+       FOR NO KEY UPDATE
+)
 UPDATE webhook_endpoints
    SET leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
- WHERE id = ANY(%(endpoint_ids)s::uuid[])
-   AND worker = %(worker)s
-   AND state = 'active'
+ WHERE id = ANY(ARRAY(SELECT id FROM ours))
 RETURNING id, changed_at
 """)
 

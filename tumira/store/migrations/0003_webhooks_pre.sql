@@ -32,8 +32,9 @@ CREATE TABLE webhook_endpoints (
     worker           text,
     leased_until     timestamptz,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When its owner last changed something that a worker has to know.
-    changed_at       timestamptz NOT NULL DEFAULT clock_timestamp()
+    -- When its owner last changed something that a worker has to know, and which event was the last one then.
+    changed_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    changed_after    bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE INDEX webhook_endpoints_of_account ON webhook_endpoints (account_id, id);
 CREATE INDEX webhook_endpoints_resting ON webhook_endpoints (rest_until) WHERE rest_until IS NOT NULL;

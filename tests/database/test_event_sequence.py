@@ -1,0 +1,150 @@
+"""Are an account's events numbered without holes, so that whoever reads upwards never misses one?"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest_asyncio
+
+from tests.support.service import new_caller
+from tests.support.webhooks import BALANCE_LOW, DATA
+from tumira.actions.tell_events import News, tell_events
+from tumira.ids import AccountId
+from tumira.store import events
+from tumira.store.database import Database
+from tumira.store.events import Event
+
+WRITERS: Final = 8
+EVENTS: Final = 10_000
+GROUP_MAX: Final = 40
+PAGE: Final = 97
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """Give a database with room for all writers and readers."""
+    database = Database(database_url, connections_max=WRITERS + 4)
+    yield database
+    await database.close()
+
+
+async def open_accounts(database: Database, count: int) -> Sequence[AccountId]:
+    return [(await new_caller(database.url)).id for _ in range(count)]
+
+
+async def write(database: Database, account_ids: Sequence[AccountId], left: list[int], seed: int) -> int:
+    """Tell groups of events, some of them in transactions that are undone, until none are left to tell."""
+    chance = random.Random(seed)
+    told = 0
+    while left[0] > 0:
+        size = min(left[0], chance.randint(1, GROUP_MAX))
+        left[0] -= size
+        news = [News(chance.choice(account_ids), BALANCE_LOW, data=DATA) for _ in range(size)]
+        if chance.random() < 0.1:
+            async with database.connection() as connection:
+                undone = connection.transaction()
+                await undone.start()
+                await tell_events(connection, news, datetime.now(UTC))
+                await undone.rollback()
+        async with database.transaction() as connection:
+            await tell_events(connection, news, datetime.now(UTC))
+            # Some keep their numbers to themselves for a while.
+            await asyncio.sleep(chance.choice((0, 0, 0.002)))
+        told += size
+    return told
+
+
+async def read(
+    database: Database, account_id: AccountId, done: asyncio.Event
+) -> tuple[Sequence[Event], Sequence[int]]:
+    """Read what is above the last one seen, again and again; return all that, and what the counter said."""
+    seen: list[Event] = []
+    lasts: list[int] = []
+    while True:
+        is_last = done.is_set()
+        async with database.connection() as connection:
+            lasts.append(await events.last(connection, account_id))
+            after = seen[-1].sequence if seen else 0
+            page = await events.list_after(connection, account_id, after, None, PAGE)
+        seen.extend(page)
+        # What the counter says is there already.
+        assert len(page) == PAGE or len(seen) >= lasts[-1]
+        if is_last and len(page) < PAGE:
+            return seen, lasts
+        await asyncio.sleep(0)
+
+
+async def test_ten_thousand_events_of_parallel_writers_are_read_without_a_hole_while_they_are_written(
+    database: Database,
+) -> None:
+    account_ids = await open_accounts(database, 3)
+    done = asyncio.Event()
+    readers = [asyncio.create_task(read(database, account_id, done)) for account_id in account_ids]
+    left = [EVENTS]
+    told = await asyncio.gather(*(write(database, account_ids, left, seed) for seed in range(WRITERS)))
+    assert sum(told) == EVENTS
+    done.set()
+    total = 0
+    for reader in readers:
+        seen, lasts = await reader
+        assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
+        assert len({event.id for event in seen}) == len(seen) == lasts[-1]
+        assert lasts == sorted(lasts)
+        total += len(seen)
+    assert total == EVENTS
+
+
+async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_that_follow(
+    database: Database,
+) -> None:
+    (account_id,) = await open_accounts(database, 1)
+    news = [News(account_id, BALANCE_LOW, data=DATA)]
+
+    async def tell() -> None:
+        async with database.transaction() as connection:
+            await tell_events(connection, news, datetime.now(UTC))
+
+    async def visible() -> Sequence[int]:
+        async with database.connection() as connection:
+            return [one.sequence for one in await events.list_after(connection, account_id, 0, None, 10)]
+
+    await tell()
+    async with database.transaction() as connection:
+        await tell_events(connection, news, datetime.now(UTC))
+        later = asyncio.create_task(tell())
+        done, _ = await asyncio.wait({later}, timeout=0.2)
+        assert not done
+        assert await visible() == [1]
+    await later
+    assert await visible() == [1, 2, 3]
+
+
+async def test_accounts_do_not_wait_for_each_other(database: Database) -> None:
+    one, other = await open_accounts(database, 2)
+    async with database.transaction() as holding:
+        await tell_events(holding, [News(one, BALANCE_LOW, data=DATA)], datetime.now(UTC))
+        async with asyncio.timeout(5), database.transaction() as connection:
+            await tell_events(connection, [News(other, BALANCE_LOW, data=DATA)], datetime.now(UTC))
+    async with database.connection() as connection:
+        assert await events.last(connection, one) == 1
+        assert await events.last(connection, other) == 1
+
+
+async def test_events_are_listed_up_to_a_number_by_their_numbers_and_by_their_ids_for_their_account_alone(
+    database: Database,
+) -> None:
+    one, other = await open_accounts(database, 2)
+    news = [News(account_id, BALANCE_LOW, data=DATA) for account_id in (one, other) * 5]
+    async with database.transaction() as connection:
+        await tell_events(connection, news, datetime.now(UTC))
+    async with database.connection() as connection:
+        some = await events.list_after(connection, one, 1, 4, 10)
+        assert [event.sequence for event in some] == [2, 3, 4]
+        assert [event.sequence for event in await events.list_after(connection, one, 1, 4, 2)] == [2, 3]
+        numbered = await events.list_numbered(connection, one, [5, 1, 99])
+        assert sorted(event.sequence for event in numbered) == [1, 5]
+        assert {event.account_id for event in (*some, *numbered)} == {one}
+        assert await events.find(connection, one, some[0].id) == some[0]
+        assert await events.find(connection, other, some[0].id) is None
