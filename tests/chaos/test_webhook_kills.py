@@ -277,12 +277,12 @@ async def test_endpoints_that_are_disabled_with_retries_hold_up_nobody(hooks: Ho
         await hooks.tell()
         await hooks.until_attempts(endpoint, 1)
         await hooks.stop_notifier(worker)
-        # Each endpoint that was ever disabled keeps what is to be tried when it is resumed. These are older, so
-        # they stand in front whether endpoints are found in the order of their ids or in none.
+        # Each endpoint that was ever disabled keeps what is to be tried when it is resumed. These are older,
+        # so they stand in front whether endpoints are found in the order of their ids or in none.
         await hooks.rows(
             "WITH dead AS (INSERT INTO webhook_endpoints (id, account_id, url, secret, position, state)"
-            " SELECT overlay(gen_random_uuid()::text placing '00000000' from 1)::uuid, account_id, url, secret,"
-            " position, 'disabled'"
+            " SELECT overlay(gen_random_uuid()::text placing '00000000' from 1)::uuid, account_id, url,"
+            " secret, position, 'disabled'"
             " FROM webhook_endpoints, generate_series(1, 20000) RETURNING id)"
             " INSERT INTO webhook_retries SELECT id, 1, gen_random_uuid(), 1, now(), now() FROM dead"
         )
