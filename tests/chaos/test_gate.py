@@ -144,7 +144,7 @@ async def cut_during_commit(connection: "asyncpg.Connection[asyncpg.Record]") ->
         cut = await connection.fetchval("""
             SELECT pg_terminate_backend(pid)
               FROM pg_stat_activity
-             WHERE query = 'COMMIT' AND wait_event = 'PgSleep' AND datname = current_database()
+             WHERE query LIKE 'COMMIT%' AND wait_event = 'PgSleep' AND datname = current_database()
         """)
         if cut:
             return

@@ -171,7 +171,7 @@ async def test_minutes_of_kills_and_cut_connections_lose_no_event(database_url: 
     seed = int(os.environ.get("CHAOS_SEED", "2"))
     chance = random.Random(seed)
     steps = [chance.choice(["kill_worker", "cut_database"]) for _ in range(30)]
-    await run_kills(database_url, seed, steps, 3000, workers=2)
+    await run_kills(database_url, seed, steps, 1000, workers=2)
 
 
 # What happens in one unlucky moment.

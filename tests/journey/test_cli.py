@@ -25,6 +25,7 @@ ACCOUNT_KEYS: Final = [
     "balance",
     "rate",
     "daily_limit",
+    "low_balance",
     "suspended",
     "created_at",
 ]
@@ -83,6 +84,7 @@ def test_an_account_is_opened_listed_and_shown(cli: Cli) -> None:
         "balance": "12.5000",
         "rate": 90,
         "daily_limit": None,
+        "low_balance": "1.0000",
         "suspended": False,
     }
     assert cli.json("account", "list") == [opened]
@@ -182,6 +184,7 @@ def test_a_daily_limit_holds_from_the_next_call(service: Service, beside: Cli) -
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "SPEND_LIMIT_REACHED")
     limited = beside.json(*limit, "--daily", "none", "--rate", "77")
     assert (limited["daily_limit"], limited["rate"]) == (None, 77)
+    assert beside.json(*limit, "--low-balance", "5")["low_balance"] == "5.0000"
     assert service.send(caller).status_code == 202
     assert "--daily" in beside.refused(*limit)
     assert "'1e3'" in beside.refused(*limit, "--daily", "1e3")

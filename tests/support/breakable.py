@@ -208,7 +208,7 @@ class DatabaseLine:
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, watch: "_Watch") -> None:
         while data := await reader.read(LINE_OCTETS):
             watch.claims = watch.claims or b"INSERT INTO in_flight" in data
-            if self._armed and watch.claims and b"COMMIT\0" in data:
+            if self._armed and watch.claims and b"COMMIT" in data:
                 self._armed = False
                 watch.holds = True
             writer.write(data)
