@@ -156,6 +156,36 @@ async def test_after_twenty_failures_one_event_is_tried_every_five_minutes(hooks
             assert len(receiver.requests) == count
 
 
+async def test_on_trial_one_is_tried_every_five_minutes_also_when_none_is_due_for_hours(hooks: Hooks) -> None:
+    async with run_receiver(away) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        await hooks.tell(20)
+        hooks.start_notifier()
+        await fail_until_on_trial(hooks, endpoint, receiver)
+        await hooks.rows("UPDATE webhook_retries SET due_at = due_at + interval '10 hours'")
+        await rest(hooks, endpoint)
+        await hooks.until_attempts(endpoint, 21)
+        await hooks.until_free(endpoint)
+        receiver.respond = ok
+        await rest(hooks, endpoint)
+        # It works again, and all that waited follows although it was not due.
+        await hooks.until_idle(endpoint)
+        assert len(ids_of(receiver.requests)) == 20
+
+
+async def test_a_retry_whose_event_is_gone_is_forgotten(hooks: Hooks) -> None:
+    async with run_receiver(away) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        await hooks.tell(2)
+        hooks.start_notifier()
+        await hooks.until_attempts(endpoint, 2)
+        await hooks.rows("DELETE FROM events WHERE sequence = 1")
+        receiver.respond = ok
+        hooks.clock.move(10 * SECOND)
+        await hooks.until_idle(endpoint)
+        assert len(receiver.requests) == 3
+
+
 async def test_after_the_first_success_all_that_waits_is_sent_at_once(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)

@@ -202,10 +202,11 @@ def freeze_in_a_transaction(place: Place, worker: WorkerProcess) -> None:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(0.03)
         in_flight = place.rows("SELECT FROM in_flight WHERE split_part(worker, ':', 2) = $1", str(pid))
-        # Longer than the other worker, which goes on, ever takes from one statement to the next.
+        # Longer than the other worker, which goes on, ever takes from one statement to the next. Whoever has
+        # locked rows has a number for its transaction.
         held = place.rows(
             "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND state = 'idle in transaction' AND query LIKE '%FROM batches%'"
+            " AND state = 'idle in transaction' AND backend_xid IS NOT NULL"
             " AND state_change < clock_timestamp() - interval '20 ms'"
         )
         if in_flight and held:

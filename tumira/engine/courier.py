@@ -232,17 +232,25 @@ class Courier:
             self._report()
 
     async def _read_retries(self, connection: Connection) -> Sequence[_Letter]:
+        """Read what is due again; on trial also one that is not, to see whether the endpoint works again."""
         found = await deliveries.list_retries(connection, self.endpoint.id, self._clock(), PAGE)
+        if not found and self._health.is_on_trial:
+            found = await deliveries.list_oldest_retry(connection, self.endpoint.id)
         due = {retry.event_id: retry for retry in found if retry.event_id not in self._in_hand}
         if not due:
             return ()
         numbers = [retry.sequence for retry in due.values()]
         read = await events.list_numbered(connection, self.endpoint.account_id, numbers)
-        return [
-            _Letter(event, b"", None, due[event.id].tries, due[event.id].first_at)
+        letters = [
+            _Letter(event, b"", None, retry.tries, retry.first_at)
             for event in read
-            if event.id in due
+            if (retry := due.pop(event.id, None)) is not None
         ]
+        if due:
+            # Their events are gone with their week.
+            gone = [(retry.endpoint_id, retry.sequence, retry.event_id) for retry in due.values()]
+            await deliveries.drop_retries(connection, gone)
+        return letters
 
     async def _write_letters(self, connection: Connection, letters: Sequence[_Letter]) -> Sequence[_Letter]:
         """Write the bodies, and return the letters that have one."""

@@ -69,6 +69,21 @@ async def list_retries(
     return [Retry(*row) for row in rows]
 
 
+SQL_FIND_RETRY: Final = Statement("""
+SELECT endpoint_id, sequence, event_id, tries, first_at, due_at
+  FROM webhook_retries
+ WHERE endpoint_id = %(endpoint_id)s
+   AND due_at < 'infinity'
+ ORDER BY sequence, event_id
+ LIMIT 1
+""")
+
+
+async def list_oldest_retry(connection: Connection, endpoint_id: EndpointId) -> Sequence[Retry]:
+    """Return the oldest event that waits to be tried again at an endpoint, due or not, if there is one."""
+    return [Retry(*row) for row in await SQL_FIND_RETRY.rows(connection, endpoint_id=endpoint_id)]
+
+
 SQL_LIST_REPLAYS: Final = Statement("""
 SELECT id, position, until, from_at, until_at
   FROM webhook_replays

@@ -8,7 +8,7 @@ import asyncpg
 from msgspec import Struct, structs
 
 from tumira.ids import AccountId, EndpointId
-from tumira.rules.endpoint_health import Health
+from tumira.rules.endpoint_health import FAILURES_MAX, Health
 from tumira.store.sql import Connection, Statement
 
 
@@ -239,7 +239,8 @@ SELECT endpoint_id FROM webhook_replays
 SELECT e.id
   FROM webhook_endpoints e
  WHERE e.rest_until <= %(now)s
-   AND e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
+   AND (e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
+        OR e.failures >= %(trial_at)s AND EXISTS (SELECT FROM webhook_retries r WHERE r.endpoint_id = e.id))
  UNION
 SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL AND leased_until <= clock_timestamp()
 """)
@@ -247,7 +248,8 @@ SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL AND leased_until <= cl
 
 async def list_due(connection: Connection, now: datetime) -> Sequence[EndpointId]:
     """Return endpoints for which something is due by now, or that a dead worker left."""
-    return [EndpointId(row["endpoint_id"]) for row in await SQL_LIST_DUE.rows(connection, now=now)]
+    rows = await SQL_LIST_DUE.rows(connection, now=now, trial_at=FAILURES_MAX)
+    return [EndpointId(row["endpoint_id"]) for row in rows]
 
 
 SQL_LIST_BEHIND: Final = Statement("""
