@@ -1,0 +1,88 @@
+"""How does a test type the commands of webhooks?"""
+
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tests.support.programs import Cli, finish, start, tumira
+from tests.support.service import Caller
+from tumira.ids import EVENT, EventId, new_id, write_id
+from tumira.store import events
+from tumira.store.database import Database
+from tumira.store.events import Event
+
+# An address as it stands, so that nobody is asked where a name leads.
+URL: Final = "http://127.0.0.1:9/tumira"
+KEYS: Final = [
+    "endpoint_id",
+    "account_id",
+    "url",
+    "events",
+    "description",
+    "state",
+    "sequence",
+    "waiting",
+    "failures",
+    "failing_since",
+    "warning",
+    "last_delivery_at",
+    "created_at",
+]
+ATTEMPT_KEYS: Final = [
+    "at",
+    "endpoint_id",
+    "event_id",
+    "sequence",
+    "type",
+    "attempt",
+    "delivered",
+    "status",
+    "duration_ms",
+    "next_at",
+    "answer",
+]
+LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'
+ATTEMPT_COLUMNS: Final = "at event id type attempt status duration ms answer"
+UNKNOWN_EVENT: Final = write_id(EVENT, new_id(1))
+WARNING: Final = (
+    "TUMIRA_WEBHOOKS_ALLOW_PRIVATE=1: webhooks may go to private addresses and without TLS. "
+    "Do not let strangers have accounts here."
+)
+
+
+class Allowing(Cli):
+    """The command line of somebody who allows private addresses."""
+
+    def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run one command, however it ends."""
+        return tumira(*arguments, given=given, database_url=self._url, webhooks_allow_private=1)
+
+    def _run_all(self, commands: Sequence[Sequence[str]]) -> "Sequence[subprocess.CompletedProcess[str]]":
+        started = [start(*words, database_url=self._url, webhooks_allow_private=1) for words in commands]
+        return [finish(one) for one in started]
+
+
+def add(cli: Cli, caller: Caller, url: str = URL, *words: str) -> Any:
+    return cli.json("webhook", "add", "--account", caller.account_id, "--url", url, *words)
+
+
+def listed(cli: Cli, caller: Caller) -> Any:
+    return cli.json("webhook", "list", "--account", caller.account_id)
+
+
+async def tell(url: str, caller: Caller, count: int) -> None:
+    """Let an account's balance fall low so many times."""
+    now = datetime.now(UTC)
+    now_ms = int(now.timestamp() * 1000)
+    database = Database(url, connections_max=1)
+    async with database.transaction() as connection:
+        last = (await events.count(connection, {caller.id: count}))[caller.id]
+        await events.tell(
+            connection,
+            [
+                Event(EventId(new_id(now_ms)), caller.id, sequence, "balance.low", None, None, now, LOW)
+                for sequence in range(last - count + 1, last + 1)
+            ],
+        )
+    await database.close()
