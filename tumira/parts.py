@@ -19,8 +19,9 @@ from typing import Final
 from tumira.actions import operate_carriers
 from tumira.config import PREFIX, Settings
 from tumira.errors import Trouble
-from tumira.runtime import Tell, interrupt_on_stop_signals, prepare
+from tumira.runtime import Tell, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST
+from tumira.stopping import Stopping
 from tumira.store import embedded
 from tumira.store.database import Database
 from tumira.store.embedded_place import place_at
@@ -82,15 +83,13 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
     return end_with_parent
 
 
-def serve(settings: Settings, tell: Tell, welcome: Callable[[], None]) -> None:
+def serve(settings: Settings, stopping: Stopping, tell: Tell, welcome: Callable[[], None]) -> None:
     """Run PostgreSQL and our parts until asked to stop; when PostgreSQL ends by itself, begin anew."""
     while True:
-        # Interruptible here: a server that recovers from a crash may take its time.
-        with _own_database(settings, tell) as (url, postgres):
-            asyncio.run(_prepare(settings, url, tell))
-            stopping = _note_stop_signals()
+        with _own_database(settings, stopping, tell) as (url, postgres):
+            asyncio.run(stopping.cancel(_prepare(settings, url, tell)))
+            stopping.heed()
             _run_parts(settings, url, postgres, stopping, tell, welcome)
-        interrupt_on_stop_signals()
         if stopping:
             return
         tell("PostgreSQL has ended by itself; starting everything again.")
@@ -113,7 +112,7 @@ def _run_parts(
     settings: Settings,
     url: str,
     postgres: int | None,
-    stopping: Sequence[int],
+    stopping: Stopping,
     tell: Tell,
     welcome: Callable[[], None],
 ) -> None:
@@ -144,27 +143,19 @@ def _run_parts(
 
 
 @contextmanager
-def _own_database(settings: Settings, tell: Tell) -> Iterator[tuple[str, int | None]]:
+def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterator[tuple[str, int | None]]:
     """Give the database's address and, where it is our own child, the process of its server."""
     if settings.database_url is not None:
         yield settings.database_url, None
         return
-    with embedded.start(settings.data_dir, tell) as url:
+    with embedded.start(settings.data_dir, tell, stopping.heed) as url:
         server = read_postmaster(place_at(settings.data_dir).cluster)
         assert server is not None, "a server that was started has written its file"
         yield url, server.pid
 
 
-def _note_stop_signals() -> Sequence[int]:
-    """Note a signal instead of being interrupted by it: from here on everything is stopped in its order."""
-    caught: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda got, _frame: caught.append(got))
-    return caught
-
-
 def _wait_until(
-    condition: Callable[[], bool], parts: Sequence[Part], postgres: int | None, stopping: Sequence[int]
+    condition: Callable[[], bool], parts: Sequence[Part], postgres: int | None, stopping: Stopping
 ) -> bool:
     """Wait until something is so, and return False when there is no use in waiting any longer."""
     while not stopping and not _has_ended(postgres):
@@ -197,7 +188,7 @@ def _has_simulator(settings: Settings) -> bool:
         return False
 
 
-def _watch(parts: Sequence[Part], postgres: int | None, stopping: Sequence[int], tell: Tell) -> None:
+def _watch(parts: Sequence[Part], postgres: int | None, stopping: Stopping, tell: Tell) -> None:
     while not stopping and not _has_ended(postgres):
         for part in parts:
             if part.process is not None and part.has_ended:

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import signal
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from tumira.config import Settings
 from tumira.errors import Trouble
 from tumira.store import embedded, migrate, partitions
 from tumira.store.database import Database, check
+from tumira.store.embedded_place import Heed, go_on
 
 Tell = Callable[[str], None]
 
@@ -47,12 +47,6 @@ def collect_rarely() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def interrupt_on_stop_signals() -> None:
-    """Let SIGTERM end what runs as Ctrl-C does, and Ctrl-C even where a shell has us ignore it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-
-
 def _without_rows(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Leave out what PostgreSQL quotes from the row that it refused: it holds texts and numbers."""
     error = event.get("exc_info")
@@ -75,16 +69,16 @@ class _Lines:
 
 
 @contextmanager
-def open_database(settings: Settings, tell: Tell) -> Iterator[str]:
+def open_database(settings: Settings, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
     """Give the address of the database: the operator's, a running embedded one, or one started for us."""
     if settings.database_url is not None:
         yield settings.database_url
         return
-    running = embedded.attach(settings.data_dir)
+    running = embedded.attach(settings.data_dir, heed)
     if running is not None:
         yield running
         return
-    with embedded.start(settings.data_dir, tell) as url:
+    with embedded.start(settings.data_dir, tell, heed) as url:
         yield url
 
 

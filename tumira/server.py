@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tumira.config import Settings
 from tumira.errors import Trouble
+from tumira.stopping import Stopping
 
 DRAIN_S: Final = 20
 FAREWELL_S: Final = 0.5
@@ -74,17 +75,19 @@ class _Protocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """uvicorn, with an end that cuts nobody off whose request is on its way."""
 
-    def __init__(self, config: uvicorn.Config, say_started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Stopping, say_started: Callable[[], None]) -> None:
         super().__init__(config)
+        self._stopping = stopping
         self._say_started = say_started
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as the wish to stop, and as nothing else."""
-        with super().capture_signals():
-            yield
-            # uvicorn would raise them again now that all is done, and we would seem to have been killed.
-            self._captured_signals.clear()
+        """Leave the signals to those who note them."""
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell, ten times a second, whether it is time to stop."""
+        return await super().on_tick(counter) or bool(self._stopping)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and say so."""
@@ -102,7 +105,11 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: Any, listening: socket.socket, trusted_proxies: str, say_started: Callable[[], None]
+    app: Any,
+    listening: socket.socket,
+    trusted_proxies: str,
+    stopping: Stopping,
+    say_started: Callable[[], None],
 ) -> None:
     """Serve until told to stop, then let the calls under way finish."""
     server = _Server(
@@ -117,6 +124,7 @@ async def serve(
             forwarded_allow_ips=trusted_proxies or None,
             timeout_graceful_shutdown=DRAIN_S,
         ),
+        stopping,
         say_started,
     )
     await server.serve(sockets=[listening])

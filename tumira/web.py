@@ -21,6 +21,7 @@ from tumira.config import Settings
 from tumira.runtime import is_ready
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
+from tumira.stopping import Stopping
 from tumira.store.database import PLANNED_ONCE, Database
 
 _log: Final = structlog.get_logger()
@@ -128,12 +129,20 @@ def _page(status: int, title: str, headers: Mapping[str, str]) -> Response:
 
 
 async def run_web(
-    settings: Settings, url: str, listening: socket.socket, say_started: Callable[[], None]
+    settings: Settings,
+    url: str,
+    listening: socket.socket,
+    stopping: Stopping,
+    say_started: Callable[[], None],
 ) -> None:
     """Serve all faces until told to stop."""
     simulator = None
     if settings.simulator_port is not None:
         simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
     await server.serve(
-        Web(Database(url, settings=PLANNED_ONCE), simulator), listening, settings.trusted_proxies, say_started
+        Web(Database(url, settings=PLANNED_ONCE), simulator),
+        listening,
+        settings.trusted_proxies,
+        stopping,
+        say_started,
     )

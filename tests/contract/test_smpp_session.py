@@ -157,11 +157,12 @@ async def test_a_number_is_forgotten_in_the_end(carrier: Carrier) -> None:
         now = asyncio.get_running_loop().time()
         session.sweep(now)
         assert ear.overdue == []
-        session.sweep(now + timing.response_s)
+        session.sweep(now + timing.response_s + 0.001)
         assert ear.overdue == ["late", "too late"]
         await line.say(pdu(SUBMIT_RESP, late.sequence, b"C1\0"))
         await ear.wait(answers=1)
-        session.sweep(now + timing.response_s + timing.late_s)
+        # A little more, because sums of such numbers are rounded.
+        session.sweep(now + timing.response_s + timing.late_s + 0.001)
         await line.say(pdu(SUBMIT_RESP, too_late.sequence, b"C2\0"), pdu(ENQUIRE, 77))
         assert (await line.hear()).sequence == 77
         assert ear.answers == [("late", 0, "C1")]

@@ -1,7 +1,6 @@
 """How is a node started?"""
 
 import asyncio
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,7 +17,6 @@ from tumira.errors import Trouble
 from tumira.runtime import (
     collect_rarely,
     configure_logging,
-    interrupt_on_stop_signals,
     open_database,
     prepare,
 )
@@ -28,6 +26,7 @@ from tumira.simulator.handsets import Keeper, directory_in
 from tumira.simulator.misbehaviours import Misbehaviour, RateLimit
 from tumira.simulator.pages import PAGE_PATH
 from tumira.simulator.smsc import check_port, run_smsc
+from tumira.stopping import Stopping
 from tumira.store import embedded
 from tumira.store import migrate as migrations
 from tumira.store.database import KEY_LOOKUPS, Database
@@ -37,13 +36,12 @@ quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the st
 
 
 @contextmanager
-def _until_stopped() -> Iterator[None]:
+def _until_stopped() -> Iterator[Stopping]:
     """End well on Ctrl-C and on SIGTERM, however early they come."""
-    # Before the signals are ours: what interrupts the collection of an object is not heard by anybody.
+    stopping = Stopping()
     collect_rarely()
-    interrupt_on_stop_signals()
     with suppress(KeyboardInterrupt):
-        yield
+        yield stopping
 
 
 @click.command()
@@ -55,8 +53,8 @@ def serve(*, as_json: bool) -> None:
     configure_logging(settings.log_level)
     _check_port(settings)
     _warn_of_private_webhooks(settings)
-    with _until_stopped():
-        parts.serve(settings, tell, lambda: _welcome(settings, as_json=as_json))
+    with _until_stopped() as stopping:
+        parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
 
 
@@ -109,11 +107,16 @@ def web(*, quiet: bool, as_json: bool) -> None:
     """Run the web faces alone: the API and its reference."""
     settings = load_settings()
     configure_logging(settings.log_level)
-    with _until_stopped(), listen(settings) as listening, open_database(settings, tell) as url:
-        asyncio.run(prepare(url, tell))
+    with (
+        _until_stopped() as stopping,
+        listen(settings) as listening,
+        open_database(settings, tell, stopping.heed) as url,
+    ):
+        asyncio.run(stopping.cancel(prepare(url, tell)))
+        stopping.heed()
         started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
         say = partial(_say_started, "The web process", started, quiet=quiet, as_json=as_json)
-        uvloop.run(run_web(settings, url, listening, say))
+        uvloop.run(run_web(settings, url, listening, stopping, say))
 
 
 @click.command()
@@ -126,10 +129,11 @@ def worker(*, quiet: bool, as_json: bool) -> None:
     configure_logging(settings.log_level)
     if not quiet:
         _warn_of_private_webhooks(settings)
-    with _until_stopped(), open_database(settings, tell) as url:
-        asyncio.run(prepare(url, tell))
+    with _until_stopped() as stopping, open_database(settings, tell, stopping.heed) as url:
+        asyncio.run(stopping.cancel(prepare(url, tell)))
+        stopping.heed()
         say = partial(_say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
-        uvloop.run(_worker(settings, url, say))
+        uvloop.run(_worker(settings, url, stopping, say))
 
 
 @click.command()
@@ -161,8 +165,8 @@ def simulator(
     check_port(port)
     started = {"status": "started", "url": f"smpp://127.0.0.1:{port}"}
     say = partial(_say_started, "The simulator", started, quiet=quiet, as_json=as_json)
-    with _until_stopped():
-        uvloop.run(_simulator(settings, port, delay_ms, chosen, say))
+    with _until_stopped() as stopping:
+        uvloop.run(_simulator(settings, port, delay_ms, chosen, stopping, say))
 
 
 async def _simulator(
@@ -170,18 +174,15 @@ async def _simulator(
     port: int,
     delay_ms: int,
     chosen: Sequence[Misbehaviour],
+    stopping: Stopping,
     say_started: Callable[[], None],
 ) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     keeper = Keeper(directory_in(settings.data_dir))
     try:
         # The texts are in files: none have to be kept in memory too.
         async with run_smsc(port, chosen, receipt_delay_s=delay_ms / 1000, texts_max=0, arrived=keeper.add):
             say_started()
-            await stopped.wait()
+            await stopping.wait()
     finally:
         keeper.close()
 
@@ -202,15 +203,10 @@ def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: 
         click.echo(f"{who} runs{where}. Press Ctrl-C to stop.")
 
 
-async def _worker(settings: Settings, url: str, say_started: Callable[[], None]) -> None:
+async def _worker(settings: Settings, url: str, stopping: Stopping, say_started: Callable[[], None]) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
-    work = asyncio.create_task(run_worker(database, webhooks_allow_private=settings.webhooks_allow_private))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, work.cancel)
     say_started()
-    with suppress(asyncio.CancelledError):
-        await work
+    await stopping.cancel(run_worker(database, webhooks_allow_private=settings.webhooks_allow_private))
     await database.close()
 
 

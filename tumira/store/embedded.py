@@ -25,10 +25,12 @@ from tumira.errors import Trouble
 from tumira.store import embedded_process as process
 from tumira.store.embedded_place import (
     PORT,
+    Heed,
     Place,
     ServerUser,
     Tell,
     check_owner,
+    go_on,
     make_root,
     place_at,
     private_directory,
@@ -105,7 +107,7 @@ class AlreadyRunning(Trouble):
 
 
 @contextmanager
-def start(data_dir: Path, tell: Tell) -> Iterator[str]:
+def start(data_dir: Path, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
     """Own the data directory: start PostgreSQL in it, yield the URL of its database, stop it at the end.
 
     The server is tied to the thread that calls this: the kernel stops it when that thread ends, so call it
@@ -115,11 +117,11 @@ def start(data_dir: Path, tell: Tell) -> Iterator[str]:
     place = place_at(data_dir)
     with ExitStack() as at_the_end:
         with said_plainly(place):
-            url = _set_up(place, tell, at_the_end)
+            url = _set_up(place, tell, heed, at_the_end)
         yield url
 
 
-def attach(data_dir: Path) -> str | None:
+def attach(data_dir: Path, heed: Heed = go_on) -> str | None:
     """Return the URL of the instance that another live process runs here, or None if nobody does.
 
     While that process is still starting or stopping its server, wait for the outcome.
@@ -144,26 +146,28 @@ def attach(data_dir: Path) -> str | None:
                     f"Process {owner} owns {place.root}, but its PostgreSQL is not ready: try again "
                     f"later, or look into {place.log}."
                 )
+            heed()
             time.sleep(LOCK_PAUSE_S)
     return None
 
 
-def _set_up(place: Place, tell: Tell, at_the_end: ExitStack) -> str:
+def _set_up(place: Place, tell: Tell, heed: Heed, at_the_end: ExitStack) -> str:
     user = server_user()
     make_root(place, user)
     lock = at_the_end.enter_context(_sole_owner(place))
     if place.cluster.exists():
         _check_cluster(place, user)
-        _clear_leftovers(place, tell)
+        _clear_leftovers(place, tell, heed)
     binaries = programs(place, user, tell)
     if not _is_made(place):
-        _make_cluster(place, user, binaries, tell)
+        _make_cluster(place, user, binaries, tell, heed)
+        heed()
     _write_access_rules(place, user)
     socket_dir = at_the_end.enter_context(socket_directory(place, user))
     log_start = process.rotate_log(place)
     server = process.launch(place, user, [binaries / "postgres", *_arguments(place, socket_dir)])
     at_the_end.callback(process.stop, server, tell)
-    process.wait_until_ready(server, place, log_start, tell)
+    process.wait_until_ready(server, place, log_start, tell, heed)
     _prepare_database(place, user, binaries, socket_dir)
     # For `attach`: a server may take connections before it has our role and database.
     _write_lock(lock, READY)
@@ -238,18 +242,18 @@ def _check_cluster(place: Place, user: ServerUser) -> None:
         )
 
 
-def _clear_leftovers(place: Place, tell: Tell) -> None:
-    process.end_leftovers(place.cluster, tell)
+def _clear_leftovers(place: Place, tell: Tell, heed: Heed) -> None:
+    process.end_leftovers(place.cluster, tell, heed)
     # PostgreSQL takes any living process of this number for itself, so a stale file must not stay.
     left = process.read_postmaster(place.cluster)
     remove_sockets(place, left.socket_dir if left is not None else None)
     (place.cluster / "postmaster.pid").unlink(missing_ok=True)
 
 
-def _make_cluster(place: Place, user: ServerUser, binaries: Path, tell: Tell) -> None:
+def _make_cluster(place: Place, user: ServerUser, binaries: Path, tell: Tell, heed: Heed) -> None:
     tell(f"Creating the database in {place.root} …")
     if place.unfinished.exists():
-        process.end_leftovers(place.unfinished, tell)
+        process.end_leftovers(place.unfinished, tell, heed)
         shutil.rmtree(place.unfinished)
     private_directory(place.unfinished, user)
     settings = TUNING | {"shared_buffers": f"{_shared_buffers_mb()}MB"}

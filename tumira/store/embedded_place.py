@@ -16,6 +16,13 @@ from typing import Final
 from tumira.errors import Trouble
 
 Tell = Callable[[str], None]
+# Called where somebody waits; raises when the wait is to end.
+Heed = Callable[[], None]
+
+
+def go_on() -> None:
+    """Heed nothing: Ctrl-C interrupts by itself, except where somebody notes it."""
+
 
 SERVER_USER: Final = "tumira-postgres"
 PORT: Final = 5432

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tumira.errors import Trouble
-from tumira.store.embedded_place import Place, ServerUser, Tell, disk_full, is_disk_full, last_line
+from tumira.store.embedded_place import Heed, Place, ServerUser, Tell, disk_full, is_disk_full, last_line
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 TICK_S: Final = 0.01
@@ -107,7 +107,7 @@ def _name_of(home: os.stat_result) -> str:
     return f"tumira-{home.st_dev:x}-{home.st_ino:x}"
 
 
-def end_leftovers(cluster: Path, tell: Tell) -> None:
+def end_leftovers(cluster: Path, tell: Tell, heed: Heed) -> None:
     """End the processes that an owner that died left in this cluster.
 
     The caller holds the lock, so none of them has a living owner. All must be gone before the next server
@@ -123,11 +123,11 @@ def end_leftovers(cluster: Path, tell: Tell) -> None:
     # postmaster notice that by themselves.
     if left is not None and left.pid in alive:
         _signal(left.pid, signal.SIGINT)
-    if _gone_within(FAST_STOP_S, cluster):
+    if _gone_within(FAST_STOP_S, cluster, heed):
         return
     for pid in live_processes(cluster):
         _signal(pid, signal.SIGQUIT)
-    if not _gone_within(HARD_STOP_S, cluster):
+    if not _gone_within(HARD_STOP_S, cluster, heed):
         raise Trouble(
             f"An earlier PostgreSQL (process {first}) on {cluster} does not end: end it with "
             f"kill -9 {first}, then start again."
@@ -139,11 +139,12 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _gone_within(seconds: float, cluster: Path) -> bool:
+def _gone_within(seconds: float, cluster: Path, heed: Heed) -> bool:
     deadline = time.monotonic() + seconds
     while live_processes(cluster):
         if time.monotonic() > deadline:
             return False
+        heed()
         time.sleep(5 * TICK_S)
     return True
 
@@ -240,7 +241,9 @@ def _end_with_parent(number: signal.Signals) -> Callable[[], None]:
     return prepare
 
 
-def wait_until_ready(server: subprocess.Popen[bytes], place: Place, log_start: int, tell: Tell) -> None:
+def wait_until_ready(
+    server: subprocess.Popen[bytes], place: Place, log_start: int, tell: Tell, heed: Heed
+) -> None:
     """Wait until the server takes connections, however long it recovers, and say so if it does."""
     began = time.monotonic()
     speak_at = began + QUIET_S
@@ -255,6 +258,7 @@ def wait_until_ready(server: subprocess.Popen[bytes], place: Place, log_start: i
             doing = "recovering" if "recovery in progress" in _log_since(place, log_start) else "starting"
             tell(f"PostgreSQL is {doing}, this can take a while … ({now - began:.0f} s so far)")
             speak_at = now + REMINDER_S
+        heed()
         time.sleep(TICK_S)
 
 
