@@ -9,7 +9,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench lint docs pins runtime peers
+.PHONY: help install run test test-long bench lint docs pins runtime peers train evaluate learning
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -19,6 +19,8 @@ help:
 	@echo 'make bench       the benchmark'
 	@echo 'make lint        format, lint, types, floors and generated files'
 	@echo 'make docs        write the generated files anew'
+	@echo 'make train       learn the weights of the content check anew'
+	@echo 'make evaluate    print how well the content check judges what it has not learnt from'
 	@echo 'make pins        pin the dependencies anew (UPGRADE=1: to their latest versions)'
 	@echo
 	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'
@@ -59,6 +61,15 @@ test-long: install peers
 
 bench: install
 	@exec $(BIN)/python -m tests.load.bench $(ARGS)
+
+learning:
+	@sh scripts/install.sh train
+
+train: learning
+	@exec $(BIN)/python -m scripts.train_screening
+
+evaluate: learning
+	@exec $(BIN)/python -m scripts.evaluate_screening
 
 docs: install
 	@exec $(BIN)/python scripts/generate_docs.py

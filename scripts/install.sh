@@ -1,6 +1,7 @@
 #!/bin/sh
 # How does .venv come to hold exactly what is pinned? `install.sh run` is what a running gateway needs,
-# `install.sh dev` is that and what the checks need. A second call does nothing; a changed pin installs again.
+# `install.sh dev` is that and what the checks need, `install.sh train` that and what the content check learns
+# with. A second call does nothing; a changed pin installs again.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -8,8 +9,9 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 venv=.venv
 case $1 in
-    run) pins=requirements.txt ;;
-    dev) pins=requirements-dev.txt ;;
+    run) pins=requirements.txt enough='run dev train' ;;
+    dev) pins=requirements-dev.txt enough='dev train' ;;
+    train) pins=requirements-train.txt enough='train' ;;
 esac
 
 version_of() {
@@ -20,10 +22,17 @@ version_of() {
 mark() {
     cksum requirements.txt pyproject.toml
     [ "$1" = run ] || cksum requirements-dev.txt
+    [ "$1" != train ] || cksum requirements-train.txt
 }
 
 is_done() {
-    [ -x $venv/bin/tumira ] && [ -f "$venv/installed-$1" ] && [ "$(mark "$1")" = "$(cat "$venv/installed-$1")" ]
+    for one in $enough; do
+        if [ -x $venv/bin/tumira ] && [ -f "$venv/installed-$one" ] &&
+            [ "$(mark "$one")" = "$(cat "$venv/installed-$one")" ]; then
+            return 0
+        fi
+    done
+    return 1
 }
 
 # Two calls at once, such as `make run` beside `make test`, take turns.
@@ -40,7 +49,7 @@ fi
 if [ "${PYTHON_NAMED:-}" = yes ] && [ "$has" != "$(version_of "$python" || true)" ]; then
     has=
 fi
-if [ -n "$has" ] && { is_done dev || is_done "$1"; }; then
+if [ -n "$has" ] && is_done; then
     exit 0
 fi
 

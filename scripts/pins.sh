@@ -1,6 +1,6 @@
 #!/bin/sh
-# Which versions do we run with? Pins what requirements.in and requirements-dev.in name, with hashes, for
-# every platform. Versions stay as they are unless UPGRADE is set.
+# Which versions do we run with? Pins what the requirements*.in files name, with hashes, for every platform.
+# Versions stay as they are unless UPGRADE is set.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -14,7 +14,7 @@ if [ -z "$uv" ]; then
     uv=$place/bin/uv
 fi
 
-for name in requirements requirements-dev; do
+for name in requirements requirements-dev requirements-train; do
     echo "Pinning $name.in …"
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
         ${UPGRADE:+--upgrade} --output-file "$name.txt" "$name.in"

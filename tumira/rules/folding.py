@@ -1,0 +1,102 @@
+"""Which letters does a reader see? Texts are folded to plain lower-case ones before they are judged.
+
+Compatibility forms (full width, mathematical, circled), letters of other alphabets that look like Latin ones,
+accents and characters that nobody sees are folded away, and words whose letters are spaced out are joined.
+Every folded letter knows where it stood, so that what weighed can be shown in the text as it was written.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+# Letters that look like Latin ones: Cyrillic, Greek, small capitals, and Latin ones with a stroke.
+_LOOK_ALIKES: Final = str.maketrans(
+    {
+        "а": "a", "в": "b", "е": "e", "ё": "e", "і": "i", "ї": "i", "ј": "j", "к": "k", "м": "m", "н": "h",
+        "о": "o", "р": "p", "ѕ": "s", "с": "c", "т": "t", "у": "y", "х": "x", "ԁ": "d", "ԛ": "q", "ԝ": "w",
+        "һ": "h", "ӏ": "l", "г": "r", "п": "n", "и": "u", "ь": "b", "ո": "n", "ս": "u", "օ": "o", "հ": "h",
+        "α": "a", "β": "b", "ε": "e", "η": "n", "ι": "i", "κ": "k", "μ": "u", "ν": "v", "ο": "o", "ρ": "p",
+        "σ": "o", "τ": "t", "υ": "u", "χ": "x", "ω": "w", "γ": "y", "ζ": "z", "ᴀ": "a", "ʙ": "b", "ᴄ": "c",
+        "ᴅ": "d", "ᴇ": "e", "ꜰ": "f", "ɢ": "g", "ʜ": "h", "ɪ": "i", "ᴊ": "j", "ᴋ": "k", "ʟ": "l", "ᴍ": "m",
+        "ɴ": "n", "ᴏ": "o", "ᴘ": "p", "ʀ": "r", "ꜱ": "s", "ᴛ": "t", "ᴜ": "u", "ᴠ": "v", "ᴡ": "w", "ʏ": "y",
+        "ᴢ": "z", "ı": "i", "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ɡ": "g", "ɑ": "a", "ɩ": "i", "ƒ": "f",
+        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-",
+    }
+)  # fmt: skip
+
+# White letters on black, and the letters of flags, which have no compatibility form.
+_BOXED: Final = ((0x1F150, 0x1F169), (0x1F170, 0x1F189), (0x1F1E6, 0x1F1FF))
+_UNSEEN: Final = frozenset(["Cf", "Cc", "Mn", "Me", "Cs", "Co", "Cn"])
+# Letters by their kind that show nothing.
+_BLANK: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+
+# Three or more single letters with the same short gap between them: F R E E, w.i.n, c*a*s*h.
+_SPACED_OUT: Final = re.compile(
+    r"(?<![^\W_])[^\W_](?P<gap>[ .\-_*|/~+,:]{1,2})[^\W_](?:(?P=gap)[^\W_])+(?![^\W_])"
+)
+# Where nearly everything is spaced out, short words and signs are too, and a wider gap ends a word.
+_MOSTLY: Final = 0.6
+_ALONE: Final = re.compile(r"(?<!\S)\S(?!\S)")
+_NARROW: Final = re.compile(r"(?<=\S) (?=\S(?!\S))")
+LETTERS_MIN: Final = 3
+ALONE_MIN: Final = 8
+
+
+class Folded(Struct, frozen=True):
+    """A folded text, and for each of its letters the place of the one that it came from."""
+
+    text: str
+    places: Sequence[int]
+
+
+def fold(text: str) -> Folded:
+    """Fold a text."""
+    if text.isascii() and text.isprintable():
+        return _join(Folded(text.lower(), range(len(text))))
+    letters: list[str] = []
+    places: list[int] = []
+    for place, character in enumerate(text):
+        for letter in _fold_character(character):
+            letters.append(letter)
+            places.append(place)
+    return _join(Folded("".join(letters), places))
+
+
+@lru_cache(maxsize=4096)
+def _fold_character(character: str) -> str:
+    code = ord(character)
+    for first, last in _BOXED:
+        if first <= code <= last:
+            return chr(ord("a") + code - first)
+    if character in "\n\r\t":
+        return "\n" if character == "\n" else " "
+    if character in _BLANK or unicodedata.category(character) in _UNSEEN:
+        return ""
+    plain = unicodedata.normalize("NFKD", character).casefold()
+    seen = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return " " if seen.isspace() else seen.translate(_LOOK_ALIKES)
+
+
+def _join(folded: Folded) -> Folded:
+    """Join the letters of words that are spaced out; numbers that are stay as they are."""
+    text = folded.text
+    if text.count(" ") * 3 >= len(text) and len(_ALONE.findall(text)) > max(
+        ALONE_MIN, _MOSTLY * len(text.split())
+    ):
+        dropped = {match.start() for match in _NARROW.finditer(text)}
+    else:
+        dropped = {
+            place
+            for match in _SPACED_OUT.finditer(text)
+            if sum(letter.isalpha() for letter in match[0]) >= LETTERS_MIN
+            for place in range(*match.span())
+            if not text[place].isalnum()
+        }
+    if not dropped:
+        return folded
+    kept = [place for place in range(len(text)) if place not in dropped]
+    return Folded("".join(text[place] for place in kept), [folded.places[place] for place in kept])

@@ -1,0 +1,108 @@
+"""Which phrases alone make a text marketing? Only those where the law is plain.
+
+The patterns are matched against the folded text: small letters, no accents. Each names what it stands for in
+`docs/content-policy.md`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from tumira.rules.verdicts import Category
+
+
+def _one_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns))
+
+
+_MONEY: Final = r"(?:r|usd|us\$|zig|zwg|\$|rands? )\s?\d"
+
+# What a draw or competition offers, and how one enters it.
+_PRIZE_DRAW: Final = (
+    r"(?:stand|get|have|be in with) a chance (?:to|of) (?:win|being)\w*",
+    (
+        r"(?:chance|entered|entry|enter|play|vote|spend|buy|recharge|deposit)\b[^.!?]{0,60}"
+        r" (?:to|and|&|could|can) win\b"
+    ),
+    r"\bwin (?:a share|your share|one of|up to|a brand|a trip|a car|a house|a holiday|big|instantly)\b",
+    rf"\bwin {_MONEY}",
+    r"\b(?:lucky|grand|prize|cash|monthly|weekly) draw\b(?! (?:result|date|venue))",
+    r"\benter (?:the |our |this )?(?:competition|draw|raffle)\b",
+    r"\bstaan (?:jy |u )?'?n kans om\b[^.!?]{0,40}\bwen\b|\bwen (?:'n|een van|jou deel|tot)\b",
+    r"\bithuba loku(?:wina|win|zuza|phumelela)\w*|\bmukana wekuhwina\b|\bmukana wekuwina\b",
+    r"\b(?:monyetla|sebaka) sa ho (?:hapa|wina)\b|\b(?:tshono ya|sebaka sa) go (?:fenya|wina)\b",
+)
+# Marketing must offer a way out of it, and service messages need none.
+_OPT_OUT_LINE: Final = (
+    r"\bopt[ -]?out\b[:;,]? (?:sms|reply|text|send|dial|with|by|stop|at|via|to \*?\d)",
+    r"\b(?:to|2) (?:opt[ -]?out|unsubscribe)\b",
+    (
+        r"\b(?:sms|reply|text|send|antwoord|stuur|pindurai|tumirai|phendula|araba|thumela|romela)"
+        r" ['\"]?stop['\"]? (?:to|2|na|ku|kwa|ho|go) (?:opt|end|unsub|\d{3,})"
+    ),
+    r"\bstop ?(?:to|=|2) ?(?:end|opt|opt-?out|unsub\w*|\d{5})\b",
+    r"\boptout\b|\bunsub(?:scribe)?:",
+)
+_BETTING_OFFER: Final = (
+    (
+        r"\bfree (?:bets?|spins?)\b[^.!?]{0,60}"
+        r"\b(?:claim|deposit|join|sign|register|waiting|wait|today|now|when|bet|play|get)\b"
+    ),
+    r"\b(?:get|claim|grab|enjoy|your|a|extra) [^.!?]{0,30}\bfree (?:bets?|spins?)\b",
+    r"\b(?:bet|stake|wager) (?:now|today|tonight|here|and win|from (?:as little|only|r|usd|\$))",
+    r"\bplace (?:your|a) bets?\b(?! was)",
+    r"\b(?:deposit|welcome|sign[ -]?up|betting) bonus\b",
+    r"\b(?:boosted|enhanced|best|great|super) odds\b",
+    r"\bgratis (?:bet|spins?|weddenskap)\b",
+)
+_LOAN_OFFER: Final = (
+    (
+        r"\b(?:you|u)(?: now| may| could| still)? (?:pre-?)?qualify for (?:a |an |up to |your )?"
+        rf"(?:[a-z]+ ){{0,3}}(?:loan|credit|{_MONEY})"
+    ),
+    r"\bpre-?approved (?:for|loan|credit)\b",
+    rf"\bloans? (?:from |up to |of up to |available |for up to ){_MONEY}",
+    rf"\b(?:borrow|get a loan of) (?:up to )?{_MONEY}",
+    r"\b(?:need|want) (?:a |some |quick |extra |urgent |instant )*(?:cash|loan|money)\b[^.!]{0,20}\?",
+    (
+        r"\b(?:apply|dial|sms|call)\b[^.!?]{0,30} for (?:a |your |an )"
+        r"(?:(?:quick|instant|personal|cash|payday|salary) )?loan\b"
+    ),
+    rf"\blenings? (?:tot |van tot |vanaf ){_MONEY}",
+    r"\bvoorafgoedgekeur\b|\bvooraf goedgekeur\b",
+)
+
+
+class Rule(Struct, frozen=True):
+    """What a pattern of one category looks for, and the letters without which it cannot be there."""
+
+    category: Category
+    needs: Sequence[str]
+    pattern: re.Pattern[str]
+
+
+RULES: Final = (
+    Rule(
+        Category.PRIZE_DRAW,
+        ("win", "draw", "wen", "kans", "ithuba", "mukana", "fenya", "hapa", "enter"),
+        _one_of(_PRIZE_DRAW),
+    ),
+    Rule(Category.OPT_OUT_LINE, ("stop", "opt", "unsub"), _one_of(_OPT_OUT_LINE)),
+    Rule(Category.BETTING_OFFER, ("bet", "spin", "stake", "wager", "bonus", "odds"), _one_of(_BETTING_OFFER)),
+    Rule(
+        Category.LOAN_OFFER,
+        ("loan", "qualif", "approved", "borrow", "cash", "money", "lening", "goedgekeur"),
+        _one_of(_LOAN_OFFER),
+    ),
+)
+
+
+def offers(text: str) -> Iterator[tuple[Category, int, int]]:
+    """Give what the rules find in a folded text, and where."""
+    for rule in RULES:
+        # A pattern takes fifty times as long as a look for some letters.
+        if any(letters in text for letters in rule.needs):
+            for match in rule.pattern.finditer(text):
+                yield rule.category, match.start(), match.end()

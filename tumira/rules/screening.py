@@ -1,0 +1,306 @@
+"""Is a text a service message or marketing? Judges it by its words, and says which of them weighed.
+
+A linear model weighs words, pairs of words and pieces of words, so that the prefixes and endings of related
+languages count; what it learnt from is in `corpus/`, and what it learnt in `weights.bin`. A text is judged as
+a whole and by its parts: an advert in the tail of a service message is found, though that takes stronger
+evidence. A few plain rules stand beside the model, in `offers.py`.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+from tumira.rules.folding import Folded, fold
+from tumira.rules.offers import offers
+from tumira.rules.verdicts import Category, Label, Reason, Verdict
+from tumira.rules.weights import STEPS, Weights, load_weights
+from tumira.rules.wording import Word, pair, places, read_chunk
+
+CACHED_VERDICTS: Final = 8192
+CACHED_CHUNKS: Final = 65_536
+# Added to the squared lengths, so that a text of a word or two is not taken for more than it says.
+WORDS_SQUARED_MIN: Final = 100.0
+PIECES_SQUARED_MIN: Final = 400.0
+# A shorter part says too little to be judged by itself.
+PART_WORDS_MIN: Final = 12
+# Of a text with more sentences than this, the last one holds the rest.
+SENTENCES_MAX: Final = 24
+REASONS_MAX: Final = 5
+PHRASE_WORDS_MAX: Final = 6
+# A service message keeps at least so many words when its adverts are dropped.
+REST_WORDS_MIN: Final = 3
+# Below this evidence a text is so plainly a service message that a way out of it does not make it marketing.
+PLAINLY_SERVICE: Final = -0.6
+# What a rule finds is at least this sure.
+RULE_SCORE: Final = 0.9
+
+# Figures that stand for themselves; those in words such as `w1n` may be letters.
+_FIGURES: Final = re.compile(r"(?<![\w@$!|])\d+(?![\w@$!|])")
+
+NOTHING: Final = (0, 0)
+
+Span = tuple[int, int]
+
+
+def judge(text: str) -> Verdict:
+    """Judge a text; texts that differ in figures only are judged once."""
+    judgement = _judge_folded(_FIGURES.sub(lambda match: "0" * len(match[0]), text))
+    return Verdict(
+        judgement.label,
+        judgement.score,
+        judgement.category,
+        [
+            Reason(category, text[start:end], start, end, weight)
+            for category, (start, end), weight in judgement.reasons
+        ],
+        [text[start:end] for start, end in judgement.drop],
+    )
+
+
+@lru_cache(CACHED_VERDICTS)
+def _judge_folded(text: str) -> "Judgement":
+    return _judge().judge(text)
+
+
+@cache
+def _judge() -> "Judge":
+    return Judge(load_weights())
+
+
+class Judgement(Struct, frozen=True):
+    """A verdict with places instead of words, so that it holds for every text of the same form."""
+
+    label: Label
+    score: float
+    category: Category | None = None
+    reasons: Sequence[tuple[Category, Span, float]] = ()
+    drop: Sequence[Span] = ()
+
+
+class _Chunk(Struct, frozen=True):
+    """A chunk that was read before, and what it says: weights and squared lengths, of words and of pieces."""
+
+    words: Sequence[Word]
+    ends_sentence: bool
+    words_sum: int
+    words_squared: int
+    pieces_sum: int
+    pieces_squared: int
+
+
+class _Sentence(Struct, frozen=True):
+    """What a sentence says, and of which chunks it consists."""
+
+    words_sum: int
+    words_squared: int
+    pieces_sum: int
+    pieces_squared: int
+    word_count: int
+    # How many chunks of the text come before it.
+    place: int
+    chunks: Sequence[_Chunk]
+
+
+class _Part(Struct, frozen=True):
+    """Sentences that follow each other, and how much speaks for marketing in them."""
+
+    evidence: float
+    first: int
+    last: int
+
+
+class Judge:
+    """Judges texts by some weights."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._chunk = lru_cache(CACHED_CHUNKS)(self._read_chunk)
+
+    def judge(self, text: str) -> Judgement:
+        """Judge a text."""
+        folded = fold(text)
+        sentences = self._sentences(folded.text)
+        part = self._strongest(sentences)
+        found = self._offers(folded.text, part.evidence)
+        score = _logistic(self._weights.slope * (part.evidence - self._weights.threshold))
+        if found:
+            score = max(score, RULE_SCORE)
+        if score < 1 / 2:
+            return Judgement(Label.TRANSACTIONAL, score)
+        reasons = [(category, _unfold(folded, span), 1.0) for category, span in found]
+        reasons += [
+            (Category.MARKETING, _unfold(folded, span), weight)
+            for span, weight in self._phrases(folded.text, sentences[part.first : part.last])
+        ]
+        return Judgement(
+            Label.PROMOTIONAL,
+            score,
+            found[0][0] if found else Category.MARKETING,
+            reasons[:REASONS_MAX],
+            [_unfold(folded, span) for span in self._adverts(folded.text, sentences)],
+        )
+
+    def evidence(self, text: str) -> float:
+        """Return how much speaks for marketing, rules aside; above the threshold a text is promotional."""
+        return self._strongest(self._sentences(fold(text).text)).evidence
+
+    def _offers(self, text: str, evidence: float) -> Sequence[tuple[Category, Span]]:
+        return [
+            (category, (start, end))
+            for category, start, end in offers(text)
+            if category is not Category.OPT_OUT_LINE or evidence > PLAINLY_SERVICE
+        ]
+
+    def _read_chunk(self, written: str) -> _Chunk:
+        weights = self._weights
+        chunk = read_chunk(written, weights.words)
+        words = [weights.words.get(word.text, NOTHING) for word in chunk.words]
+        pieces = [weights.pieces.get(piece, NOTHING) for piece in chunk.pieces]
+        return _Chunk(
+            chunk.words,
+            chunk.ends_sentence,
+            sum(weight for weight, _ in words),
+            sum(squared for _, squared in words),
+            sum(weight for weight, _ in pieces),
+            sum(squared for _, squared in pieces),
+        )
+
+    def _sentences(self, text: str) -> Sequence[_Sentence]:
+        """Read a folded text; of one with very many sentences the last is all the rest."""
+        found: list[_Sentence] = []
+        current: list[_Chunk] = []
+        place = 0
+        read = self._chunk
+        for line in text.split("\n"):
+            for written in line.split():
+                chunk = read(written)
+                current.append(chunk)
+                if chunk.ends_sentence and len(found) < SENTENCES_MAX - 1:
+                    found.append(self._sentence(place, current))
+                    place += len(current)
+                    current = []
+            if current and len(found) < SENTENCES_MAX - 1:
+                found.append(self._sentence(place, current))
+                place += len(current)
+                current = []
+        if current:
+            found.append(self._sentence(place, current))
+        return [sentence for sentence in found if sentence.word_count]
+
+    def _sentence(self, place: int, chunks: Sequence[_Chunk]) -> _Sentence:
+        find = self._weights.words.get
+        words_sum = words_squared = pieces_sum = pieces_squared = count = 0
+        before = ""
+        for chunk in chunks:
+            words_sum += chunk.words_sum
+            words_squared += chunk.words_squared
+            pieces_sum += chunk.pieces_sum
+            pieces_squared += chunk.pieces_squared
+            for word in chunk.words:
+                weight = find(pair(before, word.text))
+                if weight is not None:
+                    words_sum += weight[0]
+                    words_squared += weight[1]
+                before = word.text
+                count += 1
+        return _Sentence(words_sum, words_squared, pieces_sum, pieces_squared, count, place, chunks)
+
+    def _strongest(self, sentences: Sequence[_Sentence]) -> _Part:
+        """Find what speaks most for marketing: the whole, or a part, which takes more evidence."""
+        weights = self._weights
+        best = _Part(-math.inf, 0, len(sentences)) if sentences else _Part(weights.bias, 0, 0)
+        for first in range(len(sentences)):
+            words_sum = words_squared = pieces_sum = pieces_squared = count = 0
+            for last in range(first, len(sentences)):
+                sentence = sentences[last]
+                words_sum += sentence.words_sum
+                words_squared += sentence.words_squared
+                pieces_sum += sentence.pieces_sum
+                pieces_squared += sentence.pieces_squared
+                count += sentence.word_count
+                evidence = (
+                    weights.bias
+                    + words_sum / _length(words_squared, WORDS_SQUARED_MIN)
+                    + pieces_sum / _length(pieces_squared, PIECES_SQUARED_MIN)
+                )
+                if first > 0 or last < len(sentences) - 1:
+                    if count < PART_WORDS_MIN:
+                        continue
+                    evidence -= weights.part_penalty
+                if evidence > best.evidence:
+                    best = _Part(evidence, first, last + 1)
+        return best
+
+    def _phrases(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[tuple[Span, float]]:
+        """Find the words that weighed most, with their neighbours that weighed too."""
+        words_length = _length(sum(one.words_squared for one in sentences), WORDS_SQUARED_MIN)
+        pieces_length = _length(sum(one.pieces_squared for one in sentences), PIECES_SQUARED_MIN)
+        starts = [start for _, start, _ in places(text)]
+        phrases: list[tuple[Span, float]] = []
+        for sentence in sentences:
+            run: list[tuple[Span, float]] = []
+            weighed = self._weigh_words(sentence, starts, words_length, pieces_length)
+            for span, weight in [*weighed, ((0, 0), -1.0)]:
+                if weight > 0 and len(run) < PHRASE_WORDS_MAX:
+                    run.append((span, weight))
+                    continue
+                if run:
+                    phrases.append(((run[0][0][0], run[-1][0][1]), sum(one for _, one in run)))
+                run = [(span, weight)] if weight > 0 else []
+        return sorted(phrases, key=lambda phrase: -phrase[1])
+
+    def _weigh_words(
+        self, sentence: _Sentence, starts: Sequence[int], words_length: float, pieces_length: float
+    ) -> Sequence[tuple[Span, float]]:
+        """Share out what a sentence says among its words; a pair counts half for each of the two."""
+        known = self._weights.words
+        spans: list[Span] = []
+        weights: list[float] = []
+        before = ""
+        for place, chunk in enumerate(sentence.chunks, start=sentence.place):
+            for word in chunk.words:
+                weight = known.get(word.text, NOTHING)[0] / words_length
+                weight += chunk.pieces_sum / pieces_length / len(chunk.words)
+                if weights:
+                    half = known.get(pair(before, word.text), NOTHING)[0] / words_length / 2
+                    weight += half
+                    weights[-1] += half
+                spans.append((starts[place] + word.start, starts[place] + word.end))
+                weights.append(weight)
+                before = word.text
+        return list(zip(spans, weights, strict=True))
+
+    def _adverts(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[Span]:
+        """Find the sentences without which the text could be sent, if a message is left without them."""
+        chunks = [(start, start + len(written)) for written, start, _ in places(text)]
+        spans = [(chunks[one.place][0], chunks[one.place + len(one.chunks) - 1][1]) for one in sentences]
+        rest = list(range(len(sentences)))
+        by_weight = sorted(rest, key=lambda place: -self._strongest([sentences[place]]).evidence)
+        for dropped, place in enumerate(by_weight[:-1], start=1):
+            rest.remove(place)
+            if sum(sentences[one].word_count for one in rest) < REST_WORDS_MIN:
+                return ()
+            left = " ".join(text[slice(*spans[one])] for one in rest)
+            evidence = self._strongest(self._sentences(left)).evidence
+            if evidence <= self._weights.threshold and not self._offers(left, evidence):
+                return [spans[one] for one in sorted(by_weight[:dropped])]
+        return ()
+
+
+def _length(squared: int, shortest: float) -> float:
+    """Return how long a text is, in the steps in which its weights are counted."""
+    return math.sqrt(squared / STEPS + shortest) * STEPS
+
+
+def _unfold(folded: Folded, span: Span) -> Span:
+    """Return where a piece of the folded text stands in the text as it was written."""
+    start, end = span
+    return folded.places[start], folded.places[end - 1] + 1
+
+
+def _logistic(number: float) -> float:
+    return 1 / (1 + math.exp(-max(-40.0, min(40.0, number))))
