@@ -7,7 +7,7 @@ from these classes. A class's docstring is its default message: one sentence a d
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class FieldCode(StrEnum):
@@ -201,6 +201,68 @@ class TooManySegments(Refusal):
 
     code = "TOO_MANY_SEGMENTS"
     status = 422
+
+
+class ContentRejected(Refusal):
+    """The text is marketing, which is not carried; send what the recipient asked for or needs to know."""
+
+    code = "CONTENT_REJECTED"
+    status = 422
+
+    # The category of what no judge refused.
+    BLOCKED: ClassVar = "blocked_template"
+
+    @classmethod
+    def of(
+        cls, category: str, score: float, reasons: Sequence[Mapping[str, Any]], drop: Sequence[str]
+    ) -> "ContentRejected":
+        """Say which words weighed, and which sentences to drop if the rest can be sent."""
+        if drop:
+            more = f" and {len(drop) - 1} more, listed in `details`," if len(drop) > 1 else ""
+            message = f"Part of the text is marketing: drop “{_shortened(drop[0])}”{more} and send the rest."
+            fault = "Part of the text is marketing."
+        else:
+            message = (
+                "The text is marketing, which is not carried: send only what the recipient asked for or has "
+                "to know, or ask the operator to allow it as a template."
+            )
+            fault = "The text is marketing."
+        return cls(message, details=[_content_detail(fault, category, score, reasons, drop)])
+
+    @classmethod
+    def blocked(cls) -> "ContentRejected":
+        """Say that the operator refuses texts of this form, whatever they are judged to be."""
+        return cls(
+            "The operator has blocked texts of this form: write it differently, or ask the operator.",
+            details=[_content_detail("Texts of this form are blocked.", cls.BLOCKED, 1.0, (), ())],
+        )
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """Return what the refusal says about the text."""
+        return self.details[0]
+
+
+_SENTENCE_SHOWN: Final = 60
+
+
+def _shortened(sentence: str) -> str:
+    sentence = " ".join(sentence.split())
+    return sentence if len(sentence) <= _SENTENCE_SHOWN else sentence[: _SENTENCE_SHOWN - 1].rstrip() + "…"
+
+
+def _content_detail(
+    message: str, category: str, score: float, reasons: Sequence[Mapping[str, Any]], drop: Sequence[str]
+) -> Mapping[str, Any]:
+    return {
+        "field": "body",
+        "code": ContentRejected.code,
+        "message": message,
+        "category": category,
+        "score": round(score, 2),
+        "reasons": reasons,
+        "drop": drop,
+    }
 
 
 class RateLimited(Refusal):

@@ -20,6 +20,7 @@ BatchId = NewType("BatchId", UUID)
 MessageId = NewType("MessageId", UUID)
 EventId = NewType("EventId", UUID)
 EndpointId = NewType("EndpointId", UUID)
+TemplateId = NewType("TemplateId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -27,6 +28,7 @@ BATCH: Final = "bat_"
 MESSAGE: Final = "msg_"
 EVENT: Final = "evt_"
 ENDPOINT: Final = "end_"
+TEMPLATE: Final = "tpl_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -92,7 +92,11 @@ def too_many_recipients(attempt: Attempt) -> None:
 
 
 def too_many_segments(attempt: Attempt) -> None:
-    attempt.fields["body"] = "a" * 766
+    attempt.fields["body"] += "a" * 766
+
+
+def promotional(attempt: Attempt) -> None:
+    attempt.fields["body"] = "Get 50% off all shoes this weekend only! Shop now. " + attempt.fields["body"]
 
 
 def over_the_own_limit(attempt: Attempt) -> None:
@@ -119,6 +123,7 @@ FAULTS: Final[dict[Fault, type[Refusal]]] = {
     reserved_channel: errors.ChannelNotAvailable,
     too_many_recipients: errors.TooManyRecipients,
     too_many_segments: errors.TooManySegments,
+    promotional: errors.ContentRejected,
     over_the_own_limit: errors.SpendLimitReached,
     no_balance: errors.InsufficientBalance,
 }

@@ -219,6 +219,13 @@ def write_six_segments(stage: Stage) -> httpx.Response:
     return stage.service.send(caller, body="a" * 766)
 
 
+@provokes(errors.ContentRejected)
+def send_an_advert(stage: Stage) -> httpx.Response:
+    caller, order = stage.service.open_account(), "Your order 1042 is on its way."
+    assert stage.service.send(caller, body=order).status_code == 202
+    return stage.service.send(caller, body=f"{order} Get 50% off all shoes this weekend only! Shop now.")
+
+
 @provokes(errors.RateLimited)
 def call_too_often(stage: Stage) -> httpx.Response:
     caller = stage.service.open_account(rate=1)

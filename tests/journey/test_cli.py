@@ -26,6 +26,7 @@ ACCOUNT_KEYS: Final = [
     "rate",
     "daily_limit",
     "low_balance",
+    "review_consent",
     "suspended",
     "created_at",
 ]
@@ -85,6 +86,7 @@ def test_an_account_is_opened_listed_and_shown(cli: Cli) -> None:
         "rate": 90,
         "daily_limit": None,
         "low_balance": "1.0000",
+        "review_consent": False,
         "suspended": False,
     }
     assert cli.json("account", "list") == [opened]
@@ -101,8 +103,8 @@ def test_people_read_aligned_words(cli: Cli) -> None:
     text = cli.text("account", "create", "--phone", PHONE, *words)
     opened = create(cli, phone="+27821230001")
 
-    assert text.startswith("Account opened.\n  account id   acc_")
-    assert "  suspended    no\n" in text
+    assert text.startswith("Account opened.\n  account id      acc_")
+    assert "  suspended       no\n" in text
     header, first, second = cli.text("account", "list").splitlines()
     # Two of these letters take two places each, so the rest of their line comes two letters sooner.
     place = header.index("business")
@@ -168,7 +170,7 @@ def test_an_account_is_suspended_and_let_go_again(cli: Cli) -> None:
     account_id = create(cli)["account_id"]
 
     assert cli.json("account", "suspend", account_id)["suspended"] is True
-    assert "suspended    yes" in cli.text("account", "suspend", account_id)
+    assert "suspended       yes" in cli.text("account", "suspend", account_id)
     assert cli.json("account", "suspend", account_id, "--lift")["suspended"] is False
     assert "no such account" in cli.refused("account", "suspend", NOBODY)
     assert "no such account" in cli.refused("account", "show", NOBODY)

@@ -15,6 +15,7 @@ from tumira.ids import (
     MESSAGE,
     MESSAGES_MAX,
     REQUEST,
+    TEMPLATE,
     BatchId,
     first_id,
     message_bounds,
@@ -27,7 +28,7 @@ from tumira.ids import (
 NOW_MS = 1_794_700_800_000
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
-prefixes = st.sampled_from([ACCOUNT, KEY, BATCH, MESSAGE, REQUEST])
+prefixes = st.sampled_from([ACCOUNT, KEY, BATCH, MESSAGE, REQUEST, TEMPLATE])
 uuids = st.uuids()
 moments = st.integers(0, (1 << 48) - 1)
 

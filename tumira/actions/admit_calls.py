@@ -8,27 +8,35 @@ from tumira.actions.tell_events import tell_low_balances
 from tumira.errors import Refusal
 from tumira.ids import AccountId
 from tumira.rules.destinations import Tariff
-from tumira.store import acceptance, accounts, calls, prices
+from tumira.rules.templates import Policy
+from tumira.store import acceptance, accounts, calls, content_refusals, prices, templates
 from tumira.store.accounts import Held
 from tumira.store.calls import Standing
 from tumira.store.sql import Connection
 
 
-class Tariffs:
-    """The tariff as last read; each group compares its version and reads it again when it changed."""
+class Rulebook:
+    """Tariff and policy as last read; each group compares their versions and reads again what changed."""
 
     def __init__(self) -> None:
-        self._latest: Tariff | None = None
+        self._tariff: Tariff | None = None
+        self._policy: Policy | None = None
 
-    async def at(self, connection: Connection, version: int) -> Tariff:
+    async def tariff(self, connection: Connection, version: int) -> Tariff:
         """Return the tariff of this version, or of a newer one."""
-        if self._latest is None or self._latest.version < version:
-            self._latest = await prices.get_tariff(connection)
-        return self._latest
+        if self._tariff is None or self._tariff.version < version:
+            self._tariff = await prices.get_tariff(connection)
+        return self._tariff
+
+    async def policy(self, connection: Connection, version: int) -> Policy:
+        """Return the templates of this version, or of a newer one."""
+        if self._policy is None or self._policy.version < version:
+            self._policy = await templates.get_policy(connection)
+        return self._policy
 
 
 async def admit_free(
-    connection: Connection, tariffs: Tariffs, render: Render, group: Sequence[Call]
+    connection: Connection, rulebook: Rulebook, render: Render, group: Sequence[Call]
 ) -> Sequence[Decision | None]:
     """Decide the calls whose accounts nobody else holds; None for the others, which have to come again.
 
@@ -36,19 +44,19 @@ async def admit_free(
     """
     held = await accounts.hold_free(connection, sorted({call.account_id for call in group}))
     here = [call for call in group if call.account_id in held]
-    decided = iter(await _admit(connection, tariffs, render, here, held) if here else ())
+    decided = iter(await _admit(connection, rulebook, render, here, held) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
 
 
-async def admit_alone(connection: Connection, tariffs: Tariffs, render: Render, call: Call) -> Decision:
+async def admit_alone(connection: Connection, rulebook: Rulebook, render: Render, call: Call) -> Decision:
     """Decide one call, waiting for its account as long as the transaction's lock timeout allows."""
     held = {call.account_id: await accounts.hold(connection, call.account_id)}
-    return (await _admit(connection, tariffs, render, [call], held))[0]
+    return (await _admit(connection, rulebook, render, [call], held))[0]
 
 
 async def _admit(
     connection: Connection,
-    tariffs: Tariffs,
+    rulebook: Rulebook,
     render: Render,
     group: Sequence[Call],
     held: Mapping[AccountId, Held],
@@ -59,8 +67,9 @@ async def _admit(
         [_idempotency_key(call) for call in group],
         list(held),
     )
-    tariff = await tariffs.at(connection, surroundings.tariff_version)
-    deliberation = Deliberation(held, surroundings, tariff, render)
+    tariff = await rulebook.tariff(connection, surroundings.tariff_version)
+    policy = await rulebook.policy(connection, surroundings.policy_version)
+    deliberation = Deliberation(held, surroundings, tariff, policy, render)
     decisions = [deliberation.decide(call, standing) for call, standing in zip(group, standings, strict=True)]
     await acceptance.accept(
         connection,
@@ -69,6 +78,8 @@ async def _admit(
         deliberation.batches,
         deliberation.debits,
     )
+    if deliberation.content_refusals:
+        await content_refusals.record(connection, deliberation.content_refusals)
     low = [account for account in held.values() if account.fell_low]
     if low:
         await tell_low_balances(connection, low, surroundings.now)

@@ -9,6 +9,7 @@ from tumira.errors import Refusal
 from tumira.ids import AccountId, BatchId
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest
+from tumira.rules.verdicts import Verdict
 from tumira.rules.window import Place
 from tumira.store.acceptance import NewBatch
 from tumira.store.credentials import Scope, Secret
@@ -25,6 +26,8 @@ class Send(Struct, frozen=True):
     idempotency_key: str | Refusal | None
     fingerprint: bytes | None
     request: SendRequest | Refusal | None
+    # Judged ahead, so that no transaction waits for it; without one the text is judged when it is decided.
+    verdict: Verdict | None = None
 
 
 class Call(Struct, frozen=True):

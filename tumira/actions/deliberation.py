@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 
+from tumira.actions import screen_text
 from tumira.actions.calls import (
     Admitted,
     Answered,
@@ -32,9 +33,11 @@ from tumira.ids import AccountId, BatchId, message_ids, new_id
 from tumira.rules import turns, window
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest, quote
+from tumira.rules.templates import Policy
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
 from tumira.store.calls import Standing, Surroundings
+from tumira.store.content_refusals import NewRefusal
 from tumira.store.credentials import Scope
 
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
@@ -53,16 +56,19 @@ class Deliberation:
         held: Mapping[AccountId, Held],
         surroundings: Surroundings,
         tariff: Tariff,
+        policy: Policy,
         render: Render,
     ) -> None:
         self._held = held
         self._surroundings = surroundings
         self._tariff = tariff
+        self._policy = policy
         self._render = render
         self.touched: dict[AccountId, Decimal] = {}
         self.batches: list[NewBatch] = []
         self.debits: list[Debit] = []
         self.next_turns: dict[Flow, int] = {}
+        self.content_refusals: list[NewRefusal] = []
         self._answers: dict[tuple[AccountId, str], tuple[bytes | None, bytes]] = {}
 
     def decide(self, call: Call, standing: Standing) -> Decision:
@@ -96,9 +102,7 @@ class Deliberation:
         assert not isinstance(send.idempotency_key, Refusal)
         dry_run = isinstance(send.request, SendRequest) and send.request.dry_run
         if send.idempotency_key is not None and not dry_run:
-            earlier = self._answers.get((call.account_id, send.idempotency_key))
-            if earlier is None and standing.response is not None:
-                earlier = (standing.fingerprint, standing.response)
+            earlier = self._earlier_answer(call.account_id, send.idempotency_key, standing)
             if earlier is not None:
                 return replay(quota, send, *earlier)
         assert send.request is not None
@@ -108,6 +112,9 @@ class Deliberation:
         if isinstance(priced, Refusal):
             return priced
         account = self._held[call.account_id]
+        fault = self._screen(account, send, send.request)
+        if fault is not None:
+            return fault
         fault = over_limit(account, priced.total_cost, self._surroundings)
         if fault is not None:
             return fault
@@ -119,6 +126,28 @@ class Deliberation:
         if len(priced.numbers) > SMALL_SEND_MAX:
             return Large(quota, call, batch)
         return self._accept(account, send, batch, quota)
+
+    def _earlier_answer(
+        self, account_id: AccountId, key: str, standing: Standing
+    ) -> tuple[bytes | None, bytes] | None:
+        earlier = self._answers.get((account_id, key))
+        if earlier is None and standing.response is not None:
+            earlier = (standing.fingerprint, standing.response)
+        return earlier
+
+    def _screen(self, account: Held, send: Send, request: SendRequest) -> Refusal | None:
+        rejected = screen_text.screen(self._policy, account.id, request.body, send.verdict)
+        if rejected is not None and not request.dry_run:
+            self.content_refusals.append(
+                screen_text.note(
+                    account.id,
+                    request.body,
+                    rejected,
+                    self._surroundings.now,
+                    keep_text=account.review_consent,
+                )
+            )
+        return rejected
 
     def _new_batch(self, account: Held, request: SendRequest, priced: Quote) -> NewBatch:
         batch_id = BatchId(new_id(self._surroundings.now_us // 1000))

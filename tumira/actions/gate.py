@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from tumira.actions.admit_calls import Tariffs, admit_alone, admit_free
+from tumira.actions.admit_calls import Rulebook, admit_alone, admit_free
 from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
 from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
@@ -59,7 +59,7 @@ class Gate:
     def __init__(self, database: Database, render: Render) -> None:
         self._database = database
         self._render = render
-        self._tariffs = Tariffs()
+        self._rulebook = Rulebook()
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._line = Line(database)
@@ -169,7 +169,7 @@ class Gate:
     async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
         connection = await self._line.begin()
         decisions = await admit_free(
-            connection, self._tariffs, self._render, [waiting.call for waiting in group]
+            connection, self._rulebook, self._render, [waiting.call for waiting in group]
         )
         # A lost window entry costs nobody anything: a group that accepted nothing need not wait for the disk.
         durable = any(isinstance(decision, Answered) for decision in decisions)
@@ -187,7 +187,7 @@ class Gate:
         try:
             async with self._database.transaction() as connection:
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
-                decision = await admit_alone(connection, self._tariffs, self._render, waiting.call)
+                decision = await admit_alone(connection, self._rulebook, self._render, waiting.call)
         except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
             decision = Refused(_refusal(error), None)
         waiting.resolve(decision)

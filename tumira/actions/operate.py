@@ -7,7 +7,7 @@ import asyncpg
 from tumira.errors import Trouble
 from tumira.ids import AccountId
 from tumira.rules.destinations import Destination, Price
-from tumira.store import accounts, ledger, prices
+from tumira.store import accounts, content_refusals, ledger, prices
 from tumira.store.accounts import Account
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -33,6 +33,17 @@ async def suspend(database: Database, account_id: AccountId, *, suspended: bool)
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.mark_suspended(connection, account_id, suspended=suspended)
+        return await _existing(connection, account_id)
+
+
+async def review(database: Database, account_id: AccountId, *, consent: bool) -> Account:
+    """Note whether an account's refused texts may be kept; without consent those that were are erased."""
+    async with database.transaction() as connection:
+        await _existing(connection, account_id)
+        # This holds the account's row: a call that is being refused now is done before, or sees the change.
+        await accounts.set_review_consent(connection, account_id, consent=consent)
+        if not consent:
+            await content_refusals.erase_texts(connection, account_id)
         return await _existing(connection, account_id)
 
 

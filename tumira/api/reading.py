@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+from tumira.actions import screen_text
 from tumira.actions.calls import Send
 from tumira.api.schemas import REFERENCE_MAX
 from tumira.errors import (
@@ -58,7 +59,9 @@ def read_send(
     except RecursionError:
         # Writing gives up a little earlier than reading does, by how deep we stand ourselves.
         return Send(MalformedRequest(_TOO_DEEP), None, None, None)
-    return Send(body=None, idempotency_key=key, fingerprint=payload, request=_read_fields(document))
+    request = _read_fields(document)
+    verdict = screen_text.judge_ahead(request.body) if isinstance(request, SendRequest) else None
+    return Send(None, key, payload, request, verdict)
 
 
 def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:

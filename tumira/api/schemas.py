@@ -46,7 +46,7 @@ class SendRequest(Struct, forbid_unknown_fields=True):
             min_length=1,
             max_length=BODY_MAX,
             description="The message text: at most 5 segments, which is 765 characters of GSM-7, or 335 "
-            "UTF-16 units of any other text.",
+            "UTF-16 units of any other text. Marketing is refused.",
             examples=["Your code is 493817. It is valid for 10 minutes."],
         ),
     ]

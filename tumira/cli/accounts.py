@@ -33,7 +33,7 @@ TRANSFERS_SHOWN: Final = 20
 
 @click.group()
 def account() -> None:
-    """Open, show, credit, suspend and limit accounts."""
+    """Open, show, credit, suspend and limit accounts, and note their consent to review."""
 
 
 @account.command("create")
@@ -67,7 +67,7 @@ async def account_list(database: Database, *, as_json: bool) -> None:
         [_account(one) for one in found],
         as_json=as_json,
         empty="No accounts yet: `tumira account create` opens one.",
-        left_out=("rate", "daily_limit", "low_balance", "created_at"),
+        left_out=("rate", "daily_limit", "low_balance", "review_consent", "created_at"),
     )
 
 
@@ -153,6 +153,23 @@ async def account_limit(
     show(_account(found), as_json=as_json, title="Done.")
 
 
+@account.command("review")
+@click.argument("account_id", type=AccountIdType())
+@click.option("--consent/--no-consent", default=None, help="Keep refused texts, or erase those kept.")
+@json_option
+@with_database
+async def account_review(
+    database: Database, *, account_id: AccountId, consent: bool | None, as_json: bool
+) -> None:
+    """Note whether an account lets you look at its texts that are refused."""
+    if consent is None:
+        raise Trouble("Say what the account wants: --consent or --no-consent.")
+    found = await operate.review(database, account_id, consent=consent)
+    kept = "Texts that are refused from now on are kept for 30 days."
+    title = kept if consent else "Refused texts are not kept; those that were are erased."
+    show(_account(found), as_json=as_json, title=title)
+
+
 @click.group()
 def key() -> None:
     """Create, list and revoke API keys."""
@@ -228,6 +245,7 @@ def _account(found: Account) -> Mapping[str, Any]:
         "rate": found.rate_limit,
         "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
         "low_balance": money.write(found.low_balance),
+        "review_consent": found.review_consent,
         "suspended": found.suspended_at is not None,
         "created_at": found.created_at,
     }

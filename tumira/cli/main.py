@@ -23,8 +23,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "carrier": "carriers",
     "webhook": "webhooks",
     "message": "messages",
+    "template": "content",
+    "refusal": "content",
     "audit": "tools",
-    "segments": "tools",
+    "segments": "texts",
+    "screen": "texts",
     "demo": "tools",
 }
 

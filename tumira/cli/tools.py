@@ -21,7 +21,6 @@ from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, KEY, write_id
 from tumira.parts import answers
 from tumira.rules import money
-from tumira.rules.segments import measure
 from tumira.store import accounts
 from tumira.store import audit as audits
 from tumira.store.credentials import Scope
@@ -72,36 +71,6 @@ def _written(item: Any) -> str:
     if isinstance(item, datetime):
         return item.isoformat()
     return str(item) if isinstance(item, UUID | Decimal) else repr(item)
-
-
-@click.command()
-@click.argument("text", required=False)
-@json_option
-@plainly
-def segments(*, text: str | None, as_json: bool) -> None:
-    """Count the segments of TEXT, or of each JSON line with a `text` on standard input."""
-    if text is not None:
-        show(_segments(text), as_json=as_json)
-        return
-    if sys.stdin.isatty():
-        tell('Type lines such as {"text": "Hi"}, and Ctrl-D to end.')
-    # Bytes, because JSON is UTF-8 whatever the terminal's encoding is.
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-            given = entry["text"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            given = None
-        if not isinstance(given, str):
-            raise Trouble(f'Line {number} is not a JSON object with a string `text`, like {{"text": "Hi"}}.')
-        click.echo(json.dumps(_segments(given)))
-
-
-def _segments(text: str) -> Mapping[str, Any]:
-    size = measure(text)
-    return {"segments": size.segments, "encoding": str(size.encoding), "characters": size.characters}
 
 
 @click.command()

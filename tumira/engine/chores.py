@@ -12,13 +12,14 @@ from tumira.actions import follow_up
 from tumira.engine.routes import covers
 from tumira.engine.supervisor import LEASE_S
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import batches, calls, carriers, partitions, places, prices, receipts
+from tumira.store import batches, calls, carriers, content_refusals, partitions, places, prices, receipts
 from tumira.store.carriers import BindState
 from tumira.store.database import Database, is_unavailable
 from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
 TEXTS_PER_TURN_MAX: Final = 1_000
+REFUSALS_PER_TURN_MAX: Final = 1_000
 # Tries to deliver events can be looked at for 30 days.
 ATTEMPT_WEEKS: Final = 5
 
@@ -77,6 +78,10 @@ async def _erase_texts(connection: Connection) -> int:
     return await batches.erase_texts(connection, TEXTS_PER_TURN_MAX)
 
 
+async def _forget_refusals(connection: Connection) -> int:
+    return await content_refusals.delete_old(connection, REFUSALS_PER_TURN_MAX)
+
+
 async def _drop_attempts(connection: Connection) -> int:
     return len(await partitions.drop_old(connection, "webhook_attempts", ATTEMPT_WEEKS))
 
@@ -113,6 +118,7 @@ CHORES: Final = (
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
     Chore("drop old tries of webhooks", 3600, _drop_attempts),
     Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
+    Chore("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
 )
 
 

@@ -27,13 +27,15 @@ class Held(Struct):
     weight: int
     suspended: bool
     low_balance: Decimal
+    # Whether texts that are refused may be kept for the operator to look at.
+    review_consent: bool
     # Whether a send took the balance below that, while we held it.
     fell_low: bool = False
 
 
 _HELD: Final = """
 SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, spent_on, spent_today, weight,
-       suspended_at IS NOT NULL AS suspended, low_balance
+       suspended_at IS NOT NULL AS suspended, low_balance, review_consent
   FROM accounts
 """
 
@@ -70,6 +72,7 @@ def _held(row: asyncpg.Record) -> Held:
         weight=row["weight"],
         suspended=row["suspended"],
         low_balance=row["low_balance"],
+        review_consent=row["review_consent"],
     )
 
 
@@ -85,12 +88,14 @@ class Account:
     rate_limit: int
     daily_limit: Decimal | None
     low_balance: Decimal
+    review_consent: bool
     suspended_at: datetime | None
     created_at: datetime
 
 
 _ACCOUNT: Final = """
-SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance, suspended_at, created_at
+SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance, review_consent,
+       suspended_at, created_at
   FROM accounts
 """
 
@@ -147,6 +152,16 @@ UPDATE accounts
 async def mark_suspended(connection: Connection, account_id: AccountId, *, suspended: bool) -> None:
     """Stop an account from sending, or let it send again."""
     await SQL_MARK_SUSPENDED.rows(connection, account_id=account_id, suspended=suspended)
+
+
+SQL_SET_REVIEW_CONSENT: Final = Statement(
+    "UPDATE accounts SET review_consent = %(consent)s WHERE id = %(account_id)s"
+)
+
+
+async def set_review_consent(connection: Connection, account_id: AccountId, *, consent: bool) -> None:
+    """Note whether an account lets its refused texts be kept for the operator to look at."""
+    await SQL_SET_REVIEW_CONSENT.rows(connection, account_id=account_id, consent=consent)
 
 
 SQL_SET_LIMITS: Final = Statement("""

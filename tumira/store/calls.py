@@ -30,11 +30,12 @@ class Standing(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all calls of a group share: the moment, the tariff's version, and how far the turns are."""
+    """What all calls of a group share: the moment, versions of what is kept in memory, how far turns are."""
 
     now_us: int
     now: datetime
     tariff_version: int
+    policy_version: int
     clocks: Mapping[tuple[str, int], int]
     next_turns: Mapping[tuple[AccountId, str, int], int]
 
@@ -63,6 +64,8 @@ SELECT call.place, k.revoked_at IS NOT NULL AS revoked, k.scopes,
  UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, version FROM tariff
  UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, version FROM content_policy
+ UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0,
        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
  UNION ALL
@@ -84,7 +87,7 @@ async def read(
     standings: dict[int, Standing] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
-    tariff_version = now_us = 0
+    tariff_version = policy_version = now_us = 0
     for row in await SQL_READ.rows(
         connection, key_ids=key_ids, idempotency_keys=idempotency_keys, account_ids=account_ids
     ):
@@ -95,14 +98,16 @@ async def read(
             next_turns[account_id, country, lane] = number
         elif country is not None:
             clocks[country, lane] = number
-        elif lane is not None:
-            now_us = number
-        else:
+        elif lane is None:
             tariff_version = number
+        elif lane:
+            policy_version = number
+        else:
+            now_us = number
     assert len(standings) == len(key_ids), "keys are never deleted"
     ordered = [standings[place] for place in range(1, len(key_ids) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    return ordered, Surroundings(now_us, now, tariff_version, clocks, next_turns)
+    return ordered, Surroundings(now_us, now, tariff_version, policy_version, clocks, next_turns)
 
 
 SQL_LOCK_KEY: Final = Statement(

@@ -90,6 +90,12 @@ ADVICE: Final[Mapping[type[Refusal], Advice]] = {
         "The text takes more than 5 segments.",
         "Shorten it, or replace the characters in `ucs2_characters`, each of which forces UCS-2.",
     ),
+    errors.ContentRejected: Advice(
+        "The text is promotional, in whole or in part, or the operator has blocked texts of its form.",
+        "Leave out the sentences in `drop`, or what the `reasons` point at, and repeat the call; nothing was "
+        "debited, and the Idempotency-Key is free again. For a service message that was misread, ask the "
+        "operator to allow it as a template.",
+    ),
     errors.RateLimited: Advice(
         "The account made its calls of the last 60 seconds, or an address tried too many unknown keys.",
         "Wait `Retry-After` seconds. The call was not processed and is always safe to repeat.",

@@ -4,8 +4,27 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tumira.errors import all_refusals
+from tumira.errors import ContentRejected, all_refusals
 from tumira.rules.fields import Money
+from tumira.rules.verdicts import Category
+
+
+class ContentReason(Struct):
+    """Words of the text that weighed against it."""
+
+    words: Annotated[str, Meta(description="The words as they stand in the text.", examples=["20% off"])]
+    start: Annotated[
+        int,
+        Meta(ge=0, description="Where they begin, in Unicode characters; the first one is 0.", examples=[40]),
+    ]
+    end: Annotated[int, Meta(ge=0, description="The character after their last one.", examples=[47])]
+    category: Annotated[
+        str,
+        Meta(
+            description="What they make of the text. New categories may be added.",
+            examples=[category.value for category in Category],
+        ),
+    ]
 
 
 class ErrorDetail(Struct):
@@ -47,6 +66,36 @@ class ErrorDetail(Struct):
     ucs2_characters: Annotated[
         list[str] | UnsetType,
         Meta(description="The characters that forced UCS-2, each once.", examples=[["ş", "😀"]]),
+    ] = UNSET
+    category: Annotated[
+        str | UnsetType,
+        Meta(
+            description="What the text was refused as. New categories may be added.",
+            examples=[*[category.value for category in Category], ContentRejected.BLOCKED],
+        ),
+    ] = UNSET
+    score: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=1,
+                description="How promotional the text is, from 0 to 1; from 0.5 on it is refused.",
+                examples=[0.97],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    reasons: Annotated[
+        list[ContentReason] | UnsetType,
+        Meta(description="The words that weighed, the heaviest first; at most 10."),
+    ] = UNSET
+    drop: Annotated[
+        list[str] | UnsetType,
+        Meta(
+            description="The sentences without which the text could be sent; empty when no rest could.",
+            examples=[["Get 20% off your next order!"]],
+        ),
     ] = UNSET
 
 

@@ -38,6 +38,7 @@ _SEND: Final = (
     errors.ChannelNotAvailable,
     errors.TooManyRecipients,
     errors.TooManySegments,
+    errors.ContentRejected,
     errors.SpendLimitReached,
 )
 
@@ -67,6 +68,8 @@ OPERATIONS: Final = {
         "Numbers that cannot be sent to are listed in `rejected` and not billed; the rest of the batch "
         "proceeds. A call of which every number is rejected is still answered 202, with `accepted` 0 and "
         "a cost of `0.0000`.\n\n"
+        "Marketing is not carried: a text that is judged promotional is refused with `CONTENT_REJECTED`, and "
+        "nothing is sent or debited.\n\n"
         "With `dry_run` the answer is 200 and says what the live call would cost. It stores nothing, does "
         "not look at the balance, and ignores a well-formed `Idempotency-Key`.",
         _SEND,

@@ -1,0 +1,84 @@
+"""What can be said about a text before it is sent? Needs no database."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from tumira.actions.screen_text import show_reasons
+from tumira.cli.output import json_option, plainly, show, tell
+from tumira.errors import Trouble
+from tumira.rules.screening import judge
+from tumira.rules.segments import measure
+
+
+@click.command()
+@click.argument("text", required=False)
+@json_option
+@plainly
+def segments(*, text: str | None, as_json: bool) -> None:
+    """Count the segments of TEXT, or of each JSON line with a `text` on standard input."""
+    if text is None:
+        _answer_lines(_segments)
+    else:
+        show(_segments(text), as_json=as_json)
+
+
+@click.command()
+@click.argument("text", required=False)
+@json_option
+@plainly
+def screen(*, text: str | None, as_json: bool) -> None:
+    """Judge whether TEXT, or each JSON line with a `text` on standard input, is promotional."""
+    if text is None:
+        _answer_lines(_screened)
+    elif as_json:
+        _write_line(_screened(text))
+    else:
+        show(_for_people(_screened(text)), as_json=False)
+
+
+def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:
+    """Print one JSON line for each that is given, in their order."""
+    if sys.stdin.isatty():
+        tell('Type lines such as {"text": "Hi"}, and Ctrl-D to end.')
+    # Bytes, because JSON is UTF-8 whatever the terminal's encoding is.
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            given = entry["text"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            given = None
+        if not isinstance(given, str):
+            raise Trouble(f'Line {number} is not a JSON object with a string `text`, like {{"text": "Hi"}}.')
+        _write_line(answer(given))
+
+
+def _write_line(value: Mapping[str, Any]) -> None:
+    # In ASCII, because a text may hold what a terminal cannot be told, such as half of a surrogate pair.
+    click.echo(json.dumps(value))
+
+
+def _segments(text: str) -> Mapping[str, Any]:
+    size = measure(text)
+    return {"segments": size.segments, "encoding": str(size.encoding), "characters": size.characters}
+
+
+def _screened(text: str) -> Mapping[str, Any]:
+    verdict = judge(text)
+    return {
+        "label": verdict.label.value,
+        "score": round(verdict.score, 4),
+        "category": None if verdict.category is None else verdict.category.value,
+        "reasons": show_reasons(verdict.reasons),
+        "drop": list(verdict.drop),
+    }
+
+
+def _for_people(screened: Mapping[str, Any]) -> Mapping[str, Any]:
+    words = [f"“{reason['words']}” ({reason['category']})" for reason in screened["reasons"]]
+    return {**screened, "reasons": words or None, "drop": " ".join(screened["drop"]) or None}

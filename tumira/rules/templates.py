@@ -1,0 +1,162 @@
+"""Does a text have the form of a template, and is that form allowed or blocked?
+
+A template is a text with places, such as `Your parcel {number} waits at {shop}.` A place stands for 1 to 40
+characters on one line; everything else must be there as it is written, but that any white space is as good as
+any other. The names of places are for those who read them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+from tumira.ids import AccountId
+
+TEMPLATE_MAX: Final = 1600
+PLACES_MAX: Final = 20
+PLACE_MAX: Final = 40
+# With fewer it would match texts that nobody had in mind.
+LETTERS_MIN: Final = 10
+
+_PLACE: Final = re.compile(r"\{\w{1,40}\}")
+_SPACE: Final = re.compile(r"\s+")
+_LINE_END: Final = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
+_UNSTORABLE: Final = re.compile("[\ud800-\udfff\x00]")
+
+
+class TemplateVerdict(StrEnum):
+    """What becomes of a text of that form, whatever the judge says."""
+
+    ALLOW = "allow"
+    BLOCK = "block"
+
+
+class Squeezed:
+    """A text whose runs of white space are one space each, and where each of its letters stands.
+
+    Sets of positions are integers: bit 5 says something about the position before the sixth letter.
+    """
+
+    def __init__(self, text: str) -> None:
+        lines = _SPACE.sub(lambda run: "\n" if _LINE_END.search(run[0]) else " ", text.strip())
+        self.plain = lines.replace("\n", " ")
+        self._lines = lines
+
+    @cached_property
+    def letters(self) -> Mapping[str, int]:
+        """Return for each letter the positions at which it stands; a line end counts as a space."""
+        return _positions(self.plain)
+
+    @cached_property
+    def inside(self) -> int:
+        """Return the positions at which something stands that is no line end."""
+        return (1 << len(self._lines)) - 1 & ~_positions(self._lines).get("\n", 0)
+
+
+def _positions(text: str) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for position, letter in enumerate(text):
+        found[letter] = found.get(letter, 0) | 1 << position
+    return found
+
+
+def tidy(text: str) -> str:
+    """Return a template as it is kept; a ValueError says in one sentence what to change."""
+    if len(text) > TEMPLATE_MAX:
+        raise ValueError(f"The template has {len(text)} characters; at most {TEMPLATE_MAX} are allowed.")
+    if _UNSTORABLE.search(text):
+        raise ValueError("The template holds something that is not text; type it again.")
+    plain = Squeezed(text).plain
+    literals = _PLACE.split(plain)
+    if any("{" in literal or "}" in literal for literal in literals):
+        raise ValueError("Write a place as {name}, with letters, digits and underscores between the braces.")
+    if len(literals) - 1 > PLACES_MAX:
+        raise ValueError(f"The template has {len(literals) - 1} places; at most {PLACES_MAX} are allowed.")
+    if not all(literals[1:-1]):
+        raise ValueError("Two places touch each other; make one of them, or write what stands between them.")
+    letters = sum(letter.isalpha() for literal in literals for letter in literal)
+    if letters < LETTERS_MIN:
+        raise ValueError(
+            f"The template has {letters} letters outside its places; it needs at least {LETTERS_MIN}, or it "
+            "would match texts that you do not have in mind."
+        )
+    return plain
+
+
+class Pattern:
+    """A template that texts are compared with.
+
+    No regular expression does it: one with twenty places would try more ways to cut a text than there is
+    time for. Here all positions that the template can have reached move on together, a letter at a time, so
+    a comparison takes at most one step for each letter of the template and forty for each place.
+    """
+
+    __slots__ = ("_first", "_last", "_middle")
+
+    def __init__(self, template: str) -> None:
+        first, *others = _PLACE.split(template)
+        self._first = first
+        self._middle: Sequence[str] = others[:-1]
+        self._last = others[-1] if others else None
+
+    def matches(self, text: Squeezed) -> bool:
+        """Tell whether a text has this form."""
+        plain = text.plain
+        if self._last is None:
+            return plain == self._first
+        # Nearly every text of another form ends here.
+        if not (plain.startswith(self._first) and plain.endswith(self._last)):
+            return False
+        reached = 1 << len(self._first)
+        for literal in self._middle:
+            reached = _after_place(text, reached)
+            for letter in literal:
+                reached = (reached & text.letters.get(letter, 0)) << 1
+        return bool(_after_place(text, reached) & 1 << len(plain) - len(self._last))
+
+
+def _after_place(text: Squeezed, reached: int) -> int:
+    """Return the positions at which a place can end that begins at one of these."""
+    ends = 0
+    for _ in range(PLACE_MAX):
+        reached = (reached & text.inside) << 1
+        ends |= reached
+    return ends
+
+
+class Policy:
+    """All templates, of one version; None stands for every account."""
+
+    def __init__(
+        self, version: int, templates: Iterable[tuple[AccountId | None, TemplateVerdict, str]] = ()
+    ) -> None:
+        self.version = version
+        self._templates: dict[tuple[AccountId | None, TemplateVerdict], list[str]] = {}
+        # Made when first needed: after a change, only accounts that send pay for it.
+        self._patterns: dict[tuple[AccountId | None, TemplateVerdict], Sequence[Pattern]] = {}
+        for account_id, verdict, template in templates:
+            self._templates.setdefault((account_id, verdict), []).append(template)
+
+    def blocks(self, account_id: AccountId, text: str) -> bool:
+        """Tell whether an account may not send this text, whatever the judge says."""
+        return self._has(TemplateVerdict.BLOCK, account_id, text)
+
+    def allows(self, account_id: AccountId, text: str) -> bool:
+        """Tell whether an account may send this text, whatever the judge says, unless it is blocked."""
+        return self._has(TemplateVerdict.ALLOW, account_id, text)
+
+    def _has(self, verdict: TemplateVerdict, account_id: AccountId, text: str) -> bool:
+        patterns = [*self._of(account_id, verdict), *self._of(None, verdict)]
+        if not patterns:
+            return False
+        squeezed = Squeezed(text)
+        return any(pattern.matches(squeezed) for pattern in patterns)
+
+    def _of(self, account_id: AccountId | None, verdict: TemplateVerdict) -> Sequence[Pattern]:
+        key = (account_id, verdict)
+        if key not in self._templates:
+            return ()
+        if key not in self._patterns:
+            self._patterns[key] = [Pattern(template) for template in self._templates[key]]
+        return self._patterns[key]

@@ -1,0 +1,143 @@
+"""Which templates has the operator allowed or blocked?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+
+from tumira.ids import AccountId, TemplateId
+from tumira.rules.templates import Policy, TemplateVerdict
+from tumira.store.sql import Connection, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A form of text that is allowed or blocked, for one account or, with None, for every one."""
+
+    id: TemplateId
+    account_id: AccountId | None
+    pattern: str
+    verdict: TemplateVerdict
+    note: str
+    created_at: datetime
+    created_by: str
+
+
+# One statement, so that version and rows are of one moment; a row also when there is no template.
+SQL_POLICY: Final = Statement("""
+SELECT p.version, t.id, t.account_id, t.pattern, t.verdict
+  FROM content_policy p
+  LEFT JOIN templates t ON true
+ ORDER BY t.id
+""")
+
+
+async def get_policy(connection: Connection) -> Policy:
+    """Read all templates, as texts are compared with them."""
+    rows = await SQL_POLICY.rows(connection)
+    assert rows, "the migration inserts the version"
+    return Policy(
+        rows[0]["version"],
+        [
+            (row["account_id"], TemplateVerdict(row["verdict"]), row["pattern"])
+            for row in rows
+            if row["id"] is not None
+        ],
+    )
+
+
+# Held until commit, so that two who add at once do not add one too many, or the same one twice.
+SQL_HOLD: Final = Statement("SELECT version FROM content_policy FOR UPDATE")
+
+SQL_COUNT: Final = Statement("""
+SELECT count(*) AS in_all,
+       count(*) FILTER (WHERE account_id IS NOT DISTINCT FROM %(account_id)s::uuid) AS own
+  FROM templates
+""")
+
+
+async def hold_and_count(connection: Connection, account_id: AccountId | None) -> tuple[int, int]:
+    """Keep others from changing templates; return how many there are, and how many of this account's."""
+    await SQL_HOLD.rows(connection)
+    row = await SQL_COUNT.row(connection, account_id=account_id)
+    assert row is not None
+    return row["in_all"], row["own"]
+
+
+SQL_FIND_SAME: Final = Statement("""
+SELECT id
+  FROM templates
+ WHERE account_id IS NOT DISTINCT FROM %(account_id)s::uuid
+   AND pattern = %(pattern)s
+""")
+
+
+async def find_same(connection: Connection, account_id: AccountId | None, pattern: str) -> TemplateId | None:
+    """Return the template of this form that an account has already, or None."""
+    found = await SQL_FIND_SAME.value(connection, account_id=account_id, pattern=pattern)
+    return None if found is None else TemplateId(found)
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO templates (id, account_id, pattern, verdict, note, created_at, created_by)
+VALUES (%(template_id)s, %(account_id)s, %(pattern)s, %(verdict)s, %(note)s, %(created_at)s, %(created_by)s)
+""")
+
+
+async def insert(connection: Connection, template: Template) -> None:
+    """Add a template; it counts from the next call."""
+    await SQL_INSERT.rows(
+        connection,
+        template_id=template.id,
+        account_id=template.account_id,
+        pattern=template.pattern,
+        verdict=template.verdict,
+        note=template.note,
+        created_at=template.created_at,
+        created_by=template.created_by,
+    )
+
+
+# Those for every account count for this one too.
+SQL_LIST: Final = Statement("""
+SELECT id, account_id, pattern, verdict, note, created_at, created_by
+  FROM templates
+ WHERE %(account_id)s::uuid IS NULL OR account_id IS NULL OR account_id = %(account_id)s
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_some(
+    connection: Connection, account_id: AccountId | None, count_max: int
+) -> Sequence[Template]:
+    """Return all templates, or those that count for an account, in the order in which they were made."""
+    rows = await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
+    return [_template(row) for row in rows]
+
+
+SQL_DELETE: Final = Statement("""
+DELETE FROM templates
+ WHERE id = %(template_id)s
+RETURNING id, account_id, pattern, verdict, note, created_at, created_by
+""")
+
+
+async def delete(connection: Connection, template_id: TemplateId) -> Template | None:
+    """Remove a template and return it; None when there is none."""
+    row = await SQL_DELETE.row(connection, template_id=template_id)
+    return None if row is None else _template(row)
+
+
+def _template(row: asyncpg.Record) -> Template:
+    return Template(
+        TemplateId(row["id"]),
+        row["account_id"],
+        row["pattern"],
+        TemplateVerdict(row["verdict"]),
+        row["note"],
+        row["created_at"],
+        row["created_by"],
+    )
