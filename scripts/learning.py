@@ -31,18 +31,17 @@ NEIGHBOURS: Final = 6
 WORDS_MIN: Final = 2
 PIECES_MIN: Final = 3
 # How strongly the fit follows single messages.
-FREEDOM: Final = 0.35
+FREEDOM: Final = 0.4
 # A service message that is refused costs more than an advert that passes.
 SERVICE_WEIGHT: Final = 2.0
 # Our own messages outnumber all others, and many are hard on purpose; chat is not what this gateway carries,
 # and the labels of the Indonesian messages are often wrong.
-OWN_WEIGHT: Final = 0.25
+OWN_WEIGHT: Final = 0.2
 CHAT_WEIGHT: Final = 0.05
 SOURCE_WEIGHTS: Final = {"indonesian_sms": 0.2}
 # The verdict turns where this share of the service messages that were not learnt from would be refused. They
 # are harder than a day's traffic, where it is less.
 REFUSED_SHARE: Final = 0.022
-PART_PENALTY: Final = 0.8
 SHORTEST: Final = (WORDS_SQUARED_MIN, PIECES_SQUARED_MIN)
 OWN: Final = "corpus"
 
@@ -194,7 +193,6 @@ class Model:
             bias=round(float(machine.intercept_[0]), 6),
             threshold=round(threshold, 6),
             slope=round(slope, 6),
-            part_penalty=PART_PENALTY,
             words={name: pair for name, pair in learnt.items() if name[0] != "~"},
             pieces={name: pair for name, pair in learnt.items() if name[0] == "~"},
             **about,

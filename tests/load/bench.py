@@ -25,6 +25,7 @@ from tests.load.end_to_end import (
     run_stack,
 )
 from tests.load.generator import request
+from tests.load.screening import measure_judge
 from tests.load.webhooks import add_endpoint, measure_deliveries
 from tests.support.postgres import clone, run_server
 from tests.support.service import Caller, Service, run_web
@@ -203,6 +204,7 @@ def main() -> None:
         f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
         flush=True,
     )
+    measure_judge()
     with run_server() as server:
         with clone(server) as url, run_web(url) as service:
             _measure_large(service, service.open_account(balance="100000000", rate=1_000_000))

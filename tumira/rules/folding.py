@@ -8,6 +8,7 @@ Every folded letter knows where it stood, so that what weighed can be shown in t
 import re
 import unicodedata
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
 
@@ -34,10 +35,15 @@ _UNSEEN: Final = frozenset(["Cf", "Cc", "Mn", "Me", "Cs", "Co", "Cn"])
 # Letters by their kind that show nothing.
 _BLANK: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 
-# Three or more single letters with the same short gap between them: F R E E, w.i.n, c*a*s*h.
-_SPACED_OUT: Final = re.compile(
-    r"(?<![^\W_])[^\W_](?P<gap>[ .\-_*|/~+,:]{1,2})[^\W_](?:(?P=gap)[^\W_])+(?![^\W_])"
-)
+# Greek capitals look like other letters than their small forms.
+_CAPITALS: Final = str.maketrans("ΝΗΜΥ", "nhmy")
+
+# Three or more single letters with the same short gap between them: w.i.n, c*a*s*h, F R E E.
+_SPACED_OUT: Final = r"(?<![^\W_])[^\W_](?P<gap>%s)[^\W_](?:(?P=gap)[^\W_])+(?![^\W_])"
+_BY_SIGNS: Final = re.compile(_SPACED_OUT % r"[.\-_*|/~+,:][ .\-_*|/~+,:]?")
+_BY_BLANKS: Final = re.compile(_SPACED_OUT % r" [ .\-_*|/~+,:]?")
+# Single vowels in a row are words in Sotho and Tswana.
+_VOWELS: Final = frozenset("aeiou ")
 # Where nearly everything is spaced out, short words and signs are too, and a wider gap ends a word.
 _MOSTLY: Final = 0.6
 _ALONE: Final = re.compile(r"(?<!\S)\S(?!\S)")
@@ -56,7 +62,7 @@ class Folded(Struct, frozen=True):
 def fold(text: str) -> Folded:
     """Fold a text."""
     if text.isascii() and text.isprintable():
-        return _join(Folded(text.lower(), range(len(text))))
+        return _join(Folded(text.lower().replace("`", "'"), range(len(text))))
     letters: list[str] = []
     places: list[int] = []
     for place, character in enumerate(text):
@@ -76,8 +82,11 @@ def _fold_character(character: str) -> str:
         return "\n" if character == "\n" else " "
     if character in _BLANK or unicodedata.category(character) in _UNSEEN:
         return ""
-    plain = unicodedata.normalize("NFKD", character).casefold()
-    seen = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    if character == "\u00b4":
+        # Its compatibility form is a blank.
+        return "'"
+    plain = unicodedata.normalize("NFKD", character).translate(_CAPITALS).casefold()
+    seen = "".join(letter for letter in plain if unicodedata.category(letter) not in _UNSEEN)
     return " " if seen.isspace() else seen.translate(_LOOK_ALIKES)
 
 
@@ -87,16 +96,25 @@ def _join(folded: Folded) -> Folded:
     if text.count(" ") * 3 >= len(text) and len(_ALONE.findall(text)) > max(
         ALONE_MIN, _MOSTLY * len(text.split())
     ):
-        dropped = {match.start() for match in _NARROW.finditer(text)}
-    else:
-        dropped = {
-            place
-            for match in _SPACED_OUT.finditer(text)
-            if sum(letter.isalpha() for letter in match[0]) >= LETTERS_MIN
-            for place in range(*match.span())
-            if not text[place].isalnum()
-        }
+        folded = _without(folded, {match.start() for match in _NARROW.finditer(text)})
+    for pattern in (_BY_SIGNS, _BY_BLANKS):
+        text = folded.text
+        folded = _without(
+            folded,
+            {
+                place
+                for match in pattern.finditer(text)
+                if sum(letter.isalpha() for letter in match[0]) >= LETTERS_MIN
+                and not _VOWELS.issuperset(match[0])
+                for place in range(*match.span())
+                if not text[place].isalnum()
+            },
+        )
+    return folded
+
+
+def _without(folded: Folded, dropped: AbstractSet[int]) -> Folded:
     if not dropped:
         return folded
-    kept = [place for place in range(len(text)) if place not in dropped]
-    return Folded("".join(text[place] for place in kept), [folded.places[place] for place in kept])
+    kept = [place for place in range(len(folded.text)) if place not in dropped]
+    return Folded("".join(folded.text[place] for place in kept), [folded.places[place] for place in kept])

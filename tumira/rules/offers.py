@@ -14,10 +14,11 @@ from tumira.rules.verdicts import Category
 
 
 def _one_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(patterns))
+    # Any white space is as good as a blank.
+    return re.compile("|".join(patterns).replace(" ", r"\s+"))
 
 
-_MONEY: Final = r"(?:r|usd|us\$|zig|zwg|\$|rands? )\s?\d"
+_MONEY: Final = r"(?:r|usd|us\$|zig|zwg|\$|rands? )\s*\d+"
 
 # What a draw or competition offers, and how one enters it.
 _PRIZE_DRAW: Final = (
@@ -62,13 +63,13 @@ _LOAN_OFFER: Final = (
         r"\b(?:you|u)(?: now| may| could| still)? (?:pre-?)?qualify for (?:a |an |up to |your )?"
         rf"(?:[a-z]+ ){{0,3}}(?:loan|credit|{_MONEY})"
     ),
-    r"\bpre-?approved (?:for|loan|credit)\b",
+    r"\bpre-?approved (?:for(?! \d)|loan|credit)\b",
     rf"\bloans? (?:from |up to |of up to |available |for up to ){_MONEY}",
     rf"\b(?:borrow|get a loan of) (?:up to )?{_MONEY}",
-    r"\b(?:need|want) (?:a |some |quick |extra |urgent |instant )*(?:cash|loan|money)\b[^.!]{0,20}\?",
+    r"\b(?:need|want) (?:(?:a|some|quick|extra|urgent) )*(?:cash|loan|money)\b(?! or\b)[^.!]{0,20}\?",
     (
         r"\b(?:apply|dial|sms|call)\b[^.!?]{0,30} for (?:a |your |an )"
-        r"(?:(?:quick|instant|personal|cash|payday|salary) )?loan\b"
+        r"(?:(?:quick|instant|personal|cash|payday|salary) )?loan\b(?! (?:balance|statement))"
     ),
     rf"\blenings? (?:tot |van tot |vanaf ){_MONEY}",
     r"\bvoorafgoedgekeur\b|\bvooraf goedgekeur\b",
@@ -86,11 +87,15 @@ class Rule(Struct, frozen=True):
 RULES: Final = (
     Rule(
         Category.PRIZE_DRAW,
-        ("win", "draw", "wen", "kans", "ithuba", "mukana", "fenya", "hapa", "enter"),
+        ("win", "draw", "wen", "kans", "ithuba", "mukana", "fenya", "hapa", "enter", "chance"),
         _one_of(_PRIZE_DRAW),
     ),
     Rule(Category.OPT_OUT_LINE, ("stop", "opt", "unsub"), _one_of(_OPT_OUT_LINE)),
-    Rule(Category.BETTING_OFFER, ("bet", "spin", "stake", "wager", "bonus", "odds"), _one_of(_BETTING_OFFER)),
+    Rule(
+        Category.BETTING_OFFER,
+        ("bet", "spin", "stake", "wager", "bonus", "odds", "wedden"),
+        _one_of(_BETTING_OFFER),
+    ),
     Rule(
         Category.LOAN_OFFER,
         ("loan", "qualif", "approved", "borrow", "cash", "money", "lening", "goedgekeur"),

@@ -2,8 +2,8 @@
 
 A linear model weighs words, pairs of words and pieces of words, so that the prefixes and endings of related
 languages count; what it learnt from is in `corpus/`, and what it learnt in `weights.bin`. A text is judged as
-a whole and by its parts: an advert in the tail of a service message is found, though that takes stronger
-evidence. A few plain rules stand beside the model, in `offers.py`.
+a whole, and again without its plainly serviceable sentences, so that these do not hide an advert. A few plain
+rules stand beside the model, in `offers.py`.
 """
 
 import math
@@ -25,16 +25,20 @@ CACHED_CHUNKS: Final = 65_536
 # Added to the squared lengths, so that a text of a word or two is not taken for more than it says.
 WORDS_SQUARED_MIN: Final = 100.0
 PIECES_SQUARED_MIN: Final = 400.0
-# A shorter part says too little to be judged by itself.
-PART_WORDS_MIN: Final = 12
+# Below this evidence a sentence is plainly one of a service message, and a way out of a text (`reply STOP`)
+# does not make it marketing.
+SERVICE: Final = -0.6
+# What is left without such sentences is judged by itself if it has so many words, and counts as so much
+# shorter than it is that it takes more to refuse it.
+PART_WORDS_MIN: Final = 10
+PART_LENGTH: Final = 32.0
 # Of a text with more sentences than this, the last one holds the rest.
 SENTENCES_MAX: Final = 24
 REASONS_MAX: Final = 5
 PHRASE_WORDS_MAX: Final = 6
-# A service message keeps at least so many words when its adverts are dropped.
+# What is left when adverts are dropped must be a message: so many words, and rather serviceable ones.
 REST_WORDS_MIN: Final = 3
-# Below this evidence a text is so plainly a service message that a way out of it does not make it marketing.
-PLAINLY_SERVICE: Final = -0.6
+REST_EVIDENCE_MAX: Final = -0.2
 # What a rule finds is at least this sure.
 RULE_SCORE: Final = 0.9
 
@@ -106,11 +110,10 @@ class _Sentence(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """Sentences that follow each other, and how much speaks for marketing in them."""
+    """Sentences of a text, and how much speaks for marketing in them."""
 
     evidence: float
-    first: int
-    last: int
+    sentences: Sequence[_Sentence]
 
 
 class Judge:
@@ -134,13 +137,13 @@ class Judge:
         reasons = [(category, _unfold(folded, span), 1.0) for category, span in found]
         reasons += [
             (Category.MARKETING, _unfold(folded, span), weight)
-            for span, weight in self._phrases(folded.text, sentences[part.first : part.last])
+            for span, weight in self._phrases(folded.text, part.sentences)
         ]
         return Judgement(
             Label.PROMOTIONAL,
             score,
             found[0][0] if found else Category.MARKETING,
-            reasons[:REASONS_MAX],
+            sorted(reasons, key=lambda reason: -reason[2])[:REASONS_MAX],
             [_unfold(folded, span) for span in self._adverts(folded.text, sentences)],
         )
 
@@ -152,7 +155,7 @@ class Judge:
         return [
             (category, (start, end))
             for category, start, end in offers(text)
-            if category is not Category.OPT_OUT_LINE or evidence > PLAINLY_SERVICE
+            if category is not Category.OPT_OUT_LINE or evidence > SERVICE
         ]
 
     def _read_chunk(self, written: str) -> _Chunk:
@@ -210,30 +213,26 @@ class Judge:
         return _Sentence(words_sum, words_squared, pieces_sum, pieces_squared, count, place, chunks)
 
     def _strongest(self, sentences: Sequence[_Sentence]) -> _Part:
-        """Find what speaks most for marketing: the whole, or a part, which takes more evidence."""
-        weights = self._weights
-        best = _Part(-math.inf, 0, len(sentences)) if sentences else _Part(weights.bias, 0, 0)
-        for first in range(len(sentences)):
-            words_sum = words_squared = pieces_sum = pieces_squared = count = 0
-            for last in range(first, len(sentences)):
-                sentence = sentences[last]
-                words_sum += sentence.words_sum
-                words_squared += sentence.words_squared
-                pieces_sum += sentence.pieces_sum
-                pieces_squared += sentence.pieces_squared
-                count += sentence.word_count
-                evidence = (
-                    weights.bias
-                    + words_sum / _length(words_squared, WORDS_SQUARED_MIN)
-                    + pieces_sum / _length(pieces_squared, PIECES_SQUARED_MIN)
-                )
-                if first > 0 or last < len(sentences) - 1:
-                    if count < PART_WORDS_MIN:
-                        continue
-                    evidence -= weights.part_penalty
-                if evidence > best.evidence:
-                    best = _Part(evidence, first, last + 1)
-        return best
+        """Weigh a text as a whole, and without its plainly serviceable sentences if enough is left then."""
+        whole = _Part(self._evidence(sentences, 1.0), sentences)
+        rest = [one for one in sentences if self._evidence([one], 1.0) > SERVICE]
+        if len(rest) == len(sentences) or sum(one.word_count for one in rest) < PART_WORDS_MIN:
+            return whole
+        part = _Part(self._evidence(rest, PART_LENGTH), rest)
+        return part if part.evidence > whole.evidence else whole
+
+    def _evidence(self, sentences: Sequence[_Sentence], shortest: float) -> float:
+        words_sum = words_squared = pieces_sum = pieces_squared = 0
+        for sentence in sentences:
+            words_sum += sentence.words_sum
+            words_squared += sentence.words_squared
+            pieces_sum += sentence.pieces_sum
+            pieces_squared += sentence.pieces_squared
+        return (
+            self._weights.bias
+            + words_sum / _length(words_squared, WORDS_SQUARED_MIN * shortest)
+            + pieces_sum / _length(pieces_squared, PIECES_SQUARED_MIN * shortest)
+        )
 
     def _phrases(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[tuple[Span, float]]:
         """Find the words that weighed most, with their neighbours that weighed too."""
@@ -275,7 +274,7 @@ class Judge:
         return list(zip(spans, weights, strict=True))
 
     def _adverts(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[Span]:
-        """Find the sentences without which the text could be sent, if a message is left without them."""
+        """Find the sentences without which the text is plainly a service message, if there are such."""
         chunks = [(start, start + len(written)) for written, start, _ in places(text)]
         spans = [(chunks[one.place][0], chunks[one.place + len(one.chunks) - 1][1]) for one in sentences]
         rest = list(range(len(sentences)))
@@ -286,7 +285,7 @@ class Judge:
                 return ()
             left = " ".join(text[slice(*spans[one])] for one in rest)
             evidence = self._strongest(self._sentences(left)).evidence
-            if evidence <= self._weights.threshold and not self._offers(left, evidence):
+            if evidence < REST_EVIDENCE_MAX and not self._offers(left, evidence):
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()
 

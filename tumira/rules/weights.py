@@ -26,8 +26,6 @@ class Weights(Struct, frozen=True):
     threshold: float
     # How fast the score rises from 0 to 1 around the threshold.
     slope: float
-    # A part of a text needs that much more evidence than a whole one.
-    part_penalty: float
     # For each feature its weight times its rarity, in steps, and its rarity squared, in steps.
     words: Mapping[str, tuple[int, int]]
     pieces: Mapping[str, tuple[int, int]]

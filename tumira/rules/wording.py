@@ -31,6 +31,8 @@ _DIGIT: Final = re.compile(r"\d")
 _DASHES: Final = frozenset("-|•*")
 _SENTENCE_ENDS: Final = (".", "!", "?", ";")
 # What stands for a letter in leet spelling; 1 and ! may be an i or an l.
+# Figures with a letter or two, such as R17, B357, 5GB and re$3.
+_FIGURES: Final = re.compile(r"[a-z]\d+|[a-z]{2}\d|[a-z]*\$\d+|\d+[a-z]{1,2}")
 _LEET_SIGNS: Final = frozenset("0134578@$!|")
 _LEET_LETTERS: Final = tuple(
     str.maketrans("013457@$!|8", letters) for letters in ("oieastasiib", "oleastasllb")
@@ -103,7 +105,7 @@ def _read_leet(written: str, known: Container[str]) -> str:
     core = written.rstrip(".,;:!?")
     if len(core) < LEET_MIN or core.isalpha() or not _LEET_SIGNS & set(core):
         return written
-    if not any(letter.isalpha() for letter in core):
+    if _FIGURES.fullmatch(core) or not any(letter.isalpha() for letter in core):
         return written
     for letters in _LEET_LETTERS:
         meant = core.translate(letters)

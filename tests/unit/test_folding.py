@@ -1,0 +1,191 @@
+"""Does folding give the text that a reader sees, and know where each letter stood?"""
+
+import sys
+from itertools import pairwise
+from time import process_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.texts import DISGUISES, PROMOTIONAL
+from tumira.rules.folding import fold
+
+# What the tricks are made of, so that random texts are nasty ones.
+NASTY = st.text(st.sampled_from("abzAZ01 59.-_*|/~+,:!$@ \n\t\u00a0\u200b\u00ad\u0301\u0336ﬁß´ΑοсеＦ𝐅🅰🇫"))  # noqa: RUF001
+SPACED = st.lists(
+    st.tuples(st.sampled_from("abc1."), st.sampled_from([" ", "  ", ".", ". ", "", "*"])), max_size=24
+).map(lambda pairs: "".join(letter + gap for letter, gap in pairs))
+ANYTHING = st.text(st.characters()) | NASTY | SPACED
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("Ｆｒｅｅ　ｄａｔａ！", "free data!"),  # noqa: RUF001
+        ("𝐅𝐫𝐞𝐞 𝓭𝓪𝓽𝓪 𝔴𝔦𝔫 𝚌𝚊𝚜𝚑 𝟓𝟎", "free data win cash 50"),  # noqa: RUF001
+        ("ⓕⓡⓔⓔ ⒹⒶⓉⒶ", "free data"),
+        ("ﬁne oﬀer", "fine offer"),
+        ("ᶠʳᵉᵉ", "free"),
+        ("sаvе", "save"),  # noqa: RUF001
+        ("САSН", "cash"),  # noqa: RUF001
+        ("рrоmо", "promo"),  # noqa: RUF001
+        ("ναν οι", "vav oi"),  # noqa: RUF001
+        ("ΒΟΤΑ", "bota"),  # noqa: RUF001
+        ("ᴡɪɴ", "win"),
+        ("f\u200br\u200ce\u200de\u2060 \ufeffdata", "free data"),
+        ("dis\u00adcount", "discount"),
+        ("w\u0336i\u0336n\u0336", "win"),
+        ("f\u0301ré\u0308e", "free"),
+        ("Môre, Šomiša, hwetše", "more, somisa, hwetse"),
+        ("get F R E E data", "get free data"),
+        ("w.i.n c*a*s*h n_o_w s-a-l-e b|e|t", "win cash now sale bet"),
+        ("w--i--n. b. e. t!", "win. bet!"),
+        ("🅵🆁🅴🅴 🅓🅐🅣🅐 🄵🅁🄴🄴", "free data free"),
+        ("🇼🇮🇳", "win"),
+        ("free\u00a0data\u202fnow\u2003please", "free data now please"),
+        ("free\tdata\nnow", "free data\nnow"),
+        ("It’s “free” – now", 'it\'s "free" - now'),  # noqa: RUF001
+    ],
+)
+def test_a_trick_gives_the_plain_text(written: str, seen: str) -> None:
+    assert fold(written).text == seen
+
+
+# A capital may look like another Latin letter than its small form does.
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [("ΝΟW", "now"), ("CΑSΗ", "cash"), ("ΜΟΝΕΥ", "money"), ("ΗURRΥ", "hurry"), ("ΡRΟΜΟ", "promo")],  # noqa: RUF001
+)
+def test_greek_capitals_are_read_as_the_capitals_they_look_like(written: str, seen: str) -> None:
+    assert fold(written).text == seen
+
+
+@pytest.mark.parametrize("written", ["don´t", "don`t", "don`t, né"])  # noqa: RUF001
+def test_an_accent_by_itself_is_read_as_an_apostrophe_in_any_text(written: str) -> None:
+    assert fold(written).text.startswith("don't")
+
+
+@pytest.mark.parametrize("trick", DISGUISES)
+@pytest.mark.parametrize("language", PROMOTIONAL)
+def test_a_disguised_text_folds_to_what_its_plain_form_folds_to(trick: str, language: str) -> None:
+    for text in PROMOTIONAL[language]:
+        # Gaps between words may be wider in a text that is spaced out.
+        assert fold(DISGUISES[trick](text)).text.split() == fold(text).text.split()
+
+
+def test_one_letter_words_before_a_spaced_out_word_take_nothing_from_it() -> None:
+    assert fold("a o t.l.h.o.k.a madi").text == "a o tlhoka madi"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from 8 a.m. to 5 p.m. e.g. on 3.5.",
+        "at 10:30, 1/2/2025, 1,200.50 or 3 x 4 m",
+        "code 4 8 2 9 1 3",
+        "call 0 7 7 1 2 3",
+        "account 1-2-3-4",
+        "p.o. box 7, a/c 33, st. mary's, dr. t. m. moyo",
+        "grade 5 a and 5 b",
+        "vitamins a, b and c",
+        "i-oda e-durban ngo-9",
+        "is it a b or a c?",
+        "",
+        " ",
+        "a",
+        "a b",
+    ],
+)
+def test_ordinary_abbreviations_numbers_times_and_initials_stay(text: str) -> None:
+    assert fold(text).text == text
+
+
+def test_three_words_of_one_letter_as_sotho_has_them_stay() -> None:
+    assert fold("ke a leboga, o a e bona").text == "ke a leboga, o a e bona"
+
+
+def test_a_word_of_initials_is_joined_and_the_name_after_it_stays() -> None:
+    assert fold("J. R. R. Moyo of the U.S.A., a.s.a.p.").text == "jrr. moyo of the usa., asap."
+
+
+@given(ANYTHING)
+@settings(max_examples=400, derandomize=True)
+def test_every_folded_letter_knows_a_place_in_the_text(text: str) -> None:
+    folded = fold(text)
+    assert len(folded.places) == len(folded.text)
+    assert all(first <= second for first, second in pairwise(folded.places))
+    assert all(0 <= place < len(text) for place in folded.places)
+    for letter, place in zip(folded.text, folded.places, strict=True):
+        assert letter in fold(f"éxx{text[place]}xx").text[3:-2]
+
+
+@given(st.lists(st.sampled_from(list(DISGUISES)), max_size=1), st.sampled_from(PROMOTIONAL["en"]))
+@settings(max_examples=60, derandomize=True)
+def test_a_word_is_found_where_it_stands_in_a_disguised_text(tricks: list[str], text: str) -> None:
+    for trick in tricks:
+        written = DISGUISES[trick](text)
+        folded = fold(written)
+        for word in ("now", "offer", "hurry"):
+            if word in text.lower().split():
+                start = folded.text.index(word)
+                places = folded.places[start : start + len(word)]
+                assert fold(written[places[0] : places[-1] + 1]).text == word
+
+
+@given(ANYTHING)
+@settings(max_examples=600, derandomize=True)
+def test_folding_a_folded_text_changes_nothing(text: str) -> None:
+    once = fold(text).text
+    assert fold(once).text == once
+
+
+@pytest.mark.parametrize("text", ["a b c d e f g h i x.y.z", "a b c d e f g h i j  x  y  z"])
+def test_a_text_that_is_spaced_out_in_two_ways_is_folded_at_once(text: str) -> None:
+    once = fold(text).text
+    assert "xyz" in once
+    assert fold(once).text == once
+
+
+def test_no_character_of_unicode_is_refused_and_each_folds_once_and_for_all() -> None:
+    unstable = []
+    for first in range(0, sys.maxunicode + 1, 0x400):
+        text = "".join(f"xx{chr(code)}xx " for code in range(first, first + 0x400))
+        once = fold(text).text
+        if fold(once).text != once:
+            unstable += [
+                f"U+{code:04X}"
+                for code in range(first, first + 0x400)
+                if fold(fold(f"xx{chr(code)}xx").text).text != fold(f"xx{chr(code)}xx").text
+            ]
+    assert unstable == []
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        "a ",
+        "a.",
+        "a. ",
+        ". ",
+        "  ",
+        "*",
+        "a b",
+        "a.b.cc",
+        "aa.",
+        "1.",
+        "ß",
+        "\u0301",
+        "\u200b",
+        "🅰 ",
+        "\ud800",
+        "ﷺ ",
+    ],
+)
+def test_a_hundred_thousand_nasty_characters_take_less_than_a_second(unit: str) -> None:
+    text = (unit * 100_000)[:100_000]
+    before = process_time()
+    fold(text)
+    # A step per pair of characters would take minutes, whatever the machine.
+    assert process_time() - before < 1

@@ -1,0 +1,208 @@
+"""Does every rule refuse what the law is plain about, and leave its innocent neighbours alone?"""
+
+from time import process_time
+
+import pytest
+
+from tumira.rules.folding import fold
+from tumira.rules.offers import RULES, offers
+from tumira.rules.screening import judge
+from tumira.rules.verdicts import Category, Label
+
+# One example for every phrase that a rule knows.
+REFUSED = {
+    Category.PRIZE_DRAW: (
+        "Buy two and stand a chance to win.",
+        "Stand a chance of being our guest at the final.",
+        "Recharge with R20 and win airtime.",
+        "Spend R200 at any till and you could win.",
+        "Win a share of the jackpot.",
+        "Win up to 50 prizes.",
+        "Win R5000 this week.",
+        "Win USD 100 today.",
+        "Join our lucky draw.",
+        "The grand draw is open to all.",
+        "Enter our competition.",
+        "Enter the raffle at the gate.",
+        "Koop enige twee en staan 'n kans om 'n motor te wen.",
+        "Wen 'n reis na Kaapstad.",
+        "Thola ithuba lokuwina imoto.",
+        "Tora mukana wekuhwina mota.",
+        "Fumana monyetla wa hao, ke sebaka sa ho hapa koloi.",
+        "E ke tshono ya go fenya koloi.",
+        "O na le sebaka sa go fenya koloi.",
+    ),
+    Category.OPT_OUT_LINE: (
+        "Opt out: sms STOP.",
+        "To opt out call us.",
+        "To unsubscribe visit the page.",
+        "Reply STOP to opt out.",
+        "SMS STOP to 43210.",
+        "Antwoord STOP na 43210.",
+        "Pindurai STOP ku 43210.",
+        "Phendula STOP ku 43210.",
+        "STOP to end.",
+        "STOP=optout.",
+        "Optout 43210.",
+        "Unsub: 43210.",
+    ),
+    Category.BETTING_OFFER: (
+        "Free spins waiting for you.",
+        "Claim your R25 free bet.",
+        "Bet now on the derby.",
+        "Stake from as little as R1.",
+        "Place your bets before kick-off.",
+        "A 100% deposit bonus for you.",
+        "Welcome bonus for all new players.",
+        "Enhanced odds on Chiefs.",
+        "Gratis spins vir jou.",
+        "Kry 'n gratis weddenskap.",
+    ),
+    Category.LOAN_OFFER: (
+        "You qualify for a personal loan.",
+        "You may qualify for R8000.",
+        "You are pre-approved for credit.",
+        "Your preapproved loan waits.",
+        "Cash loans up to R8000.",
+        "Loan from USD 50 in minutes.",
+        "Borrow up to R5000.",
+        "Borrow USD 50 now.",
+        "Need quick cash?",
+        "Want a loan today?",
+        "Dial *120# for a quick loan.",
+        "SMS YES for an instant loan.",
+        "Lenings tot R5000.",
+        "Jou krediet is voorafgoedgekeur.",
+    ),
+}
+INNOCENT = {
+    Category.PRIZE_DRAW: (
+        "You won case 12/2025 in court.",
+        "Prize-giving is on Friday at 18:00.",
+        "The draw result is on the notice board.",
+        "Lucky draw result: nobody has claimed ticket 12.",
+        "The window was repaired; the winch is with us.",
+        "Enter the gate at Winston Road.",
+        "Wenner's Garage: your car is ready.",
+        "Ons wens u 'n spoedige herstel toe.",
+        "The cash drawer was counted.",
+        "Ithuba lokugcina lokukhokha isikole ngu-30 May.",
+        "Your entry for the school play was received.",
+    ),
+    Category.OPT_OUT_LINE: (
+        "Reply STOP if this was not you.",
+        "The bus will not stop at Fourth Street today.",
+        "Your stop order of USD 15 was paid.",
+        "The optician has your glasses.",
+        "Option 2 was chosen for your medical aid.",
+        "Adopt-a-school: the meeting is at 14:00.",
+    ),
+    Category.BETTING_OFFER: (
+        "Bet slip 123 settled.",
+        "Your bet 123 was placed; stake R20.",
+        "Your withdrawal of R200 from your betting account was paid.",
+        "Your annual bonus of R7200 was paid into account 640.",
+        "The stakeholders' meeting is on Monday.",
+        "Spinal clinic: your appointment is at 09:00.",
+        "Your deposit of R50 was received.",
+    ),
+    Category.LOAN_OFFER: (
+        "Your loan of USD 300 was paid out.",
+        "Your loan instalment of R450 is due on 1 May.",
+        "Your loan application 4471 was declined.",
+        "Cash of R200 was withdrawn at ATM Avondale.",
+        "You need a police report for the claim.",
+        "Your library loan is due on Friday.",
+        "Jou lening van R300 is afbetaal.",
+        "Your card was approved; collect it at the branch.",
+        # Each of these says what a rule looks for, about something that was asked for or is owed.
+        "Dial *151# for your loan balance.",
+        "Call 0821234567 for your loan statement.",
+        "Your hospital admission is pre-approved for 12 May.",
+        "Refund 4411: do you want cash or EFT?",
+    ),
+}
+
+
+def found(text: str) -> set[Category]:
+    return {category for category, _, _ in offers(fold(text).text)}
+
+
+@pytest.mark.parametrize(
+    ("category", "text"), [(category, text) for category, texts in REFUSED.items() for text in texts]
+)
+def test_a_rule_finds_what_it_names(category: Category, text: str) -> None:
+    assert category in found(text)
+
+
+@pytest.mark.parametrize("text", [text for texts in INNOCENT.values() for text in texts])
+def test_no_rule_finds_anything_in_an_innocent_look_alike(text: str) -> None:
+    assert not found(text)
+
+
+@pytest.mark.parametrize(
+    ("category", "text"),
+    [
+        (category, text)
+        for category, texts in REFUSED.items()
+        for text in texts
+        if category is not Category.OPT_OUT_LINE
+    ],
+)
+def test_what_a_rule_finds_is_refused_and_named(category: Category, text: str) -> None:
+    verdict = judge(text)
+    assert verdict.label is Label.PROMOTIONAL
+    assert verdict.category is category
+    assert category in {reason.category for reason in verdict.reasons}
+
+
+@pytest.mark.parametrize("text", REFUSED[Category.OPT_OUT_LINE])
+def test_an_advert_with_a_way_out_of_it_is_refused_for_that(text: str) -> None:
+    verdict = judge(f"Everything for your garden at Tendai's in Borrowdale. {text}")
+    assert verdict.label is Label.PROMOTIONAL
+    assert verdict.category is Category.OPT_OUT_LINE
+
+
+@pytest.mark.parametrize("gap", ["  ", "   ", "\n", " \n", "\t", "\u00a0 ", "\r\n"])
+def test_no_width_of_a_gap_between_words_hides_an_offer(gap: str) -> None:
+    for text in ("Place your bets.", "Borrow up to R5000.", "Stand a chance to win."):
+        assert found(text.replace(" ", gap)) == found(text)
+
+
+def test_every_category_but_the_wording_as_a_whole_has_one_rule_and_examples() -> None:
+    named = [rule.category for rule in RULES]
+    assert len(named) == len(set(named))
+    assert {*named, Category.MARKETING} == set(Category)
+    assert set(REFUSED) == set(INNOCENT) == set(named)
+
+
+def test_what_is_found_is_given_with_its_place() -> None:
+    text = fold("Hello. Borrow up to R5000 and place your bets.").text
+    places = {category: text[start:end] for category, start, end in offers(text)}
+    assert places == {Category.LOAN_OFFER: "borrow up to r5000", Category.BETTING_OFFER: "place your bets"}
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "need a ",
+        "need " + "a quick extra " * 20,
+        "call for a quick ",
+        "call for a " + "quick " * 30,
+        "play to win",
+        "chance ",
+        "a free ",
+        "you qualify for a ",
+        "free bet ",
+        "stop to ",
+        "pre-",
+        "win ",
+        "loan of up to ",
+    ],
+)
+def test_a_hundred_thousand_characters_of_nearly_an_offer_take_less_than_a_second(unit: str) -> None:
+    text = (unit * (100_000 // len(unit) + 1))[:100_000]
+    before = process_time()
+    for _ in offers(text):
+        pass
+    assert process_time() - before < 1

@@ -1,0 +1,157 @@
+"""Is a folded text taken apart into the chunks, words and pieces that the judge weighs?"""
+
+from time import process_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.rules.wording import (
+    CHUNK_MAX,
+    DIGITS_MAX,
+    LINK,
+    PHONE,
+    PIECE_MARK,
+    PIECE_MAX,
+    PIECE_MIN,
+    pair,
+    places,
+    read_chunk,
+)
+
+KNOWN = frozenset(["win", "free", "cash", "sale", "bet", "best", "rest", "all", "lol"])
+
+
+def words(written: str) -> list[str]:
+    return [word.text for word in read_chunk(written, KNOWN).words]
+
+
+def test_chunks_are_given_with_their_places_and_new_lines() -> None:
+    text = " one two\nthree \n four  five"
+    found = list(places(text))
+    assert [(chunk, begins) for chunk, _, begins in found] == [
+        ("one", False),
+        ("two", False),
+        ("three", True),
+        ("four", True),
+        ("five", False),
+    ]
+    assert all(text[start : start + len(chunk)] == chunk for chunk, start, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("parcel", ["parcel"]),
+        ("i-oda", ["i", "oda"]),
+        ("mary's", ["mary's"]),
+        ("30%", ["00", "%"]),
+        ("*135#", ["*", "000", "#"]),
+        ("r450.00", ["r", "000000"]),
+        ("10:30", ["00000"]),
+        ("t&cs", ["t", "&", "cs"]),
+        ("now!!", ["now", "!", "!"]),
+        ("(code)", ["code"]),
+        ("...", []),
+    ],
+)
+def test_a_chunk_is_read_as_words_numbers_and_signs(written: str, read: list[str]) -> None:
+    assert words(written) == read
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "https://bank.example/tc",
+        "www.shop.co.za",
+        "bit.ly/x7",
+        "shop.co.zw",
+        "a-b.africa/q?x=1",
+        "(tumira.example).",
+    ],
+)
+def test_a_link_is_one_word(written: str) -> None:
+    assert words(written) == [LINK]
+    assert not read_chunk(written, KNOWN).pieces
+
+
+@pytest.mark.parametrize("written", ["+263771234567", "0821234567.", "082-123-4567", "(0771234567)"])
+def test_a_telephone_number_is_one_word(written: str) -> None:
+    assert words(written) == [PHONE]
+
+
+@pytest.mark.parametrize("written", ["e.g.", "3.5", "12.05.2025", "no.7", "a.b"])
+def test_dots_alone_make_no_link(written: str) -> None:
+    assert words(written) != [LINK]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("w1n", "win"),
+        ("fr33!", "free"),
+        ("c4$h", "cash"),
+        ("5413", "0000"),
+        ("s@le", "sale"),
+        ("b3t,", "bet"),
+    ],
+)
+def test_leet_spelling_of_a_known_word_is_read(written: str, meant: str) -> None:
+    assert words(written)[0] == meant
+
+
+@pytest.mark.parametrize(("written", "read"), [("z3br4", ["z", "0", "br", "0"]), ("4ab", ["0", "ab"])])
+def test_leet_spelling_of_an_unknown_word_is_left(written: str, read: list[str]) -> None:
+    assert words(written) == read
+
+
+# A price, a seat, a shelf or a litre is not a word, though its figures may look like letters.
+@pytest.mark.parametrize("written", ["b357", "r357", "b37", "10l"])
+def test_a_letter_and_figures_are_a_figure_and_not_leet(written: str) -> None:
+    assert read_chunk(written, KNOWN).words == read_chunk(written, frozenset()).words
+
+
+@pytest.mark.parametrize("written", ["one.", "one!", "one?", "one;", "-", "|", "shop.co.za!", "0821234567."])
+def test_a_sentence_ends_with_its_sign_or_a_dash(written: str) -> None:
+    assert read_chunk(written, KNOWN).ends_sentence
+
+
+@pytest.mark.parametrize("written", ["one", "one,", "one:", "3.5", "one-two", "shop.co.za"])
+def test_a_sentence_goes_on(written: str) -> None:
+    assert not read_chunk(written, KNOWN).ends_sentence
+
+
+@given(st.from_regex(r"[a-z0-9.,:;!?$@%&*#+='_-]{1,60}", fullmatch=True))
+@settings(max_examples=300, derandomize=True)
+def test_words_stand_in_the_chunk_in_order_and_pieces_are_bounded(written: str) -> None:
+    chunk = read_chunk(written, KNOWN)
+    end = 0
+    for word in chunk.words:
+        assert end <= word.start < word.end <= len(written)
+        end = word.end
+    sizes = PIECE_MAX - PIECE_MIN + 1
+    assert len(chunk.pieces) == len(set(chunk.pieces)) <= sizes * (CHUNK_MAX + 2)
+    assert all(piece.startswith(PIECE_MARK) and len(piece) <= PIECE_MAX + 1 for piece in chunk.pieces)
+
+
+@given(st.from_regex(r"[0-9]{1,8}([.,:][0-9]{1,3})?[.!?%]?", fullmatch=True), st.integers(1, 9))
+@settings(max_examples=200, derandomize=True)
+def test_figures_count_only_by_how_many_they_are(written: str, step: int) -> None:
+    other = "".join(str((int(one) + step) % 10) if one.isdecimal() else one for one in written)
+    assert read_chunk(other, KNOWN) == read_chunk(written, KNOWN)
+
+
+def test_many_digits_are_as_good_as_six() -> None:
+    assert words("1234567") == words("12345678") == ["0" * DIGITS_MAX]
+
+
+def test_two_words_are_named_together() -> None:
+    assert pair("win", "cash") == "win cash"
+
+
+@pytest.mark.parametrize("unit", ["a", "a.", "-", "a-", "1", "1.", "'", "a'", "0a", "www.", "a.com/", "$"])
+def test_a_chunk_of_a_hundred_thousand_characters_takes_less_than_a_second(unit: str) -> None:
+    text = (unit * 100_000)[:100_000]
+    before = process_time()
+    read_chunk(text, KNOWN)
+    assert process_time() - before < 1
