@@ -1,0 +1,47 @@
+"""Does the content check learn the same from the same messages, and say how well it does?"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import CHECKOUT
+from tumira.rules.screening import Judge
+from tumira.rules.verdicts import Label
+from tumira.rules.weights import read_weights
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> None:
+    subprocess.run(["make", "learning"], cwd=CHECKOUT, check=True)
+
+
+def train(output: Path) -> bytes:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.train_screening", "--corpus-only", "--output", str(output)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "of our corpus alone" in done.stdout
+    return output.read_bytes()
+
+
+def test_the_same_messages_give_the_same_weights_also_without_the_collections(tmp_path: Path) -> None:
+    weights = train(tmp_path / "first.bin")
+    assert weights == train(tmp_path / "second.bin")
+    judge = Judge(read_weights(weights))
+    assert judge.judge("Get 50% off all shoes this weekend. Hurry!").label is Label.PROMOTIONAL
+    assert judge.judge("Your code is 482913. Do not share it.").label is Label.TRANSACTIONAL
+
+
+def test_the_evaluation_prints_its_tables() -> None:
+    done = subprocess.run(
+        ["make", "evaluate"], cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=True
+    )
+    assert "| promotional refused | transactional refused | mixed refused |" in done.stdout
+    assert "| corpus " in done.stdout
