@@ -12,7 +12,7 @@ from tests.support.peers.smsc import ForeignSmsc, digits, run_foreign_smsc
 
 SPELLINGS: Final = ("decimal", "hex", "HEX", "padded", "hex_padded")
 DATES: Final = "submit date:2611151200 done date:2611151201"
-TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
+TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
 
 Receipt = Mapping[str, Any]
 

@@ -25,7 +25,7 @@ OF_ITS_OWN: Final = 0x0411
 IMPATIENT: Final = Timing(response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0, unbind_s=0.5)
 
 BALANCE: Final = "100"
-TWO_SEGMENTS: Final = "Long enough for two segments. " * 8
+TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
 
 
 @pytest_asyncio.fixture

@@ -250,7 +250,9 @@ class Judge:
                 if run:
                     phrases.append(((run[0][0][0], run[-1][0][1]), sum(one for _, one in run)))
                 run = [(span, weight)] if weight > 0 else []
-        return sorted(phrases, key=lambda phrase: -phrase[1])
+        # A sign alone explains nothing.
+        said = [phrase for phrase in phrases if any(letter.isalnum() for letter in text[slice(*phrase[0])])]
+        return sorted(said or phrases, key=lambda phrase: -phrase[1])
 
     def _weigh_words(
         self, sentence: _Sentence, starts: Sequence[int], words_length: float, pieces_length: float

@@ -108,7 +108,8 @@ def said_plainly(place: Place) -> Iterator[None]:
             f"{program} did not end within {error.timeout:.0f} s: check that the disk of {place.root} works."
         ) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # Copying many files collects its complaints in one that has no number.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or is_disk_full(str(error)):
             raise disk_full(place) from error
         raise Trouble(
             f"The data directory {place.root} cannot be used: {_complaint(error, place)}. Put that right, or "
