@@ -18,6 +18,7 @@ from tumira.api.app import Api, request_id
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
+from tumira.rules.screening import judge
 from tumira.runtime import is_ready
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
@@ -136,6 +137,8 @@ async def run_web(
     say_started: Callable[[], None],
 ) -> None:
     """Serve all faces until told to stop."""
+    # What it learnt takes a tenth of a second to read, and nobody shall wait for that.
+    judge("")
     simulator = None
     if settings.simulator_port is not None:
         simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
