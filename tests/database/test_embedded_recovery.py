@@ -183,7 +183,7 @@ def test_without_our_clearing_postgresql_takes_the_foreign_process_for_itself(
     stranger = spawn_as_server(["sleep", "60"])
     try:
         leave_pid_files(data_dir, stranger.pid)
-        monkeypatch.setattr(embedded, "_clear_leftovers", lambda _place, _tell: None)
+        monkeypatch.setattr(embedded, "_clear_leftovers", lambda _place, _tell, _heed: None)
         with (
             pytest.raises(Trouble, match=r'lock file "postmaster\.pid" already exists'),
             start(data_dir, quiet),
