@@ -4,8 +4,8 @@ import importlib
 import json
 import pkgutil
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,10 +14,22 @@ import pytest
 import pytest_asyncio
 
 import tumira
-from tumira.ids import first_id
-from tumira.store import acceptance, audit, batches, calls, partitions, queue, receipts, settlement
+from tumira.ids import BatchId, first_id, message_bounds
+from tumira.rules.days import LOCAL_TIME
+from tumira.store import (
+    acceptance,
+    archive,
+    audit,
+    batches,
+    calls,
+    partitions,
+    queue,
+    receipts,
+    settlement,
+    traffic,
+)
 from tumira.store.accounts import SQL_HOLD_FREE
-from tumira.store.database import KEY_LOOKUPS
+from tumira.store.database import KEY_LOOKUPS, PLANNED_ONCE
 from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Statement
 
@@ -139,7 +151,7 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
     for statement, values in (
         (SQL_HOLD_FREE, {"account_ids": ids}),
-        (calls.SQL_READ, {"key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
+        (calls.SQL_READ, {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
         (acceptance.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
     ):
         found = await plan(connection, statement, values)
@@ -337,3 +349,215 @@ async def test_a_claim_reads_no_more_than_it_takes_and_a_receipt_without_a_doubt
         found = await generic_plan(busy, receipts.SQL_DOUBTS, values | {"recipient": recipient})
         looked_into = {relation.partition("_")[0] for relation, _ in scans(found)}
         assert looked_into & {"incidents", "in"} == tables
+
+
+OWNER: Final = UUID("019a8b7c-0000-7000-8000-000000000001")
+OPEN_PER_WEEK: Final = 5
+
+# One account has all messages, each a batch of its own; the last few of every week have not ended. And three
+# years of days on which it sent to both countries, beside others that did.
+TRAFFIC: Final = f"""
+    UPDATE messages SET account_id = '{OWNER}';
+    INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments, total_cost,
+                         status, channel)
+    SELECT id, account_id, now(), CASE WHEN place > {OPEN_PER_WEEK} THEN now() END, 1,
+           CASE WHEN place > {OPEN_PER_WEEK} THEN 0 ELSE 1 END, 1, 0.04, 'processing', 'sms'
+      FROM (SELECT *, row_number() OVER (PARTITION BY tableoid ORDER BY id DESC) AS place FROM messages) m;
+    INSERT INTO retries (message_id, due_at) SELECT gen_random_uuid(), now() FROM generate_series(1, 20000);
+    INSERT INTO traffic (account_id, day, country)
+    SELECT account_id, date '2026-11-16' - back, country
+      FROM unnest(ARRAY['{OWNER}'::uuid, gen_random_uuid(), gen_random_uuid(), gen_random_uuid()]) account_id,
+           generate_series(0, 1100) back, unnest(ARRAY['ZA', 'ZW']) country;
+"""
+
+
+async def set_all(connection: "asyncpg.Connection[asyncpg.Record]", settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        await connection.execute(f"SET {name} = {value}")
+
+
+def rows_read(plan: Any, tables: str) -> int:
+    """Return how many rows were read from these tables, those included that a filter then left out."""
+    return sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in nodes(plan)
+        if "Scan" in node["Node Type"] and node.get("Relation Name", "").startswith(tables)
+    )
+
+
+async def test_traffic_is_counted_without_a_look_at_the_table(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(TRAFFIC)
+    await set_all(connection, KEY_LOOKUPS)
+    values: Values = {
+        "account_ids": [OWNER] * GROUP,
+        "days": [date(2026, 11, 16) - timedelta(days=back) for back in range(GROUP)],
+        "countries": ["ZW"] * GROUP,
+        **{
+            status: [1] * GROUP for status in ("delivered", "undelivered", "expired", "failed", "unconfirmed")
+        },
+    }
+    found = await generic_plan(connection, traffic.SQL_COUNT, values)
+    (inserted,) = [node for node in nodes(found) if node["Node Type"] == "ModifyTable"]
+    assert inserted["Conflict Arbiter Indexes"] == ["traffic_pkey"]
+    assert inserted["Conflicting Tuples"] == GROUP
+    assert list(scans(found)) == []
+
+
+async def test_the_overview_reads_what_it_shows_however_much_there_is(
+    old_and_large: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await old_and_large.execute(TRAFFIC)
+    await set_all(old_and_large, PLANNED_ONCE)
+    last_day = date(2026, 11, 16)
+    month = {"account_id": OWNER, "first_day": last_day - timedelta(days=29), "last_day": last_day}
+    assert rows_read(await generic_plan(old_and_large, traffic.SQL_DAYS, month), "traffic") == 60
+
+    by_day = {"account_id": OWNER, "local_time": LOCAL_TIME, "batches_max": traffic.OPEN_BATCHES_MAX}
+    read = rows_read(await generic_plan(old_and_large, traffic.SQL_WAITING_BY_DAY, by_day), "batches")
+    assert read == 3 * OPEN_PER_WEEK
+    read = rows_read(
+        await generic_plan(
+            old_and_large, traffic.SQL_WAITING_BY_DAY, by_day | {"batches_max": OPEN_PER_WEEK - 1}
+        ),
+        "batches",
+    )
+    assert read == OPEN_PER_WEEK - 1
+
+    oldest = {"account_id": OWNER, "batches_max": 1000}
+    read = rows_read(await generic_plan(old_and_large, traffic.SQL_OPEN_BATCHES, oldest), "batches")
+    assert read == 3 * OPEN_PER_WEEK
+
+    rows = await old_and_large.fetch("SELECT id FROM batches WHERE completed_at IS NULL ORDER BY id")
+    bounds = [message_bounds(BatchId(row["id"])) for row in rows]
+    values: Values = {
+        "batch_ids": [row["id"] for row in rows],
+        "lows": [low for low, _ in bounds],
+        "highs": [high for _, high in bounds],
+        "low": bounds[0][0],
+        "high": bounds[-1][1],
+        "account_id": OWNER,
+        "count_max": 1000,
+    }
+    found = await generic_plan(old_and_large, traffic.SQL_WAITING, values)
+    assert rows_read(found, "messages") == len(rows) == 3 * OPEN_PER_WEEK
+    assert rows_read(found, "retries") == 0
+    assert "Seq Scan" not in dict(scans(found)).values()
+    # Not by the index over an account's recipients, which knows the bounds too, and is read from end to end.
+    assert {node["Index Name"].rpartition("_")[2] for node in nodes(found) if "Index Name" in node} == {
+        "pkey"
+    }
+
+
+# Of the account's batches few got money back, and half have a label that many have, the others one of their
+# own; one message in eight is to the same number.
+ARCHIVE: Final = """
+    UPDATE batches
+       SET refunded = CASE WHEN hashtext(id::text) & 63 = 0 THEN 0.04 ELSE 0 END,
+           reference = CASE WHEN hashtext(id::text) & 16 = 0 THEN 'otp' ELSE id::text END;
+    UPDATE messages
+       SET recipient = '+2637712' || lpad((hashtext(id::text) & 7)::text, 5, '0');
+"""
+PAGE: Final = 51
+SEARCHED: Final[Values] = {
+    "account_id": OWNER,
+    "statuses": ["queued", "processing", "completed"],
+    "refunded_min": 0,
+    "since": archive.LOWEST,
+    "before": archive.HIGHEST,
+    "look_max": 1000,
+    "count_max": PAGE,
+    "reference": "otp",
+    "number": "+263771200002",
+}
+
+# Each way to search, and the index down which it walks.
+WAYS: Final = {
+    archive.SQL_RECENT: "batches_of_account",
+    archive.SQL_OPEN: "batches_open_of_account",
+    archive.SQL_REFUNDED: "batches_refunded",
+    archive.SQL_REFERENCE: "batches_by_reference",
+    archive.SQL_NUMBER: "messages_by_recipient",
+    archive.SQL_NUMBER_AND_REFERENCE: "messages_by_recipient",
+}
+
+
+@pytest_asyncio.fixture
+async def archived(
+    old_and_large: "asyncpg.Connection[asyncpg.Record]",
+) -> "asyncpg.Connection[asyncpg.Record]":
+    """Give a page's connection to a database in which one account has two years of batches."""
+    await old_and_large.execute(TRAFFIC)
+    await old_and_large.execute(ARCHIVE)
+    await set_all(old_and_large, PLANNED_ONCE)
+    return old_and_large
+
+
+async def test_each_search_walks_down_its_index_no_further_than_its_page(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await archived.fetch(
+        "SELECT inhrelid::regclass::text AS week, inhparent::regclass::text AS whole FROM pg_inherits"
+    )
+    whole = {row["week"]: row["whole"] for row in rows}
+    for statement, index in WAYS.items():
+        found = await generic_plan(archived, statement, SEARCHED)
+        kinds = {node["Node Type"] for node in nodes(found)}
+        assert not kinds & {"Seq Scan", "Bitmap Heap Scan", "Sort", "Incremental Sort"}, index
+        table = index.partition("_")[0]
+        walked = {
+            whole[node["Index Name"]]
+            for node in nodes(found)
+            if node.get("Relation Name", "").startswith(table) and node["Actual Loops"]
+        }
+        assert walked == {index}
+        # Those of one number are of either label, and half of them are passed over.
+        passed_over = 4 if statement is archive.SQL_NUMBER_AND_REFERENCE else 1
+        assert 0 < rows_read(found, table) <= passed_over * PAGE, index
+
+
+async def test_a_search_that_finds_nothing_looks_at_so_many_rows_and_no_more(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    in_vain = SEARCHED | {"statuses": ["queued"], "look_max": 100}
+    for statement, index in WAYS.items():
+        if index not in {"batches_open_of_account", "batches_refunded"}:
+            found = await generic_plan(archived, statement, in_vain)
+            assert rows_read(found, index.partition("_")[0]) == 100, index
+
+
+async def test_a_search_between_dates_looks_into_their_weeks_alone(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    monday = partitions._monday(datetime.now(UTC)) - timedelta(weeks=50)
+    bounds = [first_id(int(at.timestamp() * 1000)) for at in (monday, monday + timedelta(days=7))]
+    values = SEARCHED | {"since": bounds[0], "before": bounds[1]}
+    for statement, index in WAYS.items():
+        looked_into = {relation for relation, _ in scans(await generic_plan(archived, statement, values))}
+        tables = {"messages", "batches"} if index.startswith("messages") else {"batches"}
+        assert looked_into == {partitions._name(table, monday) for table in tables}, index
+
+
+async def test_a_batch_and_its_messages_are_read_from_one_week(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    batch_id = BatchId(await archived.fetchval("SELECT id FROM batches ORDER BY id OFFSET 1000 LIMIT 1"))
+    low, high = message_bounds(batch_id)
+    values: Values = {
+        "batch_id": batch_id,
+        "account_id": OWNER,
+        "low": low,
+        "high": high,
+        "statuses": ["queued", "delivered"],
+        "count_max": 101,
+    }
+    for statement, table in (
+        (archive.SQL_FIND, "batches"),
+        (archive.SQL_COUNT, "messages"),
+        (archive.SQL_LIST_MESSAGES, "messages"),
+    ):
+        found = await generic_plan(archived, statement, values)
+        assert len(list(scans(found))) == 1
+        assert "Seq Scan" not in dict(scans(found)).values()
+        assert rows_read(found, table) == 1, statement.text

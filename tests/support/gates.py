@@ -55,12 +55,14 @@ def send_call(
     """Make a live send as the API would have read it."""
     request = SendRequest("sms", to, body, None, dry_run=False)
     payload = None if idempotency_key is None else fingerprint({"to": list(to), "body": body})
-    return Call(secret_of(caller), Scope.SEND, Send(None, idempotency_key, payload, request))
+    return Call(
+        caller.id, secret_of(caller).key_id, Scope.SEND, Send(None, idempotency_key, payload, request)
+    )
 
 
 def read_call(caller: Caller) -> Call:
     """Make a call that only reads."""
-    return Call(secret_of(caller), Scope.ACCOUNT)
+    return Call(caller.id, secret_of(caller).key_id, Scope.ACCOUNT)
 
 
 def secret_of(caller: Caller) -> Secret:

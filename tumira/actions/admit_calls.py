@@ -63,8 +63,7 @@ async def _admit(
 ) -> Sequence[Decision]:
     standings, surroundings = await calls.read(
         connection,
-        [call.secret.key_id for call in group],
-        [_idempotency_key(call) for call in group],
+        [(call.account_id, call.key_id, _idempotency_key(call)) for call in group],
         list(held),
     )
     tariff = await rulebook.tariff(connection, surroundings.tariff_version)
@@ -89,9 +88,9 @@ async def _admit(
 
 async def _mark_used(connection: Connection, group: Sequence[Call], standings: Sequence[Standing]) -> None:
     news = {
-        call.secret.key_id
+        call.key_id
         for call, standing in zip(group, standings, strict=True)
-        if standing.use_is_news and not standing.revoked
+        if call.key_id is not None and standing.use_is_news and not standing.revoked
     }
     if news:
         await calls.mark_used(connection, sorted(news))

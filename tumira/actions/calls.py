@@ -6,13 +6,13 @@ from decimal import Decimal
 from msgspec import Struct
 
 from tumira.errors import Refusal
-from tumira.ids import AccountId, BatchId
+from tumira.ids import AccountId, BatchId, KeyId
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.rules.verdicts import Verdict
 from tumira.rules.window import Place
 from tumira.store.acceptance import NewBatch
-from tumira.store.credentials import Scope, Secret
+from tumira.store.credentials import Scope
 
 
 class Send(Struct, frozen=True):
@@ -31,16 +31,16 @@ class Send(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """One call: whose key it carries, what that key must allow, and what it wants sent, if anything."""
+    """One call: whose it is, by which key, what that key must allow, and what it wants sent, if anything.
 
-    secret: Secret
+    Somebody who is signed in to the dashboard has no key: nothing is asked of it, and the call does not count
+    against the limit of the API.
+    """
+
+    account_id: AccountId
+    key_id: KeyId | None
     scope: Scope
     send: Send | None = None
-
-    @property
-    def account_id(self) -> AccountId:
-        """Return whose call it is."""
-        return self.secret.account_id
 
 
 class Quota(Struct, frozen=True):

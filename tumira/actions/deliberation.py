@@ -1,7 +1,7 @@
 """How is each call of a group decided? In plain Python, over locked rows; nothing here waits or raises."""
 
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Final
 
@@ -30,7 +30,7 @@ from tumira.errors import (
     SpendLimitReached,
 )
 from tumira.ids import AccountId, BatchId, message_ids, new_id
-from tumira.rules import turns, window
+from tumira.rules import days, turns, window
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest, quote
 from tumira.rules.templates import Policy
@@ -43,8 +43,6 @@ from tumira.store.credentials import Scope
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
 SMALL_SEND_MAX: Final = 50
 
-# Both countries keep this offset all year; a day's spending ends at their midnight.
-LOCAL_TIME: Final = timedelta(hours=2)
 DAY_S: Final = 86_400
 
 
@@ -82,11 +80,13 @@ class Deliberation:
             return Refused(
                 refusal, Quota(account.rate_limit, window.look(account.window, account.rate_limit, now_us))
             )
-        place = window.take(account.window, account.rate_limit, now_us)
+        look = window.look if call.key_id is None else window.take
+        place = look(account.window, account.rate_limit, now_us)
         quota = Quota(account.rate_limit, place)
-        if not place.allowed:
-            return Refused(_rate_limited(quota), quota)
-        account.window = place.window
+        if call.key_id is not None:
+            if not place.allowed:
+                return Refused(_rate_limited(quota), quota)
+            account.window = place.window
         self.touched.setdefault(account.id, Decimal(0))
         if call.send is None:
             return Admitted(quota, account.balance, self._tariff)
@@ -185,7 +185,7 @@ class Deliberation:
 def _barred(call: Call, standing: Standing, account: Held) -> Refusal | None:
     if standing.revoked:
         return ApiKeyRevoked()
-    if call.scope not in standing.scopes:
+    if call.key_id is not None and call.scope not in standing.scopes:
         return InsufficientScope(
             f"The API key lacks the scope {call.scope}; use a key that has it.",
             headers=[
@@ -232,7 +232,7 @@ def over_limit(account: Held, cost: Decimal, surroundings: Surroundings) -> Refu
                 "daily_limit": f"{account.daily_limit:.4f}",
             }
         ],
-        retry_after_s=DAY_S - int(surroundings.now.timestamp() + LOCAL_TIME.total_seconds()) % DAY_S,
+        retry_after_s=DAY_S - int(surroundings.now.timestamp() + days.LOCAL_TIME.total_seconds()) % DAY_S,
     )
 
 
@@ -260,4 +260,4 @@ def debit_of(batch: NewBatch, send: Send, response: bytes) -> Debit:
 
 def local_day(surroundings: Surroundings) -> date:
     """Return the day in Harare and Johannesburg."""
-    return (surroundings.now + LOCAL_TIME).date()
+    return days.local_day(surroundings.now)

@@ -77,7 +77,9 @@ async def _wait_for_same_key(connection: Connection, large: Large, key: str) -> 
 
 
 async def _read(connection: Connection, large: Large, key: str | None) -> tuple[Standing, Surroundings]:
-    standings, surroundings = await calls.read(connection, [large.call.secret.key_id], [key], [])
+    standings, surroundings = await calls.read(
+        connection, [(large.call.account_id, large.call.key_id, key)], []
+    )
     return standings[0], surroundings
 
 

@@ -78,7 +78,7 @@ async def send_messages(services: Services, request: Request) -> Answer:
         request.header_all(b"idempotency-key"),
         await request.body(),
     )
-    decision = await services.gate.ask(Call(secret, Scope.SEND, send))
+    decision = await services.gate.ask(Call(secret.account_id, secret.key_id, Scope.SEND, send))
     match decision:
         case Answered(quota, response, replayed):
             replay = [(b"idempotency-replayed", b"true")] if replayed else []
@@ -97,7 +97,7 @@ Find = Callable[[Database, AccountId, str, Admitted], Awaitable[bytes | None]]
 async def look_up(services: Services, request: Request, scope: Scope, find: Find) -> Answer:
     """Answer a call that only reads."""
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
-    decision = await services.gate.ask(Call(secret, scope))
+    decision = await services.gate.ask(Call(secret.account_id, secret.key_id, scope))
     if isinstance(decision, Refused):
         return refuse(decision.refusal, request.id, decision.quota)
     assert isinstance(decision, Admitted)

@@ -44,19 +44,19 @@ class Surroundings:
 # The sub-selects with OFFSET 0 are looked up by primary key for each call, whatever the planner believes
 # about tables that nobody has analysed yet.
 SQL_READ: Final = Statement(f"""
-SELECT call.place, k.revoked_at IS NOT NULL AS revoked, k.scopes,
+SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
        i.fingerprint, i.response,
        NULL::uuid AS account_id, NULL AS country, NULL::smallint AS lane, NULL::bigint AS number
-  FROM unnest(%(key_ids)s::uuid[], %(idempotency_keys)s::text[])
-       WITH ORDINALITY AS call (key_id, idempotency_key, place)
- CROSS JOIN LATERAL (
-       SELECT account_id, revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
-       ) k
+  FROM unnest(%(caller_ids)s::uuid[], %(key_ids)s::uuid[], %(idempotency_keys)s::text[])
+       WITH ORDINALITY AS call (account_id, key_id, idempotency_key, place)
+  LEFT JOIN LATERAL (
+       SELECT revoked_at, scopes, last_used_at FROM api_keys WHERE id = call.key_id OFFSET 0
+       ) k ON true
   LEFT JOIN LATERAL (
        SELECT fingerprint, response
          FROM idempotency_keys
-        WHERE account_id = k.account_id
+        WHERE account_id = call.account_id
           AND key = call.idempotency_key
           AND created_at > clock_timestamp() - interval '{IDEMPOTENCY_HOURS} hours'
        OFFSET 0
@@ -79,8 +79,7 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, account_id, country, lane, next_turn
 
 async def read(
     connection: Connection,
-    key_ids: Sequence[KeyId],
-    idempotency_keys: Sequence[str | None],
+    asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
     account_ids: Sequence[AccountId],
 ) -> tuple[Sequence[Standing], Surroundings]:
     """Return one standing per call, in their order, and what they share; the accounts must be held by us."""
@@ -89,7 +88,11 @@ async def read(
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     tariff_version = policy_version = now_us = 0
     for row in await SQL_READ.rows(
-        connection, key_ids=key_ids, idempotency_keys=idempotency_keys, account_ids=account_ids
+        connection,
+        caller_ids=[account_id for account_id, _, _ in asked],
+        key_ids=[key_id for _, key_id, _ in asked],
+        idempotency_keys=[idempotency_key for _, _, idempotency_key in asked],
+        account_ids=account_ids,
     ):
         place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
         if place is not None:
@@ -104,8 +107,7 @@ async def read(
             policy_version = number
         else:
             now_us = number
-    assert len(standings) == len(key_ids), "keys are never deleted"
-    ordered = [standings[place] for place in range(1, len(key_ids) + 1)]
+    ordered = [standings[place] for place in range(1, len(asked) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
     return ordered, Surroundings(now_us, now, tariff_version, policy_version, clocks, next_turns)
 

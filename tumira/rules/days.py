@@ -1,0 +1,24 @@
+"""Which day is it for our customers? Both countries keep the same time all year."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+# Harare and Johannesburg; their midnight ends a day.
+LOCAL_TIME: Final = timedelta(hours=2)
+
+_DAY_MS: Final = 86_400_000
+_LOCAL_TIME_MS: Final = int(LOCAL_TIME.total_seconds()) * 1000
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+
+
+def local_day(at: datetime) -> date:
+    """Return the day in which an aware moment falls."""
+    return (at.astimezone(UTC) + LOCAL_TIME).date()
+
+
+def local_ordinal(at_ms: int) -> int:
+    """Return the ordinal of the day in which a moment falls, given in milliseconds as ids have it.
+
+    Where every message is counted to its day, making a date for each would cost more than the counting.
+    """
+    return _EPOCH_ORDINAL + (at_ms + _LOCAL_TIME_MS) // _DAY_MS
