@@ -1,10 +1,14 @@
 """Which settings are there, and what are they? Read once at the start and passed down."""
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
 
@@ -12,11 +16,57 @@ from tumira.errors import Trouble
 
 PREFIX: Final = "TUMIRA_"
 PORT_MAX: Final = 65_535
+COUNT_MAX: Final = 1_000_000
 # The port that carriers' SMPP servers listen on by custom.
 SIMULATOR_PORT: Final = 2775
 
 # Where a process that listens on every address can be reached from the same machine.
 _OWN_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+# Where mail servers listen: between each other, for programs that name their user, and with TLS at once.
+_SMTP_PORT: Final = 25
+_SUBMISSION_PORT: Final = 587
+_SMTPS_PORT: Final = 465
+_SMTP_SHAPE: Final = (
+    "write it as smtp://user:password@host:587 or smtps://user:password@host, both user and password or "
+    "neither, and any of @ : / ? # % in them as %40 %3A %2F %3F %23 %25."
+)
+_MAIL_FROM_SHAPE: Final = "write it as no-reply@sms.example or as Tumira <no-reply@sms.example>."
+
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+# Passwords that are made for programs are often written in groups, with spaces between.
+_CREDENTIAL: Final = re.compile(r"[\x20-\x7e]{1,255}")
+# RFC 1123, section 2.1, with the underscore that some names have.
+_LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_ATOM: Final = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+# RFC 5321, sections 4.1.2 and 4.5.3.1, without quoted names and numbers for hosts, which hardly anybody has.
+MAIL_ADDRESS: Final = re.compile(rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_ATOM}(\.{_ATOM})*@(?:{_HOST.pattern})")
+_NAMED_ADDRESS: Final = re.compile(r'("(?P<quoted>[^"\\<>]*)"|(?P<name>[^"\\<>]*))\s*<(?P<address>[^<>]*)>')
+
+
+class Encryption(Enum):
+    """When a connection to the mail server is encrypted."""
+
+    # By STARTTLS, if the server has it.
+    WHEN_OFFERED = auto()
+    # By STARTTLS; a server without it is told nothing.
+    REQUIRED = auto()
+    FROM_START = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Smtp:
+    """Through which server mails go out, and from whom they are; a user always comes with a password."""
+
+    host: str
+    port: int
+    encryption: Encryption
+    user: str | None
+    password: str | None = field(repr=False)
+    sender_name: str
+    sender_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +84,11 @@ class Settings:
     simulator_port: int | None
     # For tests and closed networks: webhooks may go to private addresses, and without TLS.
     webhooks_allow_private: bool
+    # Codes that may be sent in an hour: asked for from one address, and in all.
+    codes_per_address: int
+    codes_per_hour: int
+    # None for a gateway that sends no mails.
+    smtp: Smtp | None
 
     @property
     def local_url(self) -> str:
@@ -49,16 +104,20 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
     port = _port(PREFIX + "PORT", values.get(PREFIX + "PORT", "8080"))
     host = values.get(PREFIX + "HOST", "127.0.0.1")
     database_url = values.get(PREFIX + "DATABASE_URL")
+    public_url = values.get(PREFIX + "PUBLIC_URL", _local_url(host, port)).rstrip("/")
     return Settings(
         data_dir=_data_dir(values),
         database_url=database_url,
         host=host,
         port=port,
-        public_url=values.get(PREFIX + "PUBLIC_URL", _local_url(host, port)).rstrip("/"),
+        public_url=public_url,
         trusted_proxies=values.get(PREFIX + "TRUSTED_PROXIES", ""),
         log_level=values.get(PREFIX + "LOG_LEVEL", "info").lower(),
         simulator_port=_simulator_port(values, port, database_url),
         webhooks_allow_private=_switch(PREFIX + "WEBHOOKS_ALLOW_PRIVATE", values),
+        codes_per_address=_count(PREFIX + "CODES_PER_ADDRESS", values, 40),
+        codes_per_hour=_count(PREFIX + "CODES_PER_HOUR", values, 500),
+        smtp=_smtp(values, public_url),
     )
 
 
@@ -78,6 +137,13 @@ def _port(name: str, text: str) -> int:
     return int(text)
 
 
+def _count(name: str, values: Mapping[str, str], default: int) -> int:
+    text = values.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= COUNT_MAX):
+        raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {COUNT_MAX}.")
+    return int(text)
+
+
 def _switch(name: str, values: Mapping[str, str]) -> bool:
     text = values.get(name, "0")
     if text not in {"0", "1"}:
@@ -94,6 +160,92 @@ def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str 
     if port == web_port:
         raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
     return port
+
+
+def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
+    """Read how mails go out. What a refusal says never repeats the URL: the password stands in it."""
+    sender_name, sender_address = _mail_from(values, public_url)
+    name = PREFIX + "SMTP_URL"
+    if name not in values:
+        return None
+    try:
+        parts = urlsplit(values[name])
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        # Not chained: its words may hold the password.
+        raise Trouble(f"{name} has no host or port that can be read: {_SMTP_SHAPE}") from None
+    if parts.scheme not in {"smtp", "smtps"}:
+        raise Trouble(
+            f"{name} must begin with smtp:// or, for TLS from the start, with smtps://: {_SMTP_SHAPE}"
+        )
+    # The URL is read without its line breaks and tabs, so that it has to be looked at whole.
+    is_plain = _VISIBLE.fullmatch(values[name]) is not None
+    has_more = parts.path not in {"", "/"} or bool(parts.query or parts.fragment)
+    if has_more or not is_plain or not _is_host(host) or port == 0:
+        raise Trouble(f"{name} is no address of a mail server: {_SMTP_SHAPE}")
+    user, password = _credential(parts.username), _credential(parts.password)
+    if (user is None) != (password is None) or ("@" in parts.netloc and user is None):
+        raise Trouble(f"The user and password of {name} cannot be read: {_SMTP_SHAPE}")
+    if parts.scheme == "smtps":
+        encryption, usual_port = Encryption.FROM_START, _SMTPS_PORT
+    else:
+        # On this machine nobody listens in.
+        needs_tls = password is not None and not _is_loopback(host)
+        encryption = Encryption.REQUIRED if needs_tls else Encryption.WHEN_OFFERED
+        usual_port = _SMTP_PORT if user is None else _SUBMISSION_PORT
+    return Smtp(host, port or usual_port, encryption, user, password, sender_name, sender_address)
+
+
+def _credential(text: str | None) -> str | None:
+    """Undo the percent-encoding; None where nothing is given, or nothing that a mail server can be told."""
+    if text is None or _BAD_ESCAPE.search(text):
+        return None
+    decoded = unquote(text)
+    return decoded if _CREDENTIAL.fullmatch(decoded) else None
+
+
+def _mail_from(values: Mapping[str, str], public_url: str) -> tuple[str, str]:
+    """Return the name and the address that mails come from."""
+    name = PREFIX + "MAIL_FROM"
+    if name not in values:
+        return "Tumira", f"no-reply@{_mail_domain(public_url)}"
+    text = values[name].strip()
+    named = _NAMED_ADDRESS.fullmatch(text)
+    address = named["address"] if named else text
+    sender_name = (named["quoted"] or named["name"] or "").strip() if named else ""
+    if not MAIL_ADDRESS.fullmatch(address) or not sender_name.isprintable():
+        raise Trouble(f"{name} is {values[name]!r}: {_MAIL_FROM_SHAPE}")
+    return sender_name, address
+
+
+def _mail_domain(public_url: str) -> str:
+    try:
+        host = urlsplit(public_url).hostname or ""
+    except ValueError:
+        host = ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host if _HOST.fullmatch(host) else "localhost"
+    # RFC 5321, section 4.1.3.
+    return f"[IPv6:{address}]" if address.version == 6 else f"[{address}]"  # noqa: PLR2004 - IP's own number
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return _HOST.fullmatch(text) is not None
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _local_url(host: str, port: int) -> str:

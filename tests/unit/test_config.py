@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tumira.config import Settings, load
+from tumira.config import Encryption, Settings, Smtp, load
 from tumira.errors import Trouble
 
 
@@ -24,6 +24,7 @@ def test_nothing_has_to_be_set() -> None:
     assert found.database_url is None
     assert (found.trusted_proxies, found.log_level) == ("", "info")
     assert found.simulator_port == 2775
+    assert found.smtp is None
 
 
 def test_the_environment_is_read() -> None:
@@ -38,6 +39,10 @@ def test_the_environment_is_read() -> None:
             "TUMIRA_LOG_LEVEL": "WARNING",
             "TUMIRA_SIMULATOR_PORT": "2776",
             "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1",
+            "TUMIRA_SMTP_URL": "smtps://tumira:secret@mail.example:8465",
+            "TUMIRA_MAIL_FROM": "Codes <codes@sms.example>",
+            "TUMIRA_CODES_PER_ADDRESS": "7",
+            "TUMIRA_CODES_PER_HOUR": "70",
         }
     )
 
@@ -51,6 +56,17 @@ def test_the_environment_is_read() -> None:
         log_level="warning",
         simulator_port=2776,
         webhooks_allow_private=True,
+        codes_per_address=7,
+        codes_per_hour=70,
+        smtp=Smtp(
+            host="mail.example",
+            port=8465,
+            encryption=Encryption.FROM_START,
+            user="tumira",
+            password="secret",
+            sender_name="Codes",
+            sender_address="codes@sms.example",
+        ),
     )
     assert found.local_url == "http://10.0.0.7:80"
 
@@ -85,7 +101,10 @@ def test_a_file_speaks_where_the_environment_is_silent(tmp_path: Path) -> None:
 def test_a_setting_that_is_empty_is_not_set() -> None:
     empty = {
         f"TUMIRA_{name}": ""
-        for name in ("DATA_DIR", "DATABASE_URL", "HOST", "PORT", "PUBLIC_URL", "LOG_LEVEL", "SIMULATOR_PORT")
+        for name in (
+            *("DATA_DIR", "DATABASE_URL", "HOST", "PORT", "PUBLIC_URL", "LOG_LEVEL", "SIMULATOR_PORT"),
+            *("SMTP_URL", "MAIL_FROM"),
+        )
     }
 
     assert settings(empty) == settings()
@@ -161,3 +180,172 @@ def test_a_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_home_that_is_missing_is_said() -> None:
     with pytest.raises(Trouble, match="set TUMIRA_DATA_DIR"):
         settings({"TUMIRA_DATA_DIR": "~nobody-of-this-name/data"})
+
+
+def smtp(url: str, **others: str) -> Smtp:
+    named = {f"TUMIRA_{name.upper()}": value for name, value in others.items()}
+    found = settings({"TUMIRA_SMTP_URL": url} | named).smtp
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "encryption"),
+    [
+        ("smtp://mail.example", "mail.example", 25, Encryption.WHEN_OFFERED),
+        ("smtp://mail.example/", "mail.example", 25, Encryption.WHEN_OFFERED),
+        ("smtp://mail.example:2525", "mail.example", 2525, Encryption.WHEN_OFFERED),
+        ("smtp://u:p@mail.example", "mail.example", 587, Encryption.REQUIRED),
+        ("smtp://u:p@mail.example:25", "mail.example", 25, Encryption.REQUIRED),
+        ("smtp://u:p@192.0.2.1", "192.0.2.1", 587, Encryption.REQUIRED),
+        ("smtp://u:p@[2001:db8::1]", "2001:db8::1", 587, Encryption.REQUIRED),
+        ("smtp://u:p@localhost", "localhost", 587, Encryption.WHEN_OFFERED),
+        ("smtp://u:p@127.0.0.1:1025", "127.0.0.1", 1025, Encryption.WHEN_OFFERED),
+        ("smtp://u:p@127.9.9.9", "127.9.9.9", 587, Encryption.WHEN_OFFERED),
+        ("smtp://u:p@[::1]:1025", "::1", 1025, Encryption.WHEN_OFFERED),
+        ("smtp://u:p@localhost.example", "localhost.example", 587, Encryption.REQUIRED),
+        ("smtps://mail.example", "mail.example", 465, Encryption.FROM_START),
+        ("smtps://u:p@MAIL.example", "mail.example", 465, Encryption.FROM_START),
+        ("SMTPS://u:p@127.0.0.1:1465", "127.0.0.1", 1465, Encryption.FROM_START),
+    ],
+)
+def test_a_mail_server_has_the_usual_port_and_a_password_is_encrypted_unless_it_stays_here(
+    url: str, host: str, port: int, encryption: Encryption
+) -> None:
+    found = smtp(url)
+
+    assert (found.host, found.port, found.encryption) == (host, port, encryption)
+    assert (found.user, found.password) == (("u", "p") if "@" in url else (None, None))
+
+
+def test_a_user_and_password_for_mails_are_percent_decoded_and_a_plus_stays_one() -> None:
+    found = smtp("smtps://user%40example.org:a%3Ab%2Fc%3Fd%23e%25f%20+g%40@mail.example")
+
+    assert (found.user, found.password) == ("user@example.org", "a:b/c?d#e%f +g@")
+    assert "a:b" not in repr(found)
+    assert "a:b" not in repr(settings({"TUMIRA_SMTP_URL": "smtps://u:a%3Ab@mail.example"}))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mail.example",
+        "mail.example:25",
+        "http://u:hunter2@mail.example",
+        "://u:hunter2@mail.example",
+        "smtp:u:hunter2@mail.example",
+        "smtp://",
+        "smtp://u:hunter2@",
+        "smtp://u:hunter2@:587",
+        "smtp://u:hunter2@mail.example:0",
+        "smtp://u:hunter2@mail.example:65536",
+        "smtp://u:hunter2@mail.example:port",
+        "smtp://u:hunter2@mail.example:-1",
+        "smtp://u:hunter2@[::1",
+        "smtp://u:hunter2@[mail.example]",
+        "smtp://u:hunter2@mail..example",
+        "smtp://u:hunter2@-mail.example",
+        "smtp://u:hunter2@mail_\N{LATIN SMALL LETTER A WITH DIAERESIS}.example",
+        "smtp://u:hunter2@mail.example/path",
+        "smtp://u:hunter2@mail.example?tls=1",
+        "smtp://u:hunter2@mail.example#tls",
+        "smtp://u:hunter2/more@mail.example",
+        "smtp://u:hunter2?more@mail.example",
+        "smtp://u:hunter2#more@mail.example",
+        "smtp://u:hunter2%@mail.example",
+        "smtp://u:hunter2%zz@mail.example",
+        "smtp://u:hunter2%00@mail.example",
+        "smtp://u:hunter2%0d%0aRSET@mail.example",
+        "smtp://u:hunter2%ff@mail.example",
+        "smtp://u:hunter2%C3%A4@mail.example",
+        "smtp://u:hunter2\t@mail.example",
+        "smtp://u:hunter2\n@mail.example",
+        "smtp://hunter2@mail.example",
+        "smtp://u:@mail.example",
+        "smtp://:hunter2@mail.example",
+        "smtp://@mail.example",
+        " smtp://u:hunter2@mail.example",
+        "smtp://u:hunter2@mail.example ",
+    ],
+)
+def test_what_is_no_mail_server_is_refused_in_one_line_without_the_password(url: str) -> None:
+    with pytest.raises(Trouble) as caught:
+        smtp(url)
+
+    said = str(caught.value)
+    assert "TUMIRA_SMTP_URL" in said
+    assert "write it as smtp://" in said
+    assert "\n" not in said
+    assert "hunter2" not in said
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "address"),
+    [
+        ("codes@sms.example", "", "codes@sms.example"),
+        ("Codes <codes@sms.example>", "Codes", "codes@sms.example"),
+        ("<codes@sms.example>", "", "codes@sms.example"),
+        (" Codes  of  Tumira<codes+x@sms.example> ", "Codes  of  Tumira", "codes+x@sms.example"),
+        ('"Codes, Ltd." <codes@sms.example>', "Codes, Ltd.", "codes@sms.example"),
+        ("Chitoró ✉ <codes@sms.example>", "Chitoró ✉", "codes@sms.example"),
+        ("codes@localhost", "", "codes@localhost"),
+    ],
+)
+def test_mails_come_from_whom_the_operator_says(text: str, name: str, address: str) -> None:
+    found = smtp("smtp://mail.example", mail_from=text)
+
+    assert (found.sender_name, found.sender_address) == (name, address)
+
+
+@pytest.mark.parametrize(
+    ("public_url", "address"),
+    [
+        ("https://sms.example/", "no-reply@sms.example"),
+        ("https://SMS.example:8443/app", "no-reply@sms.example"),
+        ("http://192.0.2.1:8080", "no-reply@[192.0.2.1]"),
+        ("http://[2001:db8::1]:8080", "no-reply@[IPv6:2001:db8::1]"),
+        ("http://[2001:db8::1", "no-reply@localhost"),
+        ("sms.example", "no-reply@localhost"),
+        ("", "no-reply@[127.0.0.1]"),
+    ],
+)
+def test_mails_come_from_the_services_own_host_unless_the_operator_says(
+    public_url: str, address: str
+) -> None:
+    found = smtp("smtp://mail.example", public_url=public_url)
+
+    assert (found.sender_name, found.sender_address) == ("Tumira", address)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "codes",
+        "@sms.example",
+        "codes@",
+        "codes@sms..example",
+        "codes@sms.example, others@sms.example",
+        "Codes codes@sms.example",
+        "Codes <codes@sms.example",
+        "Codes <codes@sms.example> more",
+        "Codes <>",
+        'Co"des <codes@sms.example>',
+        "Codes\r\nBcc: <codes@sms.example>",
+        "Codes <codes@sms.example\r\nBcc: eve@sms.example>",
+        "cod\N{LATIN SMALL LETTER E WITH ACUTE}s@sms.example",
+        "codes@[192.0.2.1]",
+    ],
+)
+def test_what_is_no_sender_is_refused_even_where_no_mails_are_sent(text: str) -> None:
+    with pytest.raises(Trouble, match=r"TUMIRA_MAIL_FROM is .*: write it as") as caught:
+        settings({"TUMIRA_MAIL_FROM": text})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["CODES_PER_ADDRESS", "CODES_PER_HOUR"])
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "1000001", "٣"])
+def test_a_number_of_codes_that_is_none_is_said(name: str, text: str) -> None:
+    with pytest.raises(Trouble, match=f"TUMIRA_{name} is .*a number from 1 to 1000000"):
+        load({f"TUMIRA_{name}": text}, Path("/nowhere/.env"))

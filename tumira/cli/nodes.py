@@ -84,6 +84,7 @@ def _welcome(settings: Settings, *, as_json: bool) -> None:
     click.echo(f"""
 Tumira {VERSION} is ready.
 
+  Dashboard  {url}/dashboard
   API        {url}/api/v1
   Reference  {url}/docs
   Database   {where}""")
@@ -124,7 +125,7 @@ def web(*, quiet: bool, as_json: bool) -> None:
 @json_option
 @plainly
 def worker(*, quiet: bool, as_json: bool) -> None:
-    """Run the worker alone: it hands messages over, takes receipts and delivers webhooks."""
+    """Run the worker alone: it hands messages over, takes receipts, and sends webhooks and mails."""
     settings = load_settings()
     configure_logging(settings.log_level)
     if not quiet:
@@ -206,7 +207,8 @@ def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: 
 async def _worker(settings: Settings, url: str, stopping: Stopping, say_started: Callable[[], None]) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     say_started()
-    await stopping.cancel(run_worker(database, webhooks_allow_private=settings.webhooks_allow_private))
+    work = run_worker(database, webhooks_allow_private=settings.webhooks_allow_private, smtp=settings.smtp)
+    await stopping.cancel(work)
     await database.close()
 
 

@@ -1,4 +1,4 @@
-"""What does a worker do? It hands messages over, takes receipts, delivers webhooks, and keeps house."""
+"""What does a worker do? It hands messages over, takes receipts, sends webhooks and mails, keeps house."""
 
 import asyncio
 import os
@@ -7,8 +7,10 @@ import socket
 import ssl
 
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
+from tumira.config import Smtp
 from tumira.engine.chores import run_chores
 from tumira.engine.notifier import Notifier
+from tumira.engine.postman import Postman
 from tumira.engine.supervisor import Supervisor
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.store.database import Database
@@ -19,6 +21,7 @@ async def run_worker(
     *,
     timing: Timing = DEFAULT_TIMING,
     webhooks_allow_private: bool = False,
+    smtp: Smtp | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Work until cancelled; then part from the carriers in good order."""
@@ -31,3 +34,5 @@ async def run_worker(
             database, name, allow_private=webhooks_allow_private, resolve=Resolver(), tls=tls or default_tls()
         )
         group.create_task(notifier.run())
+        if smtp is not None:
+            group.create_task(Postman(database, smtp).run())

@@ -1,0 +1,374 @@
+"""Do mails reach a real server whole, safely, and not at all when something is wrong?"""
+
+import asyncio
+import base64
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.mail_server import MailServer, mail_server
+from tests.support.receivers import Authority, closed_port, deaf_port
+from tumira.config import Encryption, Smtp, load
+from tumira.ids import new_id
+from tumira.outbound.mailer import (
+    Letter,
+    MailDelayedError,
+    Mailer,
+    MailError,
+    MailRefusedError,
+    default_tls,
+    write_letter,
+)
+
+ANNA: Final = "anna@example.org"
+LOGIN: Final = ("tumira", "s3cret-words")
+SUBJECT: Final = "Ihr Schlüssel: 📨 " + "grüßende Wörter " * 20 + "👩‍👩‍👧 Ende"
+BODY: Final = (
+    "Grüße aus Harare! 📨 👩‍👩‍👧\n\n.\n.. two dots\nFrom here on = and =3D stay\n"
+    + "ä" * 3000
+    + "\n"
+    + "long " * 500
+    + "\nnot  two words\t.\n"
+)
+
+pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
+
+
+def settings(url: str, sender: str = "Tümira GmbH <no-reply@sms.example>") -> Smtp:
+    found = load({"TUMIRA_SMTP_URL": url, "TUMIRA_MAIL_FROM": sender}, Path("/nowhere/.env")).smtp
+    assert found is not None
+    return found
+
+
+def letter(recipient: str = ANNA, subject: str = "Your code", body: str = "493817\n") -> Letter:
+    return Letter(new_id(1_790_000_000_000), recipient, subject, body)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Give an authority that nobody trusts who was not told to."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+async def test_a_mail_arrives_whole_with_its_headers() -> None:
+    sent = letter(subject=SUBJECT, body=BODY)
+    with mail_server() as server:
+        await Mailer(settings(server.url)).send(sent)
+        mail = server.wait_for(ANNA)
+
+    assert (mail.recipient, mail.sender) == (ANNA, "no-reply@sms.example")
+    assert mail.subject == SUBJECT
+    assert mail.body == BODY
+    assert mail.headers["From"] == "Tümira GmbH <no-reply@sms.example>"
+    assert mail.headers["To"] == ANNA
+    assert mail.headers["Message-ID"] == f"<{sent.id}@sms.example>"
+    assert mail.headers["Auto-Submitted"] == "auto-generated"
+    assert mail.headers["Content-Type"] == 'text/plain; charset="utf-8"'
+    assert abs(parsedate_to_datetime(mail.headers["Date"]) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert not mail.is_encrypted
+
+
+def test_a_mail_is_written_in_short_lines_of_ascii() -> None:
+    written = write_letter(
+        settings("smtp://127.0.0.1"), letter(subject=SUBJECT, body=BODY), datetime.now(UTC)
+    )
+
+    assert written.isascii()
+    lines = written.split(b"\r\n")
+    assert max(map(len, lines)) <= 78
+    assert not any(b"\r" in line or b"\n" in line for line in lines)
+
+
+async def test_a_sender_without_a_name_and_one_without_a_domain_of_its_own_can_send() -> None:
+    with mail_server() as server:
+        await Mailer(settings(server.url, "no-reply@sms.example")).send(letter())
+        own = load({"TUMIRA_SMTP_URL": server.url}, Path("/nowhere/.env")).smtp
+        assert own is not None
+        await Mailer(own).send(letter())
+        first, second = server.wait_for(ANNA), server.wait_for(ANNA, 2)
+
+    assert first.headers["From"] == "no-reply@sms.example"
+    assert second.headers["From"] == "Tumira <no-reply@[127.0.0.1]>"
+    assert second.sender == "no-reply@[127.0.0.1]"
+
+
+@pytest.mark.parametrize(
+    "recipient",
+    [
+        "",
+        "anna",
+        "anna@",
+        "@example.org",
+        "anna@example.org\r\nBcc: eve@example.org",
+        "anna@example.org\n",
+        "anna@example.org,eve@example.org",
+        "anna@example.org eve@example.org",
+        "anna@example.org> SIZE=1\r\nRCPT TO:<eve@example.org",
+        "Anna <anna@example.org>",
+        '"anna\r\n"@example.org',
+        "anna@[127.0.0.1]",
+        "änna@example.org",
+        "anna@exämple.org",
+        "an..na@example.org",
+        ".anna@example.org",
+        "anna@example..org",
+        "a" * 65 + "@example.org",
+        "anna@" + "a." * 130 + "org",
+    ],
+)
+async def test_what_is_no_single_address_is_refused_before_anybody_is_called(recipient: str) -> None:
+    with closed_port() as port:
+        mailer = Mailer(settings(f"smtp://127.0.0.1:{port}"))
+        with pytest.raises(MailRefusedError, match="recipient"):
+            await mailer.send(letter(recipient))
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r", "\r\n", "\0", "\x0b", "\x85", "\u2028", "\u2029"])
+async def test_a_subject_with_a_line_break_is_refused_before_anybody_is_called(line_break: str) -> None:
+    with closed_port() as port:
+        mailer = Mailer(settings(f"smtp://127.0.0.1:{port}"))
+        with pytest.raises(MailRefusedError, match="subject"):
+            await mailer.send(letter(subject=f"Hello{line_break}Bcc: eve@example.org"))
+
+
+async def test_a_body_cannot_end_its_mail_and_begin_another() -> None:
+    forged = "\r\n.\r\nMAIL FROM:<eve@example.org>\r\nRCPT TO:<eve@example.org>\r\nDATA\r\nhello\r\n.\r\n"
+    with mail_server() as server:
+        for line_end in ("\r\n", "\n", "\r"):
+            await Mailer(settings(server.url)).send(letter(body=forged.replace("\r\n", line_end)))
+            assert server.mails[-1].body == forged.replace("\r\n", "\n")
+        assert [mail.recipient for mail in server.mails] == [ANNA] * 3
+
+
+async def test_a_server_that_wants_a_user_gets_one() -> None:
+    with mail_server(login=LOGIN) as server:
+        await Mailer(settings(server.url)).send(letter())
+        assert server.wait_for(ANNA).user == LOGIN[0]
+        assert server.logins == [LOGIN]
+
+
+async def test_a_password_is_sent_as_it_was_before_it_was_written_into_the_url() -> None:
+    login = ("user@example.org", "p@ss: w/rd?#%")
+    with mail_server(login=login) as server:
+        url = f"smtp://user%40example.org:p%40ss%3A%20w%2Frd%3F%23%25@127.0.0.1:{server.port}"
+        await Mailer(settings(url)).send(letter())
+        assert server.wait_for(ANNA).user == login[0]
+
+
+async def test_a_wrong_password_delays_the_mail_until_the_operator_has_put_it_right() -> None:
+    with mail_server(login=LOGIN) as server:
+        url = server.url.replace("s3cret", "other")
+        with pytest.raises(
+            MailDelayedError, match=r"answered 535 5\.7\.8 to the user and password of"
+        ) as caught:
+            await Mailer(settings(url)).send(letter())
+        assert "other" not in str(caught.value)
+        with pytest.raises(MailDelayedError, match=r"answered 530 5\.7\.0 to the sender"):
+            await Mailer(settings(f"smtp://127.0.0.1:{server.port}")).send(letter())
+        assert server.mails == []
+
+
+async def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
+    tls = authority.trust(default_tls())
+    with mail_server(starttls=authority.issue("127.0.0.1"), login=LOGIN) as server:
+        await Mailer(settings(server.url), tls=tls).send(letter())
+        mail = server.wait_for(ANNA)
+    assert mail.is_encrypted
+    assert mail.user == LOGIN[0]
+
+
+async def test_tls_from_the_start_is_used_when_it_is_asked_for(authority: Authority) -> None:
+    tls = authority.trust(default_tls())
+    with mail_server(tls=authority.issue("127.0.0.1"), login=LOGIN) as server:
+        assert server.url.startswith("smtps://")
+        await Mailer(settings(server.url), tls=tls).send(letter(body=BODY))
+        assert server.wait_for(ANNA).body == BODY
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+async def test_a_certificate_that_is_not_trusted_ends_the_call_before_the_password(
+    authority: Authority, *, from_start: bool
+) -> None:
+    theirs = authority.issue_self_signed("localhost")
+    tls, starttls = (theirs, None) if from_start else (None, theirs)
+    with mail_server(tls=tls, starttls=starttls, login=LOGIN) as server:
+        with pytest.raises(MailDelayedError, match="certificate is not trusted"):
+            await Mailer(settings(server.url.replace("127.0.0.1", "localhost"))).send(letter())
+        assert (server.logins, server.asked, server.mails) == ([], [], [])
+
+
+async def test_a_certificate_for_another_name_is_not_trusted(authority: Authority) -> None:
+    tls = authority.trust(default_tls())
+    with mail_server(starttls=authority.issue("mail.example.org"), login=LOGIN) as server:
+        with pytest.raises(MailDelayedError, match="certificate is not trusted"):
+            await Mailer(settings(server.url), tls=tls).send(letter())
+        assert (server.logins, server.mails) == ([], [])
+
+
+async def test_a_server_that_lost_its_starttls_on_the_way_gets_neither_password_nor_mail() -> None:
+    with mail_server(login=LOGIN) as server:
+        smtp = settings(server.url)
+        # What a password for another machine makes of it.
+        elsewhere = settings(server.url.replace("127.0.0.1", "mail.example.org"))
+        assert (smtp.encryption, elsewhere.encryption) == (Encryption.WHEN_OFFERED, Encryption.REQUIRED)
+        with pytest.raises(MailDelayedError, match="no way that we know for STARTTLS"):
+            await Mailer(replace(smtp, encryption=Encryption.REQUIRED)).send(letter())
+        assert (server.logins, server.asked) == ([], [])
+        await Mailer(smtp).send(letter())
+        assert server.logins == [LOGIN]
+
+
+def refuse(server: MailServer, what: str, answer: str) -> None:
+    answers = {
+        "sender": server.sender_answers,
+        "recipient": server.recipient_answers,
+        "mail": server.text_answers,
+    }
+    answers[what].append(answer)
+
+
+@pytest.mark.parametrize(
+    ("what", "answer", "expected"),
+    [
+        ("sender", "451 4.3.0 Try later", MailDelayedError),
+        ("sender", "550 5.7.1 Not from there", MailDelayedError),
+        ("recipient", f"450 4.2.1 <{ANNA}>: greylisted", MailDelayedError),
+        ("recipient", f"550 5.1.1 <{ANNA}>: no such user", MailRefusedError),
+        ("recipient", "421 4.3.2 Going down", MailDelayedError),
+        ("mail", "452 4.3.1 Full", MailDelayedError),
+        ("mail", "554 5.6.0 Looks like spam: 493817", MailRefusedError),
+    ],
+)
+async def test_a_refusal_is_told_by_its_numbers_and_only_one_of_the_mail_itself_is_final(
+    what: str, answer: str, expected: type[MailError]
+) -> None:
+    with mail_server() as server:
+        refuse(server, what, answer)
+        mailer = Mailer(settings(server.url))
+        with pytest.raises(MailError) as caught:
+            await mailer.send(letter())
+        assert type(caught.value) is expected
+        assert str(caught.value).endswith(f"answered {answer[:9]} to the {what}.")
+        # The same mail, once nothing is refused.
+        await mailer.send(letter())
+        assert len(server.mails) == 1
+
+
+async def test_a_server_that_is_away_delays_a_mail() -> None:
+    with (
+        closed_port() as port,
+        pytest.raises(MailDelayedError, match="cannot be reached: Connection refused"),
+    ):
+        await Mailer(settings(f"smtp://127.0.0.1:{port}")).send(letter())
+
+
+@pytest.mark.parametrize("scheme", ["smtp", "smtps"])
+async def test_a_server_that_never_says_a_word_holds_nobody_up(scheme: str) -> None:
+    with deaf_port() as port, pytest.raises(MailDelayedError, match=r"took longer than 0\.3 seconds"):
+        await Mailer(settings(f"{scheme}://127.0.0.1:{port}")).send(letter(), 0.3)
+
+
+@contextmanager
+def scripted(*replies: bytes, then_drip: bytes = b"") -> Iterator[tuple[int, list[bytes]]]:
+    """Run a server that answers each thing it hears with the next reply, then drips octets or is silent."""
+    heard: list[bytes] = []
+    ended = threading.Event()
+
+    def talk(listening: socket.socket) -> None:
+        with suppress(OSError):
+            line, _ = listening.accept()
+            with line:
+                line.settimeout(10)
+                for reply in replies:
+                    line.sendall(reply)
+                    heard.append(line.recv(65536))
+                while then_drip and not ended.wait(0.02):
+                    line.sendall(then_drip)
+                while line.recv(65536):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        thread = threading.Thread(target=talk, args=(listening,))
+        thread.start()
+        try:
+            yield listening.getsockname()[1], heard
+        finally:
+            ended.set()
+            thread.join(10)
+
+
+@pytest.mark.parametrize("drip", [b"2", b"220-more\r\n"])
+async def test_a_server_that_drips_is_cut_off(drip: bytes) -> None:
+    with scripted(then_drip=drip) as (port, _), pytest.raises(MailDelayedError, match="took longer"):
+        await Mailer(settings(f"smtp://127.0.0.1:{port}")).send(letter(), 0.5)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"554 no\r\n", b"\x16\x03\x01\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 20_000]
+)
+async def test_a_server_that_is_none_delays_a_mail(reply: bytes) -> None:
+    with scripted(reply) as (port, _), pytest.raises(MailDelayedError):
+        await Mailer(settings(f"smtp://127.0.0.1:{port}")).send(letter(), 5)
+
+
+async def test_a_server_that_is_slow_to_say_goodbye_has_taken_the_mail() -> None:
+    hello = (b"220 hello\r\n", b"250 hello\r\n")
+    with scripted(*hello, b"250 ok\r\n", b"250 ok\r\n", b"354 go on\r\n", b"250 taken\r\n") as (port, heard):
+        await Mailer(settings(f"smtp://127.0.0.1:{port}")).send(letter(), 2)
+    assert heard[0] == b"ehlo [127.0.0.1]\r\n"
+    assert heard[-1] == b"quit\r\n"
+
+
+async def test_starttls_with_a_self_made_certificate_sends_no_octet_of_the_password(
+    authority: Authority,
+) -> None:
+    theirs = authority.issue_self_signed("localhost")
+    heard: list[bytes] = []
+
+    def talk(listening: socket.socket) -> None:
+        line, _ = listening.accept()
+        with line:
+            line.settimeout(10)
+            for reply in (b"220 hello\r\n", b"250-hello\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"):
+                line.sendall(reply)
+                heard.append(line.recv(65536))
+            line.sendall(b"220 go on\r\n")
+            with suppress(ssl.SSLError, OSError), theirs.wrap_socket(line, server_side=True) as secret:
+                heard.append(secret.recv(65536))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        thread = threading.Thread(target=talk, args=(listening,))
+        thread.start()
+        url = f"smtp://{LOGIN[0]}:{LOGIN[1]}@localhost:{listening.getsockname()[1]}"
+        with pytest.raises(MailDelayedError, match="certificate is not trusted"):
+            await Mailer(settings(url)).send(letter())
+        thread.join(10)
+
+    assert heard[1] == b"STARTTLS\r\n"
+    said = b"".join(heard)
+    assert LOGIN[1].encode() not in said
+    assert base64.b64encode(f"\0{LOGIN[0]}\0{LOGIN[1]}".encode()) not in said
+    assert b"AUTH" not in said
+
+
+async def test_cancelling_ends_the_call_and_its_thread() -> None:
+    with scripted(b"220 hello\r\n") as (port, heard):
+        sending = asyncio.create_task(Mailer(settings(f"smtp://127.0.0.1:{port}")).send(letter()))
+        async with asyncio.timeout(10):
+            while not heard:  # noqa: ASYNC110 - another thread hears it
+                await asyncio.sleep(0.01)
+        sending.cancel()
+        # It waits for its thread, which waits for an answer that never comes.
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(sending, 5)

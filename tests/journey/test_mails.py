@@ -1,0 +1,300 @@
+"""Do mails reach their readers, whatever the mail server does and whichever worker dies?"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last, first_true
+from tests.support.mail_server import MailServer, mail_server
+from tests.support.receivers import deaf_port
+from tumira.config import load
+from tumira.engine.postman import SENDING_MAX, Postman, masked, wait_s
+from tumira.ids import new_id
+from tumira.outbound.mailer import MAIL_S
+from tumira.store import mails
+from tumira.store.database import KEY_LOOKUPS, Database
+
+ANNA: Final = "anna@example.org"
+BEN: Final = "ben@example.org"
+BODY: Final = "Your code is 493817. Grüße 📨\n"
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """Give an open database, with a worker's settings."""
+    database = Database(database_url, settings=KEY_LOOKUPS)
+    yield database
+    await database.close()
+
+
+async def put(database: Database, recipient: str = ANNA, expires_in_s: float = 600) -> UUID:
+    now = datetime.now(UTC)
+    mail_id = new_id(int(now.timestamp() * 1000))
+    async with database.transaction() as connection:
+        expires_at = now + timedelta(seconds=expires_in_s)
+        await mails.insert(connection, mail_id, recipient, "Your code", BODY, expires_at)
+    return mail_id
+
+
+async def rows(database: Database) -> Sequence[asyncpg.Record]:
+    async with database.connection() as connection:
+        return await connection.fetch(
+            "SELECT recipient, tries, extract(epoch FROM due_at - clock_timestamp())::float8 AS wait_s"
+            "  FROM mails ORDER BY id"
+        )
+
+
+async def until_gone(database: Database) -> None:
+    async def is_gone() -> bool:
+        return not await rows(database)
+
+    await first_true(is_gone, "a mail is still there")
+
+
+async def until_put_off(database: Database, tries: int, patience_s: float = PATIENCE_S) -> float:
+    """Wait until the only mail was tried so often and waits for its next try, and return for how long."""
+
+    async def is_put_off() -> bool:
+        (row,) = await rows(database)
+        # A lease is longer than any of the first waits.
+        return bool(row["tries"] == tries and row["wait_s"] <= wait_s(tries))
+
+    await first_true(is_put_off, f"the mail was not put off after {tries} tries", patience_s)
+    return float((await rows(database))[0]["wait_s"])
+
+
+async def make_due(database: Database) -> None:
+    """Let the wait, or the lease, be over."""
+    async with database.connection() as connection:
+        await connection.execute("UPDATE mails SET due_at = clock_timestamp()")
+
+
+@asynccontextmanager
+async def postman(database: Database, url: str) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a postman for this server, and end him at last."""
+    smtp = load({"TUMIRA_SMTP_URL": url}, Path("/nowhere/.env")).smtp
+    assert smtp is not None
+    working = asyncio.create_task(Postman(database, smtp).run())
+    try:
+        yield working
+    finally:
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+
+
+async def test_a_mail_is_sent_once_and_then_gone(database: Database) -> None:
+    with mail_server() as server:
+        mail_id = await put(database)
+        async with postman(database, server.url):
+            mail = await server.arrival(ANNA)
+            await until_gone(database)
+            await put(database, BEN)
+            await server.arrival(BEN)
+            await until_gone(database)
+        assert len(server.mails) == 2
+
+    assert mail.body == BODY
+    assert str(mail_id) in mail.headers["Message-ID"]
+
+
+async def test_many_mails_all_arrive_once_through_several_postmen(database: Database) -> None:
+    recipients = [f"reader-{place}@example.org" for place in range(5 * SENDING_MAX)]
+    for recipient in recipients:
+        await put(database, recipient)
+    with mail_server() as server:
+        async with postman(database, server.url), postman(database, server.url):
+            for recipient in recipients:
+                await server.arrival(recipient)
+            await until_gone(database)
+        assert sorted(mail.recipient for mail in server.mails) == sorted(recipients)
+
+
+async def test_a_mail_that_is_refused_for_now_is_tried_again_after_growing_waits(database: Database) -> None:
+    with mail_server() as server:
+        server.recipient_answers.extend(["450 4.2.1 Greylisted", "450 4.2.1 Greylisted"])
+        server.text_answers.append("452 4.3.1 Full")
+        await put(database)
+        async with postman(database, server.url):
+            for tries, longest_s in ((1, 5), (2, 15), (3, 45)):
+                assert longest_s - 5 < await until_put_off(database, tries) <= longest_s
+                assert server.mails == []
+                await make_due(database)
+            await server.arrival(ANNA)
+            await until_gone(database)
+        assert server.asked == [ANNA] * 4
+        assert len(server.mails) == 1
+
+
+def test_waits_grow_by_three_and_end_at_a_quarter_of_an_hour() -> None:
+    assert [wait_s(tries) for tries in range(1, 8)] == [5, 15, 45, 135, 405, 900, 900]
+    assert wait_s(32_767) == 900
+
+
+async def test_a_mail_that_is_refused_for_good_is_given_up_and_the_log_tells_neither_address_nor_text(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    with mail_server() as server:
+        server.recipient_answers.append(f"550 5.1.1 <{ANNA}>: no such user, 493817")
+        await put(database)
+        with ended_at_last(worker(database_url, server.url, tmp_path / "log")) as working:
+            await server.asking(ANNA)
+            await until_gone(database)
+            # Tried once only: the next look has passed when another mail has come.
+            await send_marker(database, server)
+            await asyncio.to_thread(working.stop)
+        assert server.asked == [ANNA, BEN]
+    given_up, sent = logged(working)
+
+    assert (given_up["event"], given_up["level"]) == ("mail given up", "warning")
+    assert given_up["recipient"] == "a…@example.org"
+    assert given_up["problem"] == "The mail server answered 550 5.1.1 to the recipient."
+    assert (sent["event"], sent["level"], sent["recipient"]) == ("mail sent", "info", "b…@example.org")
+
+
+def worker(url: str, server_url: str, log: Path) -> WorkerProcess:
+    return WorkerProcess(log, database_url=url, smtp_url=server_url, log_level="info")
+
+
+def logged(working: WorkerProcess) -> Sequence[Mapping[str, Any]]:
+    """Return what a worker that has ended has logged of mails: never an address, a subject or a text."""
+    said = working.said()
+    for secret in ("anna", "ben@", "493817", "Your code"):
+        assert secret not in said
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"].startswith("mail ")]
+
+
+async def send_marker(database: Database, server: MailServer) -> None:
+    """Have another mail sent, so that whoever sends it has looked for mails."""
+    await put(database, BEN)
+    await server.arrival(BEN)
+    await until_sent(database, BEN)
+
+
+async def until_sent(database: Database, recipient: str) -> None:
+    async def is_sent() -> bool:
+        return recipient not in [row["recipient"] for row in await rows(database)]
+
+    await first_true(is_sent, f"the mail to {recipient} is still there")
+
+
+async def test_an_address_that_forges_headers_is_given_up_and_holds_up_nobody(database: Database) -> None:
+    await put(database, "anna@example.org\r\nBcc: eve@example.org")
+    await put(database, BEN)
+    with mail_server() as server:
+        async with postman(database, server.url):
+            await server.arrival(BEN)
+            await until_gone(database)
+        assert server.asked == [BEN]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (ANNA, "a…@example.org"),
+        ("a@b", "a…@b"),
+        ('"x@y"@example.org', '"…@example.org'),
+        ("anna", "…"),
+        ("", "…"),
+    ],
+)
+def test_an_address_is_masked_for_the_log(address: str, shown: str) -> None:
+    assert masked(address) == shown
+
+
+async def test_mails_wait_for_a_server_that_is_away(database: Database) -> None:
+    await put(database)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"smtp://127.0.0.1:{bound.getsockname()[1]}"
+        async with postman(database, url):
+            await until_put_off(database, 1)
+            with mail_server(bound=bound) as server:
+                await make_due(database)
+                assert (await server.arrival(ANNA)).body == BODY
+                await until_gone(database)
+
+
+async def test_nothing_is_sent_any_more_after_it_expired(database: Database) -> None:
+    await put(database, expires_in_s=-0.001)
+    with mail_server() as server:
+        async with postman(database, server.url):
+            # Looked for in the same order, so the first would have come before.
+            await put(database, BEN)
+            await server.arrival(BEN)
+        assert server.asked == [BEN]
+
+
+async def test_a_mail_that_expires_while_the_server_keeps_it_waiting_is_broken_off(
+    database: Database,
+) -> None:
+    with deaf_port() as port:
+        await put(database, expires_in_s=2)
+        async with postman(database, f"smtp://127.0.0.1:{port}"):
+            # Sooner than a mail may take.
+            await until_put_off(database, 1, MAIL_S - 10)
+
+
+async def test_a_postman_who_is_stopped_sends_what_he_has_begun(database: Database) -> None:
+    with mail_server() as server:
+        await put(database)
+        async with postman(database, server.url) as working:
+            await server.asking(ANNA)
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+        assert len(server.mails) == 1
+        assert await rows(database) == []
+
+
+async def test_the_mail_of_a_worker_that_was_killed_is_sent_by_another_after_the_lease(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    await put(database)
+    with deaf_port() as port:
+        url = f"smtp://127.0.0.1:{port}"
+        with ended_at_last(worker(database_url, url, tmp_path / "first.log")) as first:
+
+            async def is_claimed() -> bool:
+                return bool((await rows(database))[0]["tries"] == 1)
+
+            await first_true(is_claimed, "the mail was not claimed")
+            first.kill()
+    with mail_server() as server:
+        log = tmp_path / "second.log"
+        with ended_at_last(worker(database_url, server.url, log)) as second:
+            await send_marker(database, server)
+            # The lease of the dead worker still stands.
+            assert server.mails_to(ANNA) == []
+            await make_due(database)
+            assert (await server.arrival(ANNA)).body == BODY
+            await until_gone(database)
+            await asyncio.to_thread(second.stop)
+        assert len(server.mails_to(ANNA)) == 1
+    assert [line["event"] for line in logged(second)] == ["mail sent", "mail sent"]
+
+
+async def test_without_a_mail_server_mails_only_expire(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    await put(database, expires_in_s=-1)
+    await put(database, BEN)
+    with ended_at_last(WorkerProcess(tmp_path / "log", database_url=database_url)):
+
+        async def is_one() -> bool:
+            return len(await rows(database)) == 1
+
+        await first_true(is_one, "the old mail is still there")
+        (left,) = await rows(database)
+        assert (left["recipient"], left["tries"]) == (BEN, 0)

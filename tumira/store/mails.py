@@ -1,0 +1,105 @@
+"""Which mails wait to be sent? A row goes when its mail has gone, or is too old to be of use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from tumira.store.sql import Connection, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A mail that was claimed: how often, and for how long it is still of use."""
+
+    id: UUID
+    recipient: str = field(repr=False)
+    subject: str = field(repr=False)
+    body: str = field(repr=False)
+    tries: int
+    left_s: float
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO mails (id, recipient, subject, body, expires_at)
+VALUES (%(mail_id)s, %(recipient)s, %(subject)s, %(body)s, %(expires_at)s)
+""")
+
+
+async def insert(
+    connection: Connection, mail_id: UUID, recipient: str, subject: str, body: str, expires_at: datetime
+) -> None:
+    """Have a mail sent soon after the commit; after `expires_at` it is not sent any more."""
+    await SQL_INSERT.rows(
+        connection, mail_id=mail_id, recipient=recipient, subject=subject, body=body, expires_at=expires_at
+    )
+
+
+# Whoever claims a mail and dies leaves it to the next one, once the lease has ended. So the try is counted
+# here, and not at its end, which may never come.
+SQL_CLAIM_DUE: Final = Statement("""
+WITH due AS MATERIALIZED (
+    SELECT id
+      FROM mails
+     WHERE due_at <= statement_timestamp()
+       AND expires_at > clock_timestamp()
+     ORDER BY due_at
+     LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE mails m
+   SET due_at = clock_timestamp() + %(lease)s::interval,
+       tries = least(m.tries + 1, 32767)
+  FROM due
+ WHERE m.id = due.id
+RETURNING m.id, m.recipient, m.subject, m.body, m.tries,
+          extract(epoch FROM m.expires_at - clock_timestamp())::double precision AS left_s
+""")
+
+
+async def claim_due(connection: Connection, count_max: int, lease_s: float) -> Sequence[Mail]:
+    """Take mails that are due, those that wait longest first; nobody else gets them while the lease lasts."""
+    rows = await SQL_CLAIM_DUE.rows(connection, count_max=count_max, lease=timedelta(seconds=lease_s))
+    return [Mail(*row) for row in rows]
+
+
+SQL_DELETE: Final = Statement("DELETE FROM mails WHERE id = %(mail_id)s")
+
+
+async def delete(connection: Connection, mail_id: UUID) -> None:
+    """Forget a mail that was sent, or never can be."""
+    await SQL_DELETE.rows(connection, mail_id=mail_id)
+
+
+SQL_PUT_OFF: Final = Statement("""
+UPDATE mails
+   SET due_at = clock_timestamp() + %(wait)s::interval
+ WHERE id = %(mail_id)s
+""")
+
+
+async def put_off(connection: Connection, mail_id: UUID, wait_s: float) -> None:
+    """Have a mail tried again after a while."""
+    await SQL_PUT_OFF.rows(connection, mail_id=mail_id, wait=timedelta(seconds=wait_s))
+
+
+# The table holds the mails of some minutes, so it is read whole; what is just being claimed is left for the
+# next time.
+SQL_DELETE_EXPIRED: Final = Statement("""
+WITH expired AS MATERIALIZED (
+    SELECT id
+      FROM mails
+     WHERE expires_at <= clock_timestamp()
+     LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM mails
+ WHERE id IN (SELECT id FROM expired)
+RETURNING 1
+""")
+
+
+async def delete_expired(connection: Connection, count_max: int) -> int:
+    """Forget mails that are too old to be of use, up to so many, and return how many."""
+    return len(await SQL_DELETE_EXPIRED.rows(connection, count_max=count_max))
