@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.support.engine import numbers
 from tests.support.settling import WORKER, World, open_world
+from tests.support.traffic import miscounted
 from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
 from tumira.rules import lifecycle
@@ -213,5 +214,6 @@ async def test_every_promise_holds_after_every_step_of_a_random_story(world: Wor
         await story.step()
         if step % 10 == 9:
             assert await world.engine.audit() == [], (seed, step)
+            assert await miscounted(world) == [], (seed, step)
             await world.events()
     assert await world.engine.audit() == []

@@ -135,6 +135,7 @@ async def test_a_lookup_touches_one_week_by_its_index(
     found = await plan(old_and_large, statement, dict.fromkeys(values, identifier))
     assert len(set(re.findall(r'"Relation Name": "(\w+)"', found))) == 1
     assert "Seq Scan" not in found
+    assert not re.search(r'"Index Name": "\w*recipient', found)
 
 
 async def test_a_group_of_calls_is_looked_up_by_primary_keys(

@@ -18,10 +18,12 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.ids import AccountId, BatchId
+from tumira.ids import AccountId, BatchId, made_at_ms
 from tumira.rules import lifecycle, receipts
+from tumira.rules.days import local_ordinal
 from tumira.store.places import Delay, Entry, Incident
 from tumira.store.settlement import NewPart, PartReport, Refund, Standing
+from tumira.store.traffic import Place
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 
@@ -66,6 +68,8 @@ class Consequences:
         # Of messages of several segments: the state of each segment that has one.
         self._states: dict[UUID, dict[int, tuple[str, str | None]]] = {}
         self.settled: dict[BatchId, int] = {}
+        # By account, day of acceptance and country: how many more messages stand in each final status.
+        self.ended: dict[Place, dict[str, int]] = {}
         self.refunds: list[Refund] = []
         self.events: list[tuple[Standing, str]] = []
         self.entries: list[Entry] = []
@@ -286,6 +290,7 @@ class Consequences:
             return
         if not lifecycle.is_final(message.status):
             self.settled[standing.batch_id] = self.settled.get(standing.batch_id, 0) + 1
+        self._count_end(standing, message.status, status)
         message.status, message.reason = status, reason
         self.changed[standing.id] = message
         self.events.append((standing, f"message.{status}"))
@@ -293,6 +298,14 @@ class Consequences:
             message.refunded_at = self.now
             self.refunds.append(Refund(standing.account_id, standing.batch_id, standing.id, standing.cost))
             self.events.append((standing, "message.refunded"))
+
+    def _count_end(self, standing: Standing, old: str, new: str) -> None:
+        place = (standing.account_id, local_ordinal(made_at_ms(standing.batch_id)), standing.country)
+        ends = self.ended.setdefault(place, {})
+        ends[new] = ends.get(new, 0) + 1
+        if lifecycle.is_final(old):
+            # It was counted before, as unconfirmed.
+            ends[old] = ends.get(old, 0) - 1
 
 
 def _late(report: Reported) -> Incident:

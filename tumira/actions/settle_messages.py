@@ -1,8 +1,8 @@
 """What becomes of messages when carriers answer, receipts come or time runs out? One transaction a group.
 
 Every change of a message's status goes through here: it is held, moved by the one table of legal moves, paid
-back where the carrier's rule says so, counted off its batch and told, all in the same transaction. What
-follows from each outcome is decided in `consequences`.
+back where the carrier's rule says so, counted off its batch, told, and counted to the day on which it was
+accepted, all in the same transaction. What follows from each outcome is decided in `consequences`.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from tumira.actions.outcomes import (
 )
 from tumira.actions.tell_events import News, tell_events
 from tumira.ids import AccountId, BatchId, MessageId
-from tumira.store import places, settlement
+from tumira.store import places, settlement, traffic
 from tumira.store.settlement import BatchChange, Change, Standing
 from tumira.store.sql import Connection
 
@@ -93,12 +93,14 @@ async def settle_held(
 
 
 async def _write(connection: Connection, decided: Consequences) -> None:
-    """Write what was decided, taking the locks in the one order: batches, accounts, counters of events."""
+    """Write what was decided; locks have one order: batches, accounts, counters of events, traffic."""
     batches = await _close_batches(connection, decided)
     if decided.refunds:
         await settlement.hold_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
     await _tell(connection, decided, [one.id for one in batches if one.completed])
+    if decided.ended:
+        await traffic.count(connection, decided.ended)
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere)
     landed = await settlement.write(

@@ -24,7 +24,7 @@ class News(Struct, frozen=True, gc=False):
 
 
 async def tell_events(connection: Connection, news: Sequence[News], at: datetime) -> None:
-    """Write events with the next numbers of their accounts; of all locks, those on counters come last."""
+    """Write events with the next numbers of their accounts; only traffic is locked after their counters."""
     if not news:
         return
     counts: dict[AccountId, int] = {}

@@ -379,3 +379,22 @@ async def forget_worker(connection: Connection, worker: str) -> None:
     """Delete a worker and give back its binds."""
     await SQL_FORGET_BINDS.rows(connection, worker=worker)
     await SQL_FORGET_WORKER.rows(connection, worker=worker)
+
+
+SQL_WITHOUT_CARRIER: Final = Statement("""
+SELECT country
+  FROM destinations
+ WHERE NOT EXISTS (
+       SELECT
+         FROM carriers
+         JOIN binds ON binds.carrier_id = carriers.id
+        WHERE carriers.removed_at IS NULL
+          AND (carriers.countries IS NULL OR destinations.country = ANY(carriers.countries))
+          AND binds.state = 'bound'
+          AND binds.leased_until > clock_timestamp())
+""")
+
+
+async def countries_without_carrier(connection: Connection) -> set[str]:
+    """Return the countries for which no carrier is at work now."""
+    return {row["country"] for row in await SQL_WITHOUT_CARRIER.rows(connection)}

@@ -1,7 +1,8 @@
 """How is written what became of messages? A group of them at once, under locks taken in one order.
 
-Messages first, then their batches, then the accounts that get money back, then the counters of events, each
-by id. Statements find rows by a list of ids, and by the bounds of these, which name the weeks to look in.
+Messages first, then their batches, then the accounts that get money back, then the counters of events, then
+the traffic of the days, each by its key. Statements find rows by a list of ids, and by the bounds of these,
+which name the weeks to look in.
 """
 
 from collections.abc import Mapping, Sequence

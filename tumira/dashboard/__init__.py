@@ -1,0 +1,1 @@
+"""What does a customer see in the browser?"""
