@@ -84,6 +84,15 @@ def ucs2_characters(text: str) -> Sequence[str]:
     return tuple(dict.fromkeys(_NOT_GSM_7.findall(text)))
 
 
+def room(text: str) -> int:
+    """Count the septets or UTF-16 units that are still free in the last segment of a text."""
+    if _ALL_GSM_7.fullmatch(text):
+        cuts, single, part = _cut_septets(_escape(text)), _SEPTETS_SINGLE, _SEPTETS_PART
+    else:
+        cuts, single, part = _cut_units(_utf_16(text)), _UNITS_SINGLE, _UNITS_PART
+    return (single if len(cuts) == 2 else part) - (cuts[-1] - cuts[-2])  # noqa: PLR2004 - The start and the end.
+
+
 def _escape(text: str) -> str:
     """Write a text of the GSM-7 alphabet with one character for each septet."""
     for character in EXTENSION:
