@@ -1,6 +1,6 @@
 #!/bin/sh
-# Which programs of others do tests compare us with? Node.js, for segment counters and an SMSC from npm, and PHP,
-# for a receiver of webhooks.
+# Which programs of others do tests need? Node.js, for segment counters, an SMSC and a judge of pages from npm, PHP,
+# for a receiver of webhooks, and Chromium, for the pages.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -8,8 +8,22 @@ cd "$(dirname "$0")/.."
 # A Java is not installed for its one receiver: it is large, and who has none is told so by the test.
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
     install_packages nodejs npm ||
-        echo "Node.js and npm are missing, so split-sms, the SMSC of npm's smpp and a receiver of webhooks are not tried: install nodejs and npm."
+        echo "Node.js and npm are missing, so split-sms, the SMSC of npm's smpp, a receiver of webhooks and axe are not tried: install nodejs and npm."
 fi
 if ! command -v php >/dev/null; then
     install_packages php-cli || echo "PHP is missing, so its receiver of webhooks is not tried: install php-cli."
+fi
+
+# Whether a Chromium starts: on some systems the command only says how to install one.
+has_chromium() {
+    for program in chromium chromium-browser google-chrome google-chrome-stable; do
+        if command -v "$program" >/dev/null && timeout 20 "$program" --version >/dev/null 2>&1; then
+            return 0
+        fi
+    done
+    return 1
+}
+# With a font, which Chromium only recommends: without any, a page has no letters.
+if ! has_chromium && ! { install_packages chromium fonts-liberation && has_chromium; }; then
+    echo "Chromium is missing, so no page is tried in a browser: install chromium or google-chrome."
 fi

@@ -5,10 +5,11 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -20,7 +21,19 @@ from tumira.store.migrate import migrate
 TEMPLATE: Final = "tumira_template"
 DROP_TRIES: Final = 20
 
+Result = TypeVar("Result")
+
 _numbers: Final = itertools.count(1)
+
+
+def complete(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end, also where this thread has a running loop, as in a browser test."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 @contextmanager
@@ -39,7 +52,7 @@ def run_server() -> Iterator[str]:
     """Run a PostgreSQL with a migrated template database, and give the server's address."""
     with open_directory("tumira-test-") as path, embedded.start(path / "data", lambda _line: None) as url:
         execute(url, f"CREATE DATABASE {TEMPLATE}")
-        asyncio.run(_migrate(sibling(url, TEMPLATE)))
+        complete(_migrate(sibling(url, TEMPLATE)))
         yield url
 
 
@@ -79,7 +92,7 @@ def sibling(url: str, name: str) -> str:
 
 def execute(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
     """Run one statement and return its rows."""
-    return asyncio.run(_execute(url, statement, *arguments))
+    return complete(_execute(url, statement, *arguments))
 
 
 async def _execute(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:

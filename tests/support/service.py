@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import asyncpg
 import httpx
 
-from tests.support.postgres import execute
+from tests.support.postgres import complete, execute
 from tumira.actions.manage_access import create_key
 from tumira.actions.open_account import open_account
 from tumira.ids import ACCOUNT, KEY, AccountId, write_id
@@ -58,7 +58,7 @@ class Service:
         self, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
     ) -> Caller:
         """Open an account with a key."""
-        return asyncio.run(new_caller(self.url, balance, rate, scopes))
+        return complete(new_caller(self.url, balance, rate, scopes))
 
     def call(
         self,
@@ -101,7 +101,7 @@ class Service:
         **kwargs: Parameters.kwargs,
     ) -> Result:
         """Carry out an action on the service's database, as another process would."""
-        return asyncio.run(_run(self.url, action, *args, **kwargs))
+        return complete(_run(self.url, action, *args, **kwargs))
 
     def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement on the service's database."""

@@ -1,0 +1,25 @@
+"""Fixtures for tests in a browser."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.browser import Opener, run_browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Give a Chromium that the tests of a file share; it ends with the file, and its event loop with it."""
+    with run_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Opener]:
+    """Give what opens pages; something that goes wrong on one of them fails the test at its end."""
+    opener = Opener(browser)
+    try:
+        yield opener
+    finally:
+        opener.close()
