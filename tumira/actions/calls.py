@@ -28,6 +28,8 @@ class Send(Struct, frozen=True):
     request: SendRequest | Refusal | None
     # Judged ahead, so that no transaction waits for it; without one the text is judged when it is decided.
     verdict: Verdict | None = None
+    # What somebody was shown and agreed to; a send that would cost anything else is only priced.
+    agreed_cost: Decimal | None = None
 
 
 class Call(Struct, frozen=True):

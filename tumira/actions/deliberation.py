@@ -118,7 +118,7 @@ class Deliberation:
         fault = over_limit(account, priced.total_cost, self._surroundings)
         if fault is not None:
             return fault
-        if dry_run:
+        if dry_run or send.agreed_cost not in {None, priced.total_cost}:
             return Priced(quota, priced)
         if priced.total_cost > account.balance:
             return InsufficientBalance.of(priced.total_cost, account.balance)

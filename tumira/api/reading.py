@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from tumira.actions import screen_text
 from tumira.actions.calls import Send
-from tumira.api.schemas import REFERENCE_MAX
 from tumira.errors import (
     ChannelNotAvailable,
     FieldCode,
@@ -21,7 +20,7 @@ from tumira.errors import (
     ValidationFailed,
 )
 from tumira.rules.destinations import RECIPIENTS_MAX
-from tumira.rules.quotes import SendRequest
+from tumira.rules.quotes import REFERENCE_MAX, SendRequest
 
 BODY_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 100

@@ -14,9 +14,9 @@ from tumira.ids import BATCH, write_id
 from tumira.rules import money
 from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
 from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
+from tumira.rules.quotes import REFERENCE_MAX
 from tumira.store.batches import Batch, Message
 
-REFERENCE_MAX: Final = 64
 # The most characters that fit into 5 segments; texts outside GSM-7 end sooner.
 BODY_MAX: Final = 765
 

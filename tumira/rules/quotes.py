@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Final
 
 from msgspec import Struct
 
 from tumira.errors import Refusal, TooManyRecipients, TooManySegments
 from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
 from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
+
+REFERENCE_MAX: Final = 64
 
 
 class SendRequest(Struct, frozen=True):

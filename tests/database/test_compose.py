@@ -1,0 +1,45 @@
+"""Is what somebody confirmed sent once, and only at the price that they saw?"""
+
+from decimal import Decimal
+from typing import Final
+
+import asyncpg
+import pytest
+
+from tests.support.gates import open_gates
+from tests.support.service import new_caller
+from tumira.actions import compose
+from tumira.actions.compose import Draft
+from tumira.actions.operate import set_price
+from tumira.errors import ValidationFailed
+from tumira.rules.destinations import Price, PriceStatus
+
+SMALL: Final = "+263771200001, +27821230001"
+LARGE: Final = "\n".join(f"+26377120{place:04}" for place in range(60))
+
+
+@pytest.mark.parametrize("recipients", [SMALL, LARGE], ids=["small", "large"])
+async def test_a_price_that_changes_in_the_last_moment_is_not_charged(
+    database_url: str, recipients: str
+) -> None:
+    caller = await new_caller(database_url)
+    draft = Draft(recipients, "Your order 1042 is on its way.", "")
+    connection = await asyncpg.connect(database_url)
+    async with open_gates(database_url, 1) as gates:
+        shown = await compose.examine(gates.database, caller.id, draft)
+        await set_price(gates.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE))
+        token = compose.new_token()
+        assert isinstance(
+            await compose.send(gates.gates[0], caller.id, token, draft, shown), ValidationFailed
+        )
+        assert await connection.fetchval("SELECT count(*) FROM batches") == 0
+
+        again = await compose.examine(gates.database, caller.id, draft)
+        sent = await compose.send(gates.gates[0], caller.id, token, draft, again)
+        # A second press of the first page leads to the batch, whatever it would cost now.
+        assert await compose.send(gates.gates[0], caller.id, token, draft, shown) == sent
+    assert await connection.fetchval("SELECT count(*) FROM batches") == 1
+    balance = await connection.fetchval("SELECT balance FROM accounts WHERE id = $1", caller.id)
+    assert again.quote is not None
+    assert balance == Decimal(100) - again.quote.total_cost
+    await connection.close()

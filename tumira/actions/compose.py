@@ -1,0 +1,203 @@
+"""What would a message that somebody composes cost, whom would it reach, and how is it sent just once?"""
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
+from typing import Final
+
+from msgspec import Struct
+
+from tumira.actions import screen_text
+from tumira.actions.calls import Answered, Call, Priced, Refused, Send
+from tumira.actions.gate import Gate
+from tumira.errors import (
+    AccountSuspended,
+    FieldCode,
+    InsufficientBalance,
+    Refusal,
+    TooManyRecipients,
+    ValidationFailed,
+)
+from tumira.ids import AccountId
+from tumira.rules import money
+from tumira.rules.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
+from tumira.rules.quotes import REFERENCE_MAX, Quote, SendRequest, quote
+from tumira.rules.recipients import CHANNEL, Entry, explain, read_recipients
+from tumira.store import prices, templates
+from tumira.store.credentials import Scope
+from tumira.store.database import Database
+from tumira.store.sessions import Visitor
+
+_TOKEN_BYTES: Final = 24
+_TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")
+
+
+class Draft(Struct, frozen=True):
+    """What somebody typed."""
+
+    recipients: str
+    message: str
+    reference: str
+
+
+class Review(Struct, frozen=True):
+    """What is known about a draft; without a refusal it can be sent, and then there is a quote."""
+
+    tariff: Tariff
+    entries: Sequence[Entry]
+    quote: Quote | None
+    refusals: Sequence[Refusal]
+
+    @property
+    def rejected(self) -> Sequence[tuple[str, str]]:
+        """Return what cannot be sent to, as it was first written, and why; of too many, nothing."""
+        if len(self.entries) > RECIPIENTS_MAX:
+            return ()
+        written = {entry.number: entry.written for entry in reversed(self.entries)}
+        return [(written[one.to], explain(self.tariff, one.to, one.code)) for one in self._sorted.rejected]
+
+    @property
+    def segment_cost(self) -> Decimal:
+        """Return what one segment to all who can be sent to costs."""
+        return sum((one.price_usd for one in self._sorted.accepted), Decimal(0))
+
+    @property
+    def _sorted(self) -> Sorted:
+        return sort_recipients(self.tariff, CHANNEL, [entry.number for entry in self.entries])
+
+
+async def read_aside(tariff: Tariff, text: str) -> Sequence[Entry]:
+    """Find the numbers while others are served: a form as large as allowed takes a third of a second."""
+    return await asyncio.to_thread(read_recipients, tariff, text)
+
+
+async def review(database: Database, gate: Gate, visitor: Visitor, draft: Draft) -> Review:
+    """Find all that stands in the way of sending a draft, and price it if that can be done."""
+    found = await examine(database, visitor.account_id, draft)
+    refusals = list(found.refusals)
+    if visitor.suspended:
+        refusals.append(AccountSuspended())
+    if found.quote is not None and found.quote.total_cost > visitor.balance:
+        refusals.append(InsufficientBalance.of(found.quote.total_cost, visitor.balance))
+    if not refusals:
+        refusals.extend(await _rehearse(gate, visitor.account_id, found.entries, draft))
+    return Review(found.tariff, found.entries, found.quote, refusals)
+
+
+async def examine(database: Database, account_id: AccountId, draft: Draft) -> Review:
+    """Find all that is wrong with a draft itself."""
+    async with database.connection() as connection:
+        tariff = await prices.get_tariff(connection)
+        policy = await templates.get_policy(connection)
+    entries = await read_aside(tariff, draft.recipients)
+    faults = _faults(entries, draft)
+    refusals: list[Refusal] = []
+    priced = quote(tariff, _request(entries, draft))
+    if isinstance(priced, TooManyRecipients):
+        refusals.append(priced)
+    # Asked apart, so that a fault of the text does not hide behind one of the recipients.
+    too_long = quote(tariff, _request([], draft))
+    if isinstance(too_long, Refusal):
+        refusals.append(too_long)
+    elif draft.message.strip():
+        rejected = screen_text.screen(policy, account_id, draft.message)
+        refusals.extend([] if rejected is None else [rejected])
+    if isinstance(priced, Quote) and entries and not priced.numbers:
+        faults.append(_fault("to", FieldCode.INVALID_VALUE))
+    if faults:
+        refusals.append(ValidationFailed(details=faults))
+    return Review(tariff, entries, priced if isinstance(priced, Quote) else None, refusals)
+
+
+def _faults(entries: Sequence[Entry], draft: Draft) -> list[Mapping[str, str]]:
+    faults: list[Mapping[str, str]] = []
+    if not entries:
+        faults.append(_fault("to", FieldCode.EMPTY))
+    if not draft.message.strip():
+        faults.append(_fault("body", FieldCode.EMPTY))
+    if len(draft.reference) > REFERENCE_MAX:
+        faults.append(_fault("reference", FieldCode.TOO_LONG))
+    return faults
+
+
+def _fault(field: str, code: FieldCode) -> Mapping[str, str]:
+    return {"field": field, "code": code.value}
+
+
+def _request(entries: Sequence[Entry], draft: Draft, *, dry_run: bool = False) -> SendRequest:
+    return SendRequest(
+        CHANNEL, [entry.number for entry in entries], draft.message, draft.reference or None, dry_run
+    )
+
+
+async def _rehearse(
+    gate: Gate, account_id: AccountId, entries: Sequence[Entry], draft: Draft
+) -> Sequence[Refusal]:
+    """Ask what would be decided, for what only the gate knows, such as what was spent today."""
+    verdict = screen_text.judge_ahead(draft.message)
+    request = _request(entries, draft, dry_run=True)
+    decision = await gate.ask(Call(account_id, None, Scope.SEND, Send(None, None, None, request, verdict)))
+    return [decision.refusal] if isinstance(decision, Refused) else []
+
+
+def write_terms(priced: Quote) -> str:
+    """Write what somebody is shown before they confirm, so that it can be compared when they do."""
+    legs = "".join(f"; {leg.count} to {leg.country} at {money.write(leg.cost)}" for leg in priced.legs)
+    return f"{money.write(priced.total_cost)}{legs}; {len(priced.rejected)} rejected"
+
+
+def new_token() -> str:
+    """Make what tells one confirmation from another."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def is_token(text: str) -> bool:
+    """Tell whether this can be such a token."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+async def send(gate: Gate, account_id: AccountId, token: str, draft: Draft, review: Review) -> str | Refusal:
+    """Send a draft and return its batch's id; the same one however often this token comes.
+
+    `ValidationFailed` if it would cost something else by now than was reviewed; then nothing was sent.
+    """
+    assert review.quote is not None
+    asked = Send(
+        None,
+        _key(token),
+        _fingerprint(draft),
+        _request(review.entries, draft),
+        screen_text.judge_ahead(draft.message),
+        agreed_cost=review.quote.total_cost,
+    )
+    return await _ask(gate, account_id, asked)
+
+
+async def find_sent(gate: Gate, account_id: AccountId, token: str, draft: Draft) -> str | Refusal:
+    """Return the batch that was sent with this token before; `ValidationFailed` if none was."""
+    # The gate looks for what was sent before ahead of anything that is wrong now.
+    return await _ask(gate, account_id, Send(None, _key(token), _fingerprint(draft), ValidationFailed()))
+
+
+async def _ask(gate: Gate, account_id: AccountId, asked: Send) -> str | Refusal:
+    decision = await gate.ask(Call(account_id, None, Scope.SEND, asked))
+    if isinstance(decision, Refused):
+        return decision.refusal
+    if isinstance(decision, Priced):
+        return ValidationFailed()
+    assert isinstance(decision, Answered)
+    return str(json.loads(decision.response)["batch_id"])
+
+
+def _key(token: str) -> str:
+    return f"dashboard:{token}"
+
+
+def _fingerprint(draft: Draft) -> bytes:
+    """Return what tells drafts apart: what was typed, because what that means depends on the tariff."""
+    typed = [draft.recipients, draft.message, draft.reference]
+    return sha256(json.dumps(typed, separators=(",", ":")).encode()).digest()
