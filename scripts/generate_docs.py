@@ -15,7 +15,7 @@ from tumira.errors import Refusal, all_refusals
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 
-_STYLESHEETS: Final = ("../tumira/html/base.css", "../tumira/api/manual/reference.css")
+_STYLESHEETS: Final = ("../tumira/html/static/base.css", "../tumira/api/manual/reference.css")
 
 _OPENING: Final = """\
 # Errors

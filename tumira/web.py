@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from tumira import server
@@ -18,6 +19,8 @@ from tumira.api.app import Api, request_id
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
+from tumira.dashboard.app import Dashboard
+from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
 from tumira.runtime import is_ready
 from tumira.simulator.handsets import directory_in
@@ -25,7 +28,9 @@ from tumira.simulator.pages import Pages
 from tumira.stopping import Stopping
 from tumira.store.database import PLANNED_ONCE, Database
 
-_log: Final = structlog.get_logger()
+# Below this, a compressed answer is hardly smaller.
+COMPRESSED_MIN: Final = 1_000
+CODE_LIMITS: Final = CodeLimits()
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -34,20 +39,36 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Web:
     """The ASGI application: `/api/` goes to the API as it is, the rest to pages."""
 
-    def __init__(self, database: Database, simulator: Pages | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        simulator: Pages | None = None,
+        *,
+        public_url: str = "",
+        code_limits: CodeLimits = CODE_LIMITS,
+        webhooks_allow_private: bool = False,
+    ) -> None:
         self._database = database
         self._api = Api(database, document())
+        dashboard = Dashboard(
+            database,
+            self._api.services.gate,
+            public_url=public_url,
+            code_limits=code_limits,
+            webhooks_allow_private=webhooks_allow_private,
+        )
         self._pages = Starlette(
             routes=[
-                Route("/", _home),
                 Route("/docs", _reference),
                 Route(STYLESHEET_PATH, _stylesheet),
                 Route("/healthz", _alive),
                 Route("/readyz", self._ready),
                 Route("/metrics", _metrics),
                 *(simulator.routes() if simulator else ()),
+                *dashboard.routes(),
             ],
-            exception_handlers={HTTPException: _page_refused, Exception: _page_failed},
+            middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
+            exception_handlers={HTTPException: dashboard.refuse, Exception: dashboard.fail},
             lifespan=self._lifespan,
         )
 
@@ -83,10 +104,6 @@ def _with_request_id(scope: Mapping[str, Any], send: Send) -> Send:
     return send_with_id
 
 
-async def _home(_request: Request) -> Response:
-    return RedirectResponse("/docs")
-
-
 async def _reference(_request: Request) -> Response:
     return HTMLResponse(
         reference_page(),
@@ -111,24 +128,6 @@ async def _metrics(_request: Request) -> Response:
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _page_refused(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _page(error.status_code, error.detail, dict(error.headers or {}))
-
-
-async def _page_failed(_request: Request, error: Exception) -> Response:
-    _log.error("page failed", exc_info=error)
-    return _page(500, "Something failed on our side", {})
-
-
-def _page(status: int, title: str, headers: Mapping[str, str]) -> Response:
-    html = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{status} {title}</title>'
-        f'<h1>{status} {title}</h1><p><a href="/docs">The API reference</a></p></html>'
-    )
-    return HTMLResponse(html, status, headers=headers)
-
-
 async def run_web(
     settings: Settings,
     url: str,
@@ -143,7 +142,13 @@ async def run_web(
     if settings.simulator_port is not None:
         simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
     await server.serve(
-        Web(Database(url, settings=PLANNED_ONCE), simulator),
+        Web(
+            Database(url, settings=PLANNED_ONCE),
+            simulator,
+            public_url=settings.public_url,
+            code_limits=CodeLimits(settings.codes_per_address, settings.codes_per_hour),
+            webhooks_allow_private=settings.webhooks_allow_private,
+        ),
         listening,
         settings.trusted_proxies,
         stopping,

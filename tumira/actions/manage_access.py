@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Final
 
 from tumira.errors import Trouble
 from tumira.ids import AccountId, KeyId, new_id
@@ -12,8 +13,15 @@ from tumira.store import accounts, credentials
 from tumira.store.credentials import ApiKey, Scope, Secret
 from tumira.store.database import Database
 
+# In use at once; so many that nobody needs more, so few that they fit on a page.
+KEYS_MAX: Final = 100
+
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32
+
+
+class TooManyKeysError(Trouble):
+    """The account has as many keys in use as it may have."""
 
 
 async def create_key(
@@ -25,6 +33,12 @@ async def create_key(
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
             raise Trouble("There is no such account; `tumira account list` shows them.")
+        # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
+        await accounts.hold(connection, account_id)
+        if await credentials.count_in_use(connection, account_id) >= KEYS_MAX:
+            raise TooManyKeysError(
+                f"The account has {KEYS_MAX} keys in use; revoke one with `tumira key revoke`."
+            )
         await credentials.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
@@ -38,3 +52,13 @@ async def revoke_key(database: Database, key_id: KeyId) -> ApiKey:
     if key is None:
         raise Trouble("There is no such key; `tumira key list` shows them.")
     return key
+
+
+async def revoke_own_key(database: Database, account_id: AccountId, key_id: KeyId) -> bool:
+    """End the use of an account's own key; False for an unknown one and for somebody else's."""
+    async with database.transaction() as connection:
+        owner = await credentials.find_secret(connection, key_id)
+        if owner is None or owner.account_id != account_id:
+            return False
+        await credentials.mark_revoked(connection, key_id)
+    return True

@@ -9,17 +9,30 @@ from typing import Final
 import structlog
 
 from tumira.actions import follow_up
-from tumira.engine.routes import covers
 from tumira.engine.supervisor import LEASE_S
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import batches, calls, carriers, content_refusals, partitions, places, prices, receipts
-from tumira.store.carriers import BindState
+from tumira.store import (
+    attempts,
+    batches,
+    calls,
+    carriers,
+    content_refusals,
+    mails,
+    partitions,
+    places,
+    prices,
+    receipts,
+    sessions,
+    verifications,
+)
 from tumira.store.database import Database, is_unavailable
 from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
 TEXTS_PER_TURN_MAX: Final = 1_000
 REFUSALS_PER_TURN_MAX: Final = 1_000
+GUESTS_PER_TURN_MAX: Final = 1_000
+MAILS_PER_TURN_MAX: Final = 1_000
 # Tries to deliver events can be looked at for 30 days.
 ATTEMPT_WEEKS: Final = 5
 
@@ -82,6 +95,24 @@ async def _forget_refusals(connection: Connection) -> int:
     return await content_refusals.delete_old(connection, REFUSALS_PER_TURN_MAX)
 
 
+async def _forget_mails(connection: Connection) -> int:
+    return await mails.delete_expired(connection, MAILS_PER_TURN_MAX)
+
+
+async def _erase_codes(connection: Connection) -> int:
+    return await batches.erase_codes(connection, TEXTS_PER_TURN_MAX)
+
+
+async def _forget_guests(connection: Connection) -> int:
+    return sum(
+        [
+            await sessions.delete_old(connection, GUESTS_PER_TURN_MAX),
+            await verifications.delete_old(connection, GUESTS_PER_TURN_MAX),
+            await attempts.delete_old(connection, GUESTS_PER_TURN_MAX),
+        ]
+    )
+
+
 async def _drop_attempts(connection: Connection) -> int:
     return len(await partitions.drop_old(connection, "webhook_attempts", ATTEMPT_WEEKS))
 
@@ -92,17 +123,8 @@ async def _settings(connection: Connection) -> dict[int, CarrierSettings]:
 
 async def _well_countries(connection: Connection) -> frozenset[str]:
     """Return the countries for which some carrier is at work."""
-    bound = {
-        bind.carrier_id
-        for bind in await carriers.list_binds(connection)
-        if bind.lease_valid and bind.state is BindState.BOUND
-    }
-    well = [carrier for carrier in await carriers.list_active(connection) if carrier.id in bound]
-    return frozenset(
-        country
-        for country in await prices.list_countries(connection)
-        if any(covers(carrier, country) for carrier in well)
-    )
+    countries = await prices.list_countries(connection)
+    return frozenset(countries) - await carriers.countries_without_carrier(connection)
 
 
 CHORES: Final = (
@@ -118,7 +140,10 @@ CHORES: Final = (
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
     Chore("drop old tries of webhooks", 3600, _drop_attempts),
     Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
+    Chore("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
+    Chore("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
     Chore("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
+    Chore("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
 )
 
 

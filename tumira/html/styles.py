@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-BASE: Final = Path(__file__).with_name("base.css")
+BASE: Final = Path(__file__).parent / "static" / "base.css"
 
 
 @cache

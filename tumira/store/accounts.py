@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
@@ -12,6 +13,9 @@ from msgspec import Struct
 from tumira.ids import AccountId
 from tumira.rules.window import Window
 from tumira.store.sql import Connection, Statement
+
+# The gateway's own account, from which its codes are sent; the fifth migration adds it.
+SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))
 
 
 class Held(Struct):
@@ -101,7 +105,9 @@ SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance,
 
 SQL_FIND: Final = Statement(_ACCOUNT + "WHERE id = %(account_id)s")
 
-SQL_LIST: Final = Statement(_ACCOUNT + "WHERE id > %(after)s ORDER BY id LIMIT %(count_max)s")
+SQL_LIST: Final = Statement(
+    _ACCOUNT + "WHERE id > %(after)s AND phone <> 'system' ORDER BY id LIMIT %(count_max)s"
+)
 
 
 async def find(connection: Connection, account_id: AccountId) -> Account | None:
@@ -111,7 +117,7 @@ async def find(connection: Connection, account_id: AccountId) -> Account | None:
 
 
 async def list_after(connection: Connection, after: AccountId, count_max: int) -> Sequence[Account]:
-    """Return accounts in the order in which they were made."""
+    """Return the customers' accounts in the order in which they were made."""
     return [Account(*row) for row in await SQL_LIST.rows(connection, after=after, count_max=count_max)]
 
 

@@ -6,8 +6,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.ids import AccountId, BatchId, MessageId, first_id, message_bounds
+from tumira.rules.codes import LIFETIME
 from tumira.rules.validity import TEXT_KEPT
+from tumira.store.accounts import SYSTEM
+from tumira.store.partitions import SQL_NOW
 from tumira.store.sql import Connection, Statement
 
 
@@ -147,3 +150,39 @@ SELECT count(*) FROM old
 async def erase_texts(connection: Connection, count_max: int) -> int:
     """Erase the texts of batches that were completed long enough ago, and return how many."""
     return int(await SQL_ERASE_TEXTS.value(connection, days=TEXT_KEPT.days, count_max=count_max))
+
+
+# A code stands in the text that carries it, and is of no use after ten minutes, delivered or not.
+SQL_ERASE_CODES: Final = Statement("""
+WITH old AS MATERIALIZED (
+    SELECT id
+      FROM batches
+     WHERE account_id = %(account_id)s
+       AND id > %(first_id)s
+       AND completed_at < clock_timestamp() - %(lifetime)s::interval
+       AND body IS NOT NULL
+     ORDER BY id
+     LIMIT %(count_max)s
+       FOR NO KEY UPDATE SKIP LOCKED
+), erased AS (
+    UPDATE batches
+       SET body = NULL
+     WHERE id = ANY(ARRAY(SELECT id FROM old))
+       AND id > %(first_id)s
+)
+SELECT count(*) FROM old
+""")
+
+
+async def erase_codes(connection: Connection, count_max: int) -> int:
+    """Erase the texts of our own messages soon after they ended, and return how many."""
+    now: datetime = await SQL_NOW.value(connection)
+    return int(
+        await SQL_ERASE_CODES.value(
+            connection,
+            account_id=SYSTEM,
+            first_id=first_id(int((now - TEXT_KEPT).timestamp() * 1000)),
+            lifetime=LIFETIME,
+            count_max=count_max,
+        )
+    )

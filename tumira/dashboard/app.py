@@ -1,0 +1,82 @@
+"""Which pages does the dashboard have, and what is shown when one cannot be?"""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions.gate import Gate
+from tumira.dashboard.pages import batches, compose, keys, landing, overview, sign_in, sign_up
+from tumira.dashboard.visits import Services
+from tumira.html.cookies import Cookie
+from tumira.html.layout import PRIVATE, Look
+from tumira.rules.codes import CodeLimits
+from tumira.store.database import Database, is_unavailable
+from tumira.store.sessions import DAYS_MAX
+from tumira.store.verifications import HOURS_KEPT
+
+_HOUR_S: Final = 3600
+_log: Final = structlog.get_logger()
+
+
+class Dashboard:
+    """The customers' pages, and the public ones that lead there."""
+
+    def __init__(
+        self,
+        database: Database,
+        gate: Gate,
+        *,
+        public_url: str,
+        code_limits: CodeLimits,
+        webhooks_allow_private: bool,
+    ) -> None:
+        self._services = Services(
+            database=database,
+            gate=gate,
+            look=Look(Path(__file__).parent),
+            session=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
+            verification=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
+            code_limits=code_limits,
+            public_url=public_url,
+            webhooks_allow_private=webhooks_allow_private,
+        )
+
+    def routes(self) -> Sequence[Route]:
+        """Return where they are found."""
+        modules = (landing, sign_up, sign_in, overview, compose, batches, keys)
+        return [
+            *(route for module in modules for route in module.routes(self._services)),
+            self._services.look.assets.route(),
+        ]
+
+    async def refuse(self, _request: Request, error: Exception) -> Response:
+        """Say what is wrong with a request for a page."""
+        assert isinstance(error, HTTPException)
+        return self._trouble(error.status_code, error.detail, error.headers)
+
+    async def fail(self, request: Request, error: Exception) -> Response:
+        """Say that it was not the visitor's fault."""
+        if is_unavailable(error):
+            _log.warning("database unavailable", error=repr(error))
+            return self._trouble(503, "The service cannot answer right now; try again in a moment")
+        _log.error("page failed", exc_info=error, path=request.url.path)
+        return self._trouble(500, "Something failed on our side; nothing was sent or debited")
+
+    def _trouble(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
+        # A framework's own words are those of the protocol, and say nothing about what to do.
+        said = None if words == HTTPStatus(status).phrase else words
+        retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        return self._services.look.page(
+            "trouble.html.jinja",
+            status,
+            headers={**PRIVATE, **retry, **(headers or {})},
+            code=status,
+            said=said,
+        )

@@ -1,0 +1,102 @@
+"""Which API keys does an account have, and how does it get another?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions.manage_access import KEYS_MAX, TooManyKeysError, create_key, revoke_own_key
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.html.forms import read_form
+from tumira.ids import KEY, KeyId, read_id, write_id
+from tumira.rules import people
+from tumira.store import credentials
+from tumira.store.credentials import Scope
+
+KEYS: Final = "/dashboard/keys"
+SCOPES: Final = {
+    Scope.SEND: "send messages and price them",
+    Scope.READ: "look batches and messages up",
+    Scope.ACCOUNT: "read the balance and the prices",
+}
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, KEYS, show_keys),
+        private(services, KEYS, create, "POST"),
+        private(services, KEYS + "/{id}/revoke", revoke, "POST"),
+    ]
+
+
+async def show_keys(visit: Visit) -> Response:
+    """Show all keys, and the form for another."""
+    return await _page(visit, {}, revoked="revoked" in visit.request.query_params)
+
+
+async def _page(
+    visit: Visit,
+    faults: Mapping[str, str],
+    status: int = 200,
+    *,
+    name: str = "",
+    scopes: Sequence[str] = tuple(SCOPES),
+    created: str | None = None,
+    revoked: bool = False,
+) -> Response:
+    async with visit.services.database.connection() as connection:
+        keys = await credentials.list_of_account(connection, visit.visitor.account_id)
+    return visit.page(
+        "keys.html.jinja",
+        status,
+        keys=[(write_id(KEY, key.id), key) for key in reversed(keys)],
+        all_scopes=SCOPES,
+        public_url=visit.services.public_url,
+        faults=faults,
+        name=name,
+        scopes=scopes,
+        created=created,
+        revoked=revoked,
+    )
+
+
+async def create(visit: Visit) -> Response:
+    """Make a key, and show it this once."""
+    form = await read_form(visit.request)
+    name = people.clean_name(form.text("name"))
+    given = form.all("scope")
+    scopes = [scope for scope in Scope if scope.value in given]
+    faults = {}
+    fault = people.fault_of_name(name)
+    if fault is not None:
+        faults["name"] = fault
+    if not scopes:
+        faults["scopes"] = "Tick at least one."
+    if faults:
+        return await _page(visit, faults, 422, name=name, scopes=scopes)
+    try:
+        _, key = await create_key(visit.services.database, visit.visitor.account_id, name, scopes)
+    except TooManyKeysError:
+        faults[""] = (
+            f"You have {KEYS_MAX} keys in use, and that is the most. Revoke one that you do not need."
+        )
+        return await _page(visit, faults, 422, name=name, scopes=scopes)
+    return await _page(visit, {}, created=key)
+
+
+async def revoke(visit: Visit) -> Response:
+    """End a key's use."""
+    key_id = read_id(KEY, _path_id(visit.request))
+    if key_id is None or not await revoke_own_key(
+        visit.services.database, visit.visitor.account_id, KeyId(key_id)
+    ):
+        raise HTTPException(404, "You have no such key")
+    return go(KEYS + "?revoked=1")
+
+
+def _path_id(request: Request) -> str:
+    return str(request.path_params["id"])

@@ -1,0 +1,61 @@
+"""What does somebody see who has never heard of us? What it is, what it costs, and where to begin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.dashboard.visits import Services, public
+from tumira.rules.destinations import PriceStatus, Tariff
+from tumira.store import prices
+
+SMALLEST_TOP_UP: Final = Decimal(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a segment to a country costs, now or soon, and how many the smallest top-up buys."""
+
+    country: str
+    price: Decimal
+    is_coming: bool
+    buys: int
+
+
+def offers(tariff: Tariff, amount: Decimal) -> Sequence[Offer]:
+    """List all prices, each country's present one first, with what an amount buys."""
+    names = {one.country: one.name for one in tariff.destinations}
+    found = [
+        Offer(
+            names[price.country],
+            price.price_usd,
+            price.status is PriceStatus.COMING_SOON,
+            int(amount / price.price_usd) if price.price_usd else 0,
+        )
+        for price in tariff.prices
+        if price.channel == "sms"
+    ]
+    places = list(names.values())
+    return sorted(found, key=lambda offer: (places.index(offer.country), offer.is_coming))
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where this page is."""
+    return [public(services, "/", show_landing)]
+
+
+async def show_landing(services: Services, _request: Request) -> Response:
+    """Show the service and its prices."""
+    async with services.database.connection() as connection:
+        tariff = await prices.get_tariff(connection)
+    return services.look.page(
+        "landing.html.jinja",
+        headers={"Cache-Control": "no-cache"},
+        offers=offers(tariff, SMALLEST_TOP_UP),
+        smallest=SMALLEST_TOP_UP,
+        public_url=services.public_url,
+    )

@@ -1,0 +1,91 @@
+"""How does an account stand? What it has, what that buys, and what became of its messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.dashboard import chart
+from tumira.dashboard.pages.landing import offers
+from tumira.dashboard.visits import HOME, Services, Visit, private
+from tumira.rules.days import local_day
+from tumira.store import carriers, prices, traffic
+from tumira.store.traffic import Day, Waiting, Why
+
+WHY: Final = {
+    Why.TURN: "waiting for their turn",
+    Why.RETRY: "waiting for another try: the carrier could not take them at first",
+    Why.DOUBT: "waiting for word from the carrier, which may already have them",
+    Why.SENDING: "being handed to the carrier",
+    Why.RECEIPT: "with the carrier, waiting for the delivery receipt",
+}
+NO_CARRIER: Final = "waiting for a carrier: none is connected for {} at the moment; what expires is refunded"
+
+
+@dataclass(frozen=True, slots=True)
+class CountryRate:
+    """How the messages of the last thirty days to one country ended."""
+
+    name: str
+    delivered: int
+    ended: int
+    rate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """How many messages wait, and why."""
+
+    count: int
+    country: str
+    why: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where this page is."""
+    return [private(services, HOME, show_overview)]
+
+
+async def show_overview(visit: Visit) -> Response:
+    """Show how the account stands."""
+    account_id = visit.visitor.account_id
+    today = local_day(datetime.now(UTC))
+    async with visit.services.database.connection() as connection:
+        ended = await traffic.days(connection, account_id, today - timedelta(days=chart.DAYS - 1), today)
+        waiting = await traffic.waiting_by_day(connection, account_id)
+        reasons = await traffic.waiting(connection, account_id) if waiting else []
+        cut_off = await carriers.countries_without_carrier(connection) if reasons else set()
+        tariff = await prices.get_tariff(connection)
+    names = {one.country: one.name for one in tariff.destinations}
+    drawn = chart.bars(chart.add_up(ended, waiting), today)
+    return visit.page(
+        "overview.html.jinja",
+        offers=[one for one in offers(tariff, visit.visitor.balance) if not one.is_coming],
+        chart=drawn,
+        today=drawn.bars[-1].totals,
+        rates=_rates(ended, names),
+        waiting=sum(count for _, count in waiting),
+        reasons=[_reason(one, names, cut_off) for one in reasons],
+        explained=sum(one.count for one in reasons),
+    )
+
+
+def _rates(ended: Sequence[Day], names: dict[str, str]) -> Sequence[CountryRate]:
+    found = []
+    for country, name in names.items():
+        days = [one for one in ended if one.country == country]
+        delivered, total = sum(one.delivered for one in days), sum(one.ended for one in days)
+        if total:
+            found.append(CountryRate(name, delivered, total, chart.rate(delivered, total)))
+    return found
+
+
+def _reason(waiting: Waiting, names: dict[str, str], cut_off: set[str]) -> Reason:
+    name = names[waiting.country]
+    why = WHY[waiting.why]
+    if waiting.country in cut_off and waiting.why in {Why.TURN, Why.RETRY}:
+        why = NO_CARRIER.format(name)
+    return Reason(waiting.count, name, why)

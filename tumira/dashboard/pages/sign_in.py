@@ -1,0 +1,183 @@
+"""How does somebody come in, leave, and get in again without their password?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import send_codes
+from tumira.actions.send_codes import Wait
+from tumira.actions.sign_in import SignedIn, TooOften, Unproved, finish_reset, sign_in, sign_out
+from tumira.dashboard.pages.sign_up import (
+    NOT_A_CODE,
+    PHONE_FAULT,
+    VERIFY,
+    begun,
+    fault_of_code,
+    guest,
+    resend,
+    too_many_codes,
+    too_often,
+)
+from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.html.forms import read_form
+from tumira.html.guards import address_of
+from tumira.rules import codes, people
+from tumira.store import prices
+from tumira.store.verifications import Purpose, Verification
+
+SIGN_OUT: Final = "/dashboard/sign-out"
+FORGOTTEN: Final = "/dashboard/forgotten"
+NEW_PASSWORD: Final = "/dashboard/new-password"  # noqa: S105 - an address
+
+WRONG: Final = "This number and password do not belong together. Check both, or choose a new password."
+
+# Only pages of our own, in letters that no browser reads as another host.
+_OWN_PAGE: Final = re.compile(r"/dashboard(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+-]*)?")
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        public(services, SIGN_IN, show_form),
+        public(services, SIGN_IN, enter, "POST"),
+        public(services, SIGN_OUT, leave, "POST"),
+        public(services, FORGOTTEN, show_forgotten),
+        public(services, FORGOTTEN, send_code, "POST"),
+        public(services, NEW_PASSWORD, show_new_password),
+        public(services, NEW_PASSWORD, set_password, "POST"),
+        public(services, NEW_PASSWORD + "/again", send_again, "POST"),
+    ]
+
+
+def own_page(text: str) -> str:
+    """Return where to go on after signing in: a page of ours, whatever the address said."""
+    return text if _OWN_PAGE.fullmatch(text) else HOME
+
+
+async def show_form(services: Services, request: Request) -> Response:
+    """Show the form; who is signed in goes on."""
+    onward = own_page(request.query_params.get("next", ""))
+    if await find_visitor(services, request) is not None:
+        return go(onward)
+    return _form(services, "", onward, {})
+
+
+def _form(services: Services, phone: str, onward: str, faults: Faults, status: int = 200) -> Response:
+    return services.look.page("sign_in.html.jinja", status, phone=phone, onward=onward, faults=faults)
+
+
+async def _read_phone(services: Services, text: str) -> str | None:
+    async with services.database.connection() as connection:
+        return people.read_phone(await prices.get_tariff(connection), text)
+
+
+async def enter(services: Services, request: Request) -> Response:
+    """Begin a session."""
+    form = await read_form(request)
+    written, password = form.text("phone")[:40], form.raw("password")[: people.PASSWORD_MAX]
+    onward = own_page(form.text("next"))
+    phone = await _read_phone(services, written)
+    if phone is None:
+        return _form(services, written, onward, {"phone": PHONE_FAULT}, 422)
+    result = await sign_in(services.database, guest(services, request), phone=phone, password=password)
+    if isinstance(result, SignedIn):
+        response = go(onward)
+        services.session.give(response, result.token)
+        return response
+    if isinstance(result, Unproved):
+        response = go(VERIFY)
+        services.verification.give(response, result.token)
+        return response
+    if isinstance(result, TooOften):
+        return _form(services, written, onward, {"": too_often(result)}, 429)
+    return _form(services, written, onward, {"": WRONG}, 422)
+
+
+async def leave(services: Services, request: Request) -> Response:
+    """End the session."""
+    token = services.session.read(request)
+    if token is not None:
+        await sign_out(services.database, token)
+    response = go(SIGN_IN)
+    services.session.take(response)
+    return response
+
+
+async def show_forgotten(services: Services, _request: Request) -> Response:
+    """Ask for the number."""
+    return services.look.page("forgotten.html.jinja", phone="", faults={})
+
+
+async def send_code(services: Services, request: Request) -> Response:
+    """Send a code to the number, if it has an account."""
+    form = await read_form(request)
+    written = form.text("phone")[:40]
+    phone = await _read_phone(services, written)
+    if phone is None:
+        faults = {"phone": PHONE_FAULT}
+        return services.look.page("forgotten.html.jinja", 422, phone=written, faults=faults)
+    started = await send_codes.start_reset(
+        services.database, services.code_limits, phone=phone, address=address_of(request)
+    )
+    if isinstance(started, Wait):
+        faults = {"": too_many_codes(started)}
+        return services.look.page("forgotten.html.jinja", 429, phone=written, faults=faults)
+    response = go(NEW_PASSWORD)
+    services.verification.give(response, started.token)
+    return response
+
+
+async def show_new_password(services: Services, request: Request) -> Response:
+    """Ask for the code and the new password."""
+    verification = await begun(services, request, Purpose.RESET)
+    if verification is None:
+        return go(FORGOTTEN)
+    return _new_password(services, verification, {}, sent="again" in request.query_params)
+
+
+def _new_password(
+    services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
+) -> Response:
+    return services.look.page(
+        "new_password.html.jinja", status, verification=verification, faults=faults, sent=sent
+    )
+
+
+async def send_again(services: Services, request: Request) -> Response:
+    """Send another code for a new password."""
+    return await resend(services, request, Purpose.RESET, NEW_PASSWORD, _new_password)
+
+
+async def set_password(services: Services, request: Request) -> Response:
+    """Set the password of who has the code, and sign them in."""
+    form = await read_form(request)
+    verification = await begun(services, request, Purpose.RESET)
+    token = services.verification.read(request)
+    if verification is None or token is None:
+        return go(FORGOTTEN)
+    code, password = codes.read_code(form.raw("code")), form.raw("password")
+    faults = {}
+    if code is None:
+        faults["code"] = NOT_A_CODE
+    weak = people.fault_of_password(password, verification.phone)
+    if weak is not None:
+        faults["password"] = weak
+    if faults or code is None:
+        return _new_password(services, verification, faults, 422)
+    result = await finish_reset(
+        services.database, guest(services, request), token=token, code=code, password=password
+    )
+    if isinstance(result, SignedIn):
+        response = go(HOME)
+        services.session.give(response, result.token)
+        services.verification.take(response)
+        return response
+    if result is None:
+        return go(FORGOTTEN)
+    return _new_password(services, verification, fault_of_code(result), 422)

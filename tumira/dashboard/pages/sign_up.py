@@ -1,0 +1,203 @@
+"""How does a business open its account? With a few words about itself, and a code that proves its number."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import send_codes
+from tumira.actions.passwords import hash_secret
+from tumira.actions.send_codes import Wait, hash_token
+from tumira.actions.sign_in import Guest, Mismatch, Over, SignedIn, TooOften, finish_sign_up
+from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.html.forms import read_form
+from tumira.html.guards import address_of
+from tumira.rules import codes, people
+from tumira.store import prices, verifications
+from tumira.store.verifications import Applicant, Purpose, Verification
+
+SIGN_UP: Final = "/dashboard/sign-up"
+VERIFY: Final = "/dashboard/verify"
+AGAIN: Final = "/dashboard/verify/again"
+
+PHONE_FAULT: Final = (
+    "We cannot send to this number. Write a Zimbabwean or South African number with its country code, "
+    "like +263 77 120 0001 or +27 82 123 0001."
+)
+NOT_A_CODE: Final = "The code has six digits."
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        public(services, SIGN_UP, show_form),
+        public(services, SIGN_UP, create, "POST"),
+        public(services, VERIFY, show_code_form),
+        public(services, VERIFY, verify, "POST"),
+        public(services, AGAIN, send_again, "POST"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What somebody wrote about themselves."""
+
+    name: str = ""
+    business: str = ""
+    phone: str = ""
+    email: str = ""
+
+
+async def show_form(services: Services, request: Request) -> Response:
+    """Show the empty form; who is signed in needs none."""
+    if await find_visitor(services, request) is not None:
+        return go(HOME)
+    return _form(services, _Filled(), {})
+
+
+def _form(services: Services, filled: _Filled, faults: Faults, status: int = 200) -> Response:
+    return services.look.page("sign_up.html.jinja", status, filled=filled, faults=faults)
+
+
+async def create(services: Services, request: Request) -> Response:
+    """Begin a sign-up, and send its code."""
+    form = await read_form(request)
+    filled = _Filled(
+        people.clean_name(form.text("name")),
+        people.clean_name(form.text("business")),
+        form.text("phone")[:40],
+        form.text("email")[:300],
+    )
+    async with services.database.connection() as connection:
+        phone = people.read_phone(await prices.get_tariff(connection), filled.phone)
+    faults = _faults(filled, phone, form.raw("password"))
+    if faults or phone is None:
+        return _form(services, filled, faults, 422)
+    started = await send_codes.start_sign_up(
+        services.database,
+        services.code_limits,
+        phone=phone,
+        applicant=Applicant(
+            filled.name, filled.business, filled.email or None, await hash_secret(form.raw("password"))
+        ),
+        address=address_of(request),
+        token=services.verification.read(request),
+    )
+    if isinstance(started, Wait):
+        return _form(services, filled, {"": too_many_codes(started)}, 429)
+    response = go(VERIFY)
+    services.verification.give(response, started.token)
+    return response
+
+
+def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
+    found = {
+        "name": people.fault_of_name(filled.name),
+        "business": people.fault_of_name(filled.business),
+        "phone": PHONE_FAULT if phone is None else None,
+        "email": people.fault_of_email(filled.email) if filled.email else None,
+        "password": people.fault_of_password(password, filled.name, filled.business, phone or ""),
+    }
+    return {name: fault for name, fault in found.items() if fault is not None}
+
+
+def too_many_codes(wait: Wait) -> str:
+    """Say that no code was sent."""
+    return f"Too many codes were asked for. Please try again in {codes.in_words(wait.wait)}."
+
+
+def too_often(refused: TooOften) -> str:
+    """Say that nothing was compared."""
+    return f"Too many attempts. Please try again in {codes.in_words(refused.wait)}."
+
+
+def guest(services: Services, request: Request) -> Guest:
+    """Return who is at the browser, as far as anybody can tell."""
+    return Guest(address_of(request), request.headers.get("user-agent", ""), services.session.read(request))
+
+
+async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
+    """Return what this browser is proving."""
+    token = services.verification.read(request)
+    if token is None:
+        return None
+    async with services.database.connection() as connection:
+        found = await verifications.find(connection, hash_token(token))
+    return found if found is not None and found.purpose is purpose else None
+
+
+async def show_code_form(services: Services, request: Request) -> Response:
+    """Ask for the code."""
+    verification = await begun(services, request, Purpose.SIGN_UP)
+    if verification is None:
+        return go(HOME if await find_visitor(services, request) else SIGN_UP)
+    return _code_form(services, verification, {}, sent="again" in request.query_params)
+
+
+def _code_form(
+    services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
+) -> Response:
+    return services.look.page(
+        "verify.html.jinja", status, verification=verification, faults=faults, sent=sent
+    )
+
+
+async def verify(services: Services, request: Request) -> Response:
+    """Open the account of who has the code."""
+    form = await read_form(request)
+    verification = await begun(services, request, Purpose.SIGN_UP)
+    token = services.verification.read(request)
+    if verification is None or token is None:
+        return go(SIGN_UP)
+    code = codes.read_code(form.raw("code"))
+    if code is None:
+        return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
+    result = await finish_sign_up(services.database, guest(services, request), token=token, code=code)
+    if isinstance(result, SignedIn):
+        response = go(HOME)
+        services.session.give(response, result.token)
+        services.verification.take(response)
+        return response
+    if result is None:
+        return go(SIGN_IN)
+    return _code_form(services, verification, fault_of_code(result), 422)
+
+
+def fault_of_code(result: Mismatch | TooOften | Over) -> Faults:
+    """Say what was wrong with a code."""
+    if isinstance(result, TooOften):
+        return {"code": too_often(result)}
+    if isinstance(result, Over) or not result.left:
+        return {"code": "This code can no longer be used. Ask for a new one below."}
+    tries = "one try is" if result.left == 1 else f"{result.left} tries are"
+    return {"code": f"This is not the code we sent last; {tries} left."}
+
+
+async def send_again(services: Services, request: Request) -> Response:
+    """Send another code for a sign-up."""
+    return await resend(services, request, Purpose.SIGN_UP, VERIFY, _code_form)
+
+
+async def resend(
+    services: Services,
+    request: Request,
+    purpose: Purpose,
+    page: str,
+    show: Callable[[Services, Verification, Faults, int], Response],
+) -> Response:
+    """Send another code, and go back to the page where it is asked for."""
+    verification = await begun(services, request, purpose)
+    token = services.verification.read(request)
+    if verification is None or token is None:
+        return go(SIGN_IN)
+    result = await send_codes.send_again(
+        services.database, services.code_limits, token=token, address=address_of(request)
+    )
+    if isinstance(result, Wait):
+        return show(services, verification, {"": too_many_codes(result)}, 429)
+    return go(f"{page}?again=1")

@@ -1,0 +1,135 @@
+"""Who looks at a page? Somebody who is signed in, or somebody whom we do not know."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from tumira.actions.gate import Gate
+from tumira.actions.send_codes import hash_token
+from tumira.html.cookies import Cookie
+from tumira.html.guards import refuse_foreign_writes
+from tumira.html.layout import HEADERS, PRIVATE, Look
+from tumira.rules.codes import CodeLimits
+from tumira.store import sessions
+from tumira.store.database import Database
+from tumira.store.sessions import Visitor
+
+HOME: Final = "/dashboard"
+SIGN_IN: Final = "/dashboard/sign-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the pages work with."""
+
+    database: Database
+    gate: Gate
+    look: Look
+    session: Cookie
+    # Leads a browser from its sign-up, or its forgotten password, to the code.
+    verification: Cookie
+    code_limits: CodeLimits
+    public_url: str
+    webhooks_allow_private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation."""
+
+    path: str
+    name: str
+    icon: str
+
+
+NAVIGATION: Final = (
+    Place(HOME, "Overview", "overview"),
+    Place("/dashboard/compose", "Compose", "compose"),
+    Place("/dashboard/batches", "Batches", "batches"),
+    Place("/dashboard/keys", "API keys", "keys"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of somebody who is signed in."""
+
+    services: Services
+    request: Request
+    visitor: Visitor
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """Answer with a page inside the dashboard."""
+        return self.services.look.page(
+            template,
+            status,
+            visitor=self.visitor,
+            navigation=NAVIGATION,
+            here=_here(self.request.url.path),
+            **values,
+        )
+
+
+def _here(path: str) -> str:
+    """Return the entry of the navigation under which a page stands."""
+    below = [place.path for place in NAVIGATION if path == place.path or path.startswith(place.path + "/")]
+    if path.startswith("/dashboard/messages/"):
+        return "/dashboard/batches"
+    return max(below, key=len, default="")
+
+
+def go(path: str) -> RedirectResponse:
+    """Send the browser on to a page of ours, to be read."""
+    return RedirectResponse(path, 303, headers={**HEADERS, **PRIVATE})
+
+
+Public = Callable[[Services, Request], Awaitable[Response]]
+Private = Callable[[Visit], Awaitable[Response]]
+
+
+def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
+    """Put a page where everybody may see it; it does not learn who is signed in."""
+
+    async def answer(request: Request) -> Response:
+        refuse_foreign_writes(request, services.public_url)
+        return await handle(services, request)
+
+    return Route(path, answer, methods=methods or ("GET",))
+
+
+def private(services: Services, path: str, handle: Private, *methods: str) -> Route:
+    """Put a page where only those who are signed in see it; others are asked to sign in first."""
+
+    async def answer(request: Request) -> Response:
+        refuse_foreign_writes(request, services.public_url)
+        visitor = await find_visitor(services, request)
+        if visitor is None:
+            return _ask_to_sign_in(request)
+        return await handle(Visit(services, request, visitor))
+
+    return Route(path, answer, methods=methods or ("GET",))
+
+
+async def find_visitor(services: Services, request: Request) -> Visitor | None:
+    """Return who is signed in at this browser, if anybody."""
+    token = services.session.read(request)
+    if token is None:
+        return None
+    async with services.database.connection() as connection:
+        visitor = await sessions.find(connection, hash_token(token))
+        if visitor is not None and visitor.is_news:
+            await sessions.mark_seen(connection, visitor.session_id)
+    return visitor
+
+
+def _ask_to_sign_in(request: Request) -> Response:
+    # What was written cannot be kept for somebody whom we do not know, but the page for it is found again.
+    onward = request.url.path if request.method == "GET" else _here(request.url.path)
+    if request.method == "GET" and request.url.query:
+        onward += f"?{request.url.query}"
+    return go(SIGN_IN if onward == HOME else f"{SIGN_IN}?{urlencode({'next': onward})}")

@@ -1,0 +1,54 @@
+"""Where does a request come from, and may it write?
+
+A browser says with each request which site it comes from (`Sec-Fetch-Site`), or at least with each form which
+origin (`Origin`). A write from elsewhere is refused before anybody looks at who is signed in. A request with
+neither header does not come from a browser, and so carries nobody's cookies against their will.
+"""
+
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# The half of an IPv6 address that a subscriber is given; the other half is theirs to choose.
+_NETWORK_BITS: Final = 64
+
+
+def refuse_foreign_writes(request: Request, public_url: str) -> None:
+    """Refuse a write that another site asked the browser for."""
+    if request.method in READING:
+        return
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        foreign = site not in {"same-origin", "none"}
+    else:
+        foreign = origin is not None and not _is_own(request, origin, public_url)
+    if foreign:
+        raise HTTPException(403, "This came from another site, so nothing was done")
+
+
+def _is_own(request: Request, origin: str, public_url: str) -> bool:
+    try:
+        host = urlsplit(origin).netloc
+    except ValueError:
+        return False
+    # A proxy may have ended the TLS, so the scheme that we see need not be the browser's.
+    return bool(host) and host in {request.headers.get("host", ""), urlsplit(public_url).netloc}
+
+
+def address_of(request: Request) -> str:
+    """Return whom limits count against: an address, or the network of one who can choose among many."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(IPv6Address(int(address) >> _NETWORK_BITS << _NETWORK_BITS)) + f"/{_NETWORK_BITS}"
+    return str(address)

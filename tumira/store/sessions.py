@@ -1,0 +1,142 @@
+"""Who is signed in?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from tumira.ids import AccountId
+from tumira.store.sql import Connection, Statement
+
+IDLE_HOURS: Final = 24
+DAYS_MAX: Final = 30
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO sessions (id, token_sha256, account_id, address, browser)
+VALUES (%(session_id)s, %(token_sha256)s, %(account_id)s, %(address)s, %(browser)s)
+""")
+
+
+async def insert(
+    connection: Connection,
+    session_id: UUID,
+    token_sha256: bytes,
+    account_id: AccountId,
+    address: str,
+    browser: str,
+) -> None:
+    """Begin a session."""
+    await SQL_INSERT.rows(
+        connection,
+        session_id=session_id,
+        token_sha256=token_sha256,
+        account_id=account_id,
+        address=address,
+        browser=browser,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who is signed in: their session and, as every page shows it, their account."""
+
+    session_id: UUID
+    account_id: AccountId
+    phone: str
+    name: str
+    business: str
+    balance: Decimal
+    suspended: bool
+    # True when the session was last seen so long ago that this time is worth a write.
+    is_news: bool
+
+
+_VALID: Final = f"""
+s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
+   AND s.created_at > clock_timestamp() - interval '{DAYS_MAX} days'
+"""
+
+SQL_FIND: Final = Statement(f"""
+SELECT s.id, a.id, a.phone, a.name, a.business, a.balance, a.suspended_at IS NOT NULL,
+       s.seen_at < clock_timestamp() - interval '1 minute'
+  FROM sessions s
+  JOIN accounts a ON a.id = s.account_id
+ WHERE s.token_sha256 = %(token_sha256)s
+   AND {_VALID}
+""")  # noqa: S608 - only constants are put in
+
+
+async def find(connection: Connection, token_sha256: bytes) -> Visitor | None:
+    """Return who holds this token; None if nobody does, or not any more."""
+    row = await SQL_FIND.row(connection, token_sha256=token_sha256)
+    return None if row is None else Visitor(*row)
+
+
+SQL_MARK_SEEN: Final = Statement("UPDATE sessions SET seen_at = clock_timestamp() WHERE id = %(session_id)s")
+
+
+async def mark_seen(connection: Connection, session_id: UUID) -> None:
+    """Note that a session is in use."""
+    await SQL_MARK_SEEN.rows(connection, session_id=session_id)
+
+
+SQL_DELETE: Final = Statement("DELETE FROM sessions WHERE token_sha256 = %(token_sha256)s")
+
+
+async def delete(connection: Connection, token_sha256: bytes) -> None:
+    """End a session; its token opens nothing any more."""
+    await SQL_DELETE.rows(connection, token_sha256=token_sha256)
+
+
+SQL_DELETE_ALL: Final = Statement("DELETE FROM sessions WHERE account_id = %(account_id)s")
+
+
+async def delete_all(connection: Connection, account_id: AccountId) -> None:
+    """End all sessions of an account."""
+    await SQL_DELETE_ALL.rows(connection, account_id=account_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as its owner sees it."""
+
+    id: UUID
+    address: str
+    browser: str
+    created_at: datetime
+    seen_at: datetime
+
+
+SQL_LIST: Final = Statement(f"""
+SELECT s.id, s.address, s.browser, s.created_at, s.seen_at
+  FROM sessions s
+ WHERE s.account_id = %(account_id)s
+   AND {_VALID}
+ ORDER BY s.seen_at DESC
+ LIMIT 100
+""")  # noqa: S608 - only constants are put in
+
+
+async def list_of_account(connection: Connection, account_id: AccountId) -> Sequence[Session]:
+    """Return where an account is signed in, the latest first."""
+    return [Session(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
+
+
+SQL_DELETE_OLD: Final = Statement(f"""
+WITH old AS MATERIALIZED (
+    SELECT s.id
+      FROM sessions s
+     WHERE NOT ({_VALID})
+     LIMIT %(count_max)s
+), deleted AS (
+    DELETE FROM sessions WHERE id = ANY(ARRAY(SELECT id FROM old))
+)
+SELECT count(*) FROM old
+""")  # noqa: S608 - only constants are put in
+
+
+async def delete_old(connection: Connection, count_max: int) -> int:
+    """Forget sessions that are over, and return how many."""
+    return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -1,0 +1,271 @@
+"""Who is proving that a number is theirs, and which codes were sent for that?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from tumira.rules.codes import LIFETIME, TRIES_MAX
+from tumira.store.sql import Connection, Statement
+
+HOURS_KEPT: Final = 24
+
+
+class Purpose(StrEnum):
+    """What follows once the number is proved."""
+
+    SIGN_UP = "sign_up"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """What an account is made of, besides its number."""
+
+    name: str
+    business: str
+    email: str | None
+    password_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A number that is being proved; `applicant` is None where the account is there already."""
+
+    id: UUID
+    purpose: Purpose
+    phone: str
+    applicant: Applicant | None
+
+
+SQL_LOCK: Final = Statement("SELECT pg_advisory_xact_lock(hashtextextended('tumira codes', 0))")
+
+
+async def lock(connection: Connection) -> None:
+    """Let one transaction at a time count codes and add one, so that no limit is passed."""
+    await SQL_LOCK.value(connection)
+
+
+SQL_NOW: Final = Statement("SELECT clock_timestamp()")
+
+
+async def now(connection: Connection) -> datetime:
+    """Return the database's time, which all nodes share."""
+    at: datetime = await SQL_NOW.value(connection)
+    return at
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO verifications (id, token_sha256, purpose, phone, name, business, email, password_hash)
+VALUES (%(verification_id)s, %(token_sha256)s, %(purpose)s, %(phone)s, %(name)s, %(business)s, %(email)s,
+        %(password_hash)s)
+""")
+
+
+async def insert(connection: Connection, verification: Verification, token_sha256: bytes) -> None:
+    """Begin to prove a number."""
+    applicant = verification.applicant
+    await SQL_INSERT.rows(
+        connection,
+        verification_id=verification.id,
+        token_sha256=token_sha256,
+        purpose=verification.purpose.value,
+        phone=verification.phone,
+        name=applicant and applicant.name,
+        business=applicant and applicant.business,
+        email=applicant and applicant.email,
+        password_hash=applicant and applicant.password_hash,
+    )
+
+
+_VERIFICATION: Final = f"""
+SELECT id, purpose, phone, name, business, email, password_hash
+  FROM verifications
+ WHERE done_at IS NULL
+   AND created_at > clock_timestamp() - interval '{HOURS_KEPT} hours'
+"""  # noqa: S608 - only constants are put in
+
+SQL_FIND: Final = Statement(_VERIFICATION + "AND token_sha256 = %(token_sha256)s")
+SQL_HOLD: Final = Statement(_VERIFICATION + "AND token_sha256 = %(token_sha256)s FOR NO KEY UPDATE")
+SQL_FIND_LATEST: Final = Statement(
+    _VERIFICATION + "AND phone = %(phone)s AND purpose = 'sign_up' ORDER BY created_at DESC LIMIT 1"
+)
+
+
+async def find(connection: Connection, token_sha256: bytes) -> Verification | None:
+    """Return what the holder of this token is proving; None if nothing, or not any more."""
+    return _verification(await SQL_FIND.row(connection, token_sha256=token_sha256))
+
+
+async def hold(connection: Connection, token_sha256: bytes) -> Verification | None:
+    """Return the same, and keep others from finishing it at the same time."""
+    return _verification(await SQL_HOLD.row(connection, token_sha256=token_sha256))
+
+
+async def find_latest_sign_up(connection: Connection, phone: str) -> Verification | None:
+    """Return the latest sign-up for a number that was not finished."""
+    return _verification(await SQL_FIND_LATEST.row(connection, phone=phone))
+
+
+def _verification(row: asyncpg.Record | None) -> Verification | None:
+    if row is None:
+        return None
+    verification_id, purpose, phone, *details = row
+    applicant = Applicant(*details) if purpose == Purpose.SIGN_UP else None
+    return Verification(verification_id, Purpose(purpose), phone, applicant)
+
+
+SQL_CHANGE: Final = Statement("""
+UPDATE verifications
+   SET name = %(name)s, business = %(business)s, email = %(email)s, password_hash = %(password_hash)s
+ WHERE id = %(verification_id)s
+""")
+
+
+async def change(connection: Connection, verification_id: UUID, applicant: Applicant) -> None:
+    """Take down what the same person corrected."""
+    await SQL_CHANGE.rows(
+        connection,
+        verification_id=verification_id,
+        name=applicant.name,
+        business=applicant.business,
+        email=applicant.email,
+        password_hash=applicant.password_hash,
+    )
+
+
+SQL_SET_TOKEN: Final = Statement(
+    "UPDATE verifications SET token_sha256 = %(token_sha256)s WHERE id = %(verification_id)s"
+)
+
+
+async def set_token(connection: Connection, verification_id: UUID, token_sha256: bytes) -> None:
+    """Let another browser go on with it, and the first one no longer."""
+    await SQL_SET_TOKEN.rows(connection, verification_id=verification_id, token_sha256=token_sha256)
+
+
+SQL_MARK_DONE: Final = Statement(
+    "UPDATE verifications SET done_at = clock_timestamp() WHERE id = %(verification_id)s AND done_at IS NULL"
+)
+
+
+async def mark_done(connection: Connection, verification_id: UUID) -> None:
+    """Note that the number was proved; its codes and token are of no more use."""
+    await SQL_MARK_DONE.rows(connection, verification_id=verification_id)
+
+
+SQL_INSERT_CODE: Final = Statement("""
+INSERT INTO codes (id, verification_id, phone, address, code_hash)
+VALUES (%(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(code_hash)s)
+""")
+
+
+async def insert_code(
+    connection: Connection,
+    code_id: UUID,
+    verification_id: UUID,
+    phone: str,
+    address: str,
+    code_hash: str | None,
+) -> None:
+    """Note that a code was sent, or would have been if the number had an account."""
+    await SQL_INSERT_CODE.rows(
+        connection,
+        code_id=code_id,
+        verification_id=verification_id,
+        phone=phone,
+        address=address,
+        code_hash=code_hash,
+    )
+
+
+SQL_TIMES_OF_PHONE: Final = Statement("""
+SELECT sent_at
+  FROM codes
+ WHERE phone = %(phone)s
+   AND sent_at > clock_timestamp() - interval '1 day'
+ ORDER BY sent_at
+""")
+
+
+async def list_times(connection: Connection, phone: str) -> Sequence[datetime]:
+    """Return when codes were sent to a number in the last day, oldest first."""
+    return [row["sent_at"] for row in await SQL_TIMES_OF_PHONE.rows(connection, phone=phone)]
+
+
+SQL_COUNT_OF_ADDRESS: Final = Statement("""
+SELECT count(*), min(sent_at)
+  FROM codes
+ WHERE address = %(address)s
+   AND sent_at > clock_timestamp() - interval '1 hour'
+""")
+
+SQL_COUNT: Final = Statement("""
+SELECT count(*), min(sent_at)
+  FROM codes
+ WHERE sent_at > clock_timestamp() - interval '1 hour'
+""")
+
+
+async def count_of_address(connection: Connection, address: str) -> tuple[int, datetime | None]:
+    """Return how many codes an address asked for in the last hour, and when the oldest of them left."""
+    row = await SQL_COUNT_OF_ADDRESS.row(connection, address=address)
+    assert row is not None
+    return row[0], row[1]
+
+
+async def count(connection: Connection) -> tuple[int, datetime | None]:
+    """Return the same for all addresses together."""
+    row = await SQL_COUNT.row(connection)
+    assert row is not None
+    return row[0], row[1]
+
+
+# Counted and committed before the code is compared, so that no number of tries at once makes a sixth.
+SQL_TAKE_TRY: Final = Statement("""
+UPDATE codes
+   SET tries = tries + 1
+ WHERE id = (SELECT id FROM codes WHERE verification_id = %(verification_id)s ORDER BY sent_at DESC LIMIT 1)
+   AND tries < %(tries_max)s
+   AND sent_at > clock_timestamp() - %(lifetime)s::interval
+RETURNING coalesce(code_hash, '') AS code_hash, tries
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try at a code: what it is compared with, and how many are left after it."""
+
+    code_hash: str | None
+    left: int
+
+
+async def take_try(connection: Connection, verification_id: UUID) -> Try | None:
+    """Count a try at the newest code; None if that is too old or was tried too often."""
+    row = await SQL_TAKE_TRY.row(
+        connection, verification_id=verification_id, tries_max=TRIES_MAX, lifetime=LIFETIME
+    )
+    return None if row is None else Try(row["code_hash"] or None, TRIES_MAX - row["tries"])
+
+
+SQL_DELETE_OLD: Final = Statement(f"""
+WITH old AS MATERIALIZED (
+    SELECT id
+      FROM verifications
+     WHERE created_at < clock_timestamp() - interval '{2 * HOURS_KEPT} hours'
+     ORDER BY created_at
+     LIMIT %(count_max)s
+), deleted AS (
+    DELETE FROM verifications WHERE id = ANY(ARRAY(SELECT id FROM old))
+)
+SELECT count(*) FROM old
+""")  # noqa: S608 - only constants are put in
+
+
+async def delete_old(connection: Connection, count_max: int) -> int:
+    """Forget verifications, with their codes, once these count no more; return how many."""
+    return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))
