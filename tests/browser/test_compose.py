@@ -1,0 +1,320 @@
+"""Does the form count, price and warn while somebody types as the server does, and without scripts too?"""
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from playwright.sync_api import Page, Request, expect
+
+from tests.contract.test_compose_page import Customer, sign_in
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    WIDE,
+    Opener,
+    Viewport,
+    check_accessibility,
+    layout_shift,
+    overflows,
+    screenshot,
+    wire_bytes,
+)
+from tests.support.postgres import clone
+from tests.support.service import Service, run_web
+from tumira.actions import operate
+from tumira.actions.compose import Review
+from tumira.html.layout import write_usd
+from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.rules.quotes import Quote, SendRequest, quote
+from tumira.rules.recipients import Entry, read_recipients
+from tumira.store import prices
+from tumira.store.database import Database
+
+COMPOSE: Final = "/dashboard/compose"
+ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
+OFFER: Final = "Get 20% off your next order with the code SAVE20!"
+MANY: Final = "+263 77 120 0001, 00263771200002; +27821230001\n0771200003 +447700900123"
+FIRST_BYTES_MAX: Final = 60_000
+NEXT_BYTES_MAX: Final = 15_000
+GENERATED: Final = 500
+
+WRITTEN: Final = (
+    MANY,
+    "",
+    " ,;\n\t\r\n",
+    "+263771200001 2",
+    "+26377120000\n1",
+    "+263 (77) 120-0001;+263.77.120.0002",
+    "\u202a+263 77 120 0001\u202c\ufeff+27\xa082\u2009123\u202f0001\x85+27821230002\u2028x",
+    "+260 97 120 001, +260971200012 +26097120001",
+    "+2609712 0 0 1 2 3",
+    "+2601 971200, +260971200001",
+    "077 120 0001 263 77 120 0001 263771200001",
+    "+263771200001 +263771200001 00263771200001",
+    "Anna <b>, \u0663\u0664, +\uff12\uff16\uff13771200001, \U0001f600 + 1",
+    "+ 263 77 120 0001 00 27 82 123 0001",
+    "+12345678901234567890 00 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9",
+)
+READ: Final = """(texts) => {
+  const data = JSON.parse(document.getElementById("compose-data").textContent);
+  const compose = Tumira.compose;
+  const tariff = compose.prepare(data.destinations);
+  return texts.map((text) => {
+    const entries = compose.read(text, tariff);
+    const sorted = compose.sort(entries, tariff);
+    return [entries.map((one) => [one.written, one.number]), Array.from(sorted.counts), sorted.rejected];
+  });
+}"""
+
+
+@cache
+def texts() -> Sequence[str]:
+    """Give texts that look like lists of numbers, the same in each run."""
+    made: list[str] = []
+    pieces = st.sampled_from(
+        [
+            *("+263", "+27", "+260", "00263", "77", "120", "0001", "771200001", "821230001", "97120001"),
+            *("0", "1", "00", "+", "x", " ", " ", ",", ";", "\n", "\t", "-", "(", ")", "\xa0", "\u200f"),
+        ]
+    )
+
+    @settings(
+        max_examples=GENERATED,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(pieces, max_size=30).map("".join))
+    def collect(text: str) -> None:
+        made.append(text)
+
+    collect()
+    return [*WRITTEN, *made]
+
+
+@pytest.fixture(scope="module")
+def dashboard(server_url: str) -> Iterator[Service]:
+    """Give a service with a country of two lengths, and one that is only announced."""
+    with clone(server_url) as url, run_web(url) as running:
+        running.run(operate.add_destination, Destination("ZM", "260", "Zambia", (8, 9)))
+        running.run(operate.set_price, Price("sms", "ZM", Decimal("0.0123"), PriceStatus.ACTIVE))
+        running.run(operate.add_destination, Destination("BW", "2601", "Botswana", (8,)))
+        running.run(operate.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON))
+        yield running
+
+
+async def _tariff(database: Database) -> Tariff:
+    async with database.connection() as connection:
+        return await prices.get_tariff(connection)
+
+
+def visit(customer: Customer, page: Page) -> Page:
+    """Open the form as somebody who is signed in."""
+    page.context.add_cookies(
+        [{"name": "tumira_session", "value": customer.cookie, "url": customer.service.base}]
+    )
+    page.goto(COMPOSE)
+    return page
+
+
+def write(page: Page, recipients: str, message: str) -> None:
+    """Fill the form in."""
+    page.get_by_label("Recipients").fill(recipients)
+    page.get_by_label("Message").fill(message)
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button."""
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def _server_reads(tariff: Tariff, text: str) -> list[Any]:
+    entries: Sequence[Entry] = read_recipients(tariff, text)
+    priced = quote(tariff, SendRequest("sms", [one.number for one in entries], "", None, dry_run=False))
+    assert isinstance(priced, Quote)
+    return [
+        [[one.written, one.number] for one in entries],
+        [[leg.country, leg.count] for leg in priced.legs],
+        [list(pair) for pair in Review(tariff, entries, priced, ()).rejected],
+    ]
+
+
+def test_the_browser_reads_numbers_as_the_server_does(dashboard: Service, open_page: Opener) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base))
+    tariff = dashboard.run(_tariff)
+    for text, read in zip(texts(), page.evaluate(READ, texts()), strict=True):
+        assert read == _server_reads(tariff, text), text
+
+
+def test_the_browser_writes_amounts_as_the_server_does(dashboard: Service, open_page: Opener) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base))
+    amounts = [0, 1, 10, 99, 100, 123, 400, 9999, 10_000, 10_001, 12_345_600, 99_999_999_900]
+    written = page.evaluate("(amounts) => amounts.map(Tumira.compose.usd)", amounts)
+    assert written == [write_usd(Decimal(amount) / 10_000) for amount in amounts]
+
+
+@pytest.mark.parametrize(
+    ("recipients", "message"),
+    [
+        (MANY, ORDER),
+        (MANY, "é" * 161),
+        ("+260971200001, +26097120001 " + MANY, f"{ORDER}\n\n{ORDER} []\u20ac\U0001f600{ORDER}"),
+        ("\n".join(f"+2637712{number:05}" for number in range(1000)), "a" * 765),
+    ],
+)
+def test_what_is_shown_while_typing_is_what_is_confirmed(
+    dashboard: Service, open_page: Opener, recipients: str, message: str
+) -> None:
+    page = visit(sign_in(dashboard, "1000"), open_page(dashboard.base))
+    write(page, recipients, message)
+    total = page.locator("#total").inner_text()
+    segments = page.locator("#size strong").inner_text()
+    encoding = page.locator("#size .badge").inner_text()
+    press(page, "Send")
+    expect(page.locator("h1")).to_have_text("Send this message?")
+    expect(page.locator("#total strong")).to_have_text(total)
+    expect(page.locator(".size strong")).to_have_text(segments)
+    expect(page.locator(".size .badge")).to_have_text(encoding)
+
+
+def test_segments_encoding_room_and_prices_are_shown_while_typing(
+    dashboard: Service, open_page: Opener
+) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base))
+    write(page, MANY, "a" * 160)
+    size = page.locator("#size")
+    expect(size).to_have_text("1 segmentGSM-70 characters left")
+    expect(page.locator("tr[data-country=ZW]")).to_contain_text("2US$0.08")
+    expect(page.locator("tr[data-country=ZA]")).to_contain_text("1US$0.02")
+    expect(page.locator("#total")).to_have_text("US$0.10")
+    expect(page.locator("#rejected li")).to_have_count(2)
+    page.get_by_label("Message").press_sequentially("b")
+    expect(page.get_by_text("2 segments", exact=True)).to_be_visible()
+    expect(size).to_contain_text("145 characters left")
+    expect(page.locator("#total")).to_have_text("US$0.20")
+    page.get_by_label("Message").fill("a" * 766)
+    expect(size).to_contain_text("6 segments")
+    expect(size).to_contain_text("at most 5")
+    # Said once, after a rest.
+    expect(page.locator("#spoken")).to_contain_text("Segments: 6")
+
+
+def test_what_forces_ucs_2_is_named_and_can_be_spelt_plainly(dashboard: Service, open_page: Opener) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base))
+    write(page, MANY, "a" * 75 + "\u2019\u200b")
+    expect(page.get_by_text("UCS-2", exact=True)).to_be_visible()
+    spelling = page.locator("#spelling")
+    expect(spelling).to_contain_text("\u2019 zero-width space (U+200B)")
+    expect(spelling).to_contain_text("saves 1 segment, US$0.10 for these recipients")
+    press(page, "Use GSM-7 spelling")
+    expect(page.get_by_label("Message")).to_have_value("a" * 75 + "'")
+    expect(page.get_by_text("GSM-7", exact=True)).to_be_visible()
+    expect(spelling).to_be_empty()
+    page.keyboard.press("Control+z")
+    expect(page.get_by_label("Message")).to_have_value("a" * 75 + "\u2019\u200b")
+    page.get_by_label("Message").fill("\u4f60\u2019")
+    expect(spelling).to_contain_text("There is no plain spelling for \u4f60")
+    expect(page.get_by_role("button", name="Use GSM-7 spelling")).to_have_count(0)
+
+
+def test_the_verdict_is_asked_for_after_a_rest_and_shows_the_words(
+    dashboard: Service, open_page: Opener
+) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base))
+    asked: list[Request] = []
+
+    def note(request: Request) -> None:
+        if request.resource_type == "fetch":
+            asked.append(request)
+
+    page.on("request", note)
+    message = page.get_by_label("Message")
+    message.press_sequentially(f"{ORDER} {OFFER}")
+    verdict = page.locator("#verdict")
+    expect(verdict.locator("mark").first).to_be_visible()
+    expect(verdict).to_contain_text(f"“{OFFER}”")
+    # A machine that is busy may type with pauses, but never so that each key would be worth a request.
+    assert len(asked) < len(ORDER) / 4
+    assert {request.url for request in asked} == {dashboard.base + COMPOSE + "/verdict"}
+    message.fill(ORDER)
+    expect(verdict).to_have_text("The text was checked: it can be sent.")
+    message.fill("Short")
+    expect(verdict).to_contain_text("No marketing")
+
+
+def test_who_is_signed_out_while_typing_is_told_before_anything_is_lost(
+    dashboard: Service, open_page: Opener
+) -> None:
+    customer = sign_in(dashboard)
+    page = visit(customer, open_page(dashboard.base))
+    dashboard.sql("DELETE FROM sessions WHERE account_id = $1", customer.caller.id)
+    page.get_by_label("Message").fill(ORDER)
+    expect(page.locator("#verdict")).to_contain_text("You are signed out.")
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
+def test_a_message_is_composed_confirmed_and_sent(
+    dashboard: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
+) -> None:
+    customer = sign_in(dashboard)
+    page = visit(customer, open_page(dashboard.base, viewport=viewport, javascript=javascript))
+    write(page, MANY, f"{ORDER}\n{OFFER}")
+    press(page, "Send")
+    expect(page.get_by_role("alert")).to_contain_text("marketing")
+    expect(page.locator("#verdict mark").first).to_be_visible()
+    expect(page.get_by_label("Message")).to_have_value(f"{ORDER}\n{OFFER}")
+    page.get_by_label("Message").fill(f"{ORDER}\nThank you.")
+    page.get_by_label("Reference (optional)").fill("order-1042")
+    press(page, "Send")
+    press(page, "Back")
+    expect(page.get_by_label("Recipients")).to_have_value(MANY)
+    expect(page.get_by_label("Message")).to_have_value(f"{ORDER}\nThank you.")
+    expect(page.get_by_label("Reference (optional)")).to_have_value("order-1042")
+    press(page, "Send")
+    expect(page.locator("#total")).to_contain_text("US$0.10")
+    page.get_by_role("button", name="Confirm", exact=True).dblclick()
+    page.wait_for_url(re.compile("/dashboard/batches/bat_"))
+    (batch,) = customer.batches()
+    assert tuple(batch.values()) == (f"{ORDER}\nThank you.", "order-1042", 3, Decimal("0.1000"))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP, WIDE])
+def test_everybody_can_use_it_on_any_screen(
+    dashboard: Service, open_page: Opener, viewport: Viewport, *, dark: bool
+) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base, viewport=viewport, dark=dark))
+
+    def look(name: str) -> None:
+        assert overflows(page) == []
+        assert layout_shift(page) == 0
+        screenshot(page, name)
+        check_accessibility(page)
+
+    look("compose")
+    write(page, MANY + " " + "x" * 60, f"{ORDER} {OFFER} \u2019\U0001f600" + "y" * 60)
+    expect(page.locator("#verdict mark").first).to_be_visible()
+    assert overflows(page) == []
+    screenshot(page, "compose-typed")
+    check_accessibility(page)
+    press(page, "Send")
+    look("compose-refused")
+    page.get_by_label("Message").fill(f"{ORDER} \u2019 {ORDER} {'z' * 90}")
+    page.get_by_label("Reference (optional)").fill("r" * 64)
+    press(page, "Send")
+    look("confirm")
+
+
+def test_the_form_is_light(dashboard: Service, open_page: Opener) -> None:
+    page = visit(sign_in(dashboard), open_page(dashboard.base, viewport=PHONE))
+    assert wire_bytes(page) < FIRST_BYTES_MAX
+    page.goto(COMPOSE)
+    assert wire_bytes(page) < NEXT_BYTES_MAX

@@ -1,0 +1,577 @@
+"""Can a message be composed, priced, confirmed and sent from the dashboard, once and with nothing lost?"""
+
+import html
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.service import NO_TLS, Caller, Service
+from tumira.actions import operate
+from tumira.actions.manage_templates import add_template
+from tumira.actions.send_codes import hash_token, new_token
+from tumira.errors import RecipientCode
+from tumira.ids import AccountId, new_id
+from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.rules.recipients import Entry, explain, read_recipients
+from tumira.rules.templates import TemplateVerdict
+from tumira.store import sessions
+from tumira.store.database import Database
+
+COMPOSE: Final = "/dashboard/compose"
+ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
+ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
+OFFER: Final = "Get 20% off your next order with the code SAVE20!"
+ONE: Final = "+263771200001"
+HOSTILE: Final = "</textarea></script><script>alert(1)</script>{{ 7 * 7 }}{% raw %}' \" & <b>"
+PRESSES: Final = 10
+
+TARIFF: Final = Tariff(
+    1,
+    [
+        Destination("ZW", "263", "Zimbabwe", (9,)),
+        Destination("ZA", "27", "South Africa", (9,)),
+        Destination("ZM", "260", "Zambia", (9,)),
+    ],
+    [
+        Price("sms", "ZW", Decimal("0.04"), PriceStatus.ACTIVE),
+        Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE),
+        Price("sms", "ZM", Decimal("0.03"), PriceStatus.COMING_SOON),
+    ],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Somebody who is signed in."""
+
+    service: Service
+    caller: Caller
+    cookie: str
+
+    def get(self, path: str) -> httpx.Response:
+        """Open a page."""
+        return self._ask("GET", path)
+
+    def post(
+        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Send a form."""
+        return self._ask("POST", path, headers, data=fields)
+
+    def compose(self, recipients: str = ONE, message: str = ORDER, reference: str = "") -> httpx.Response:
+        """Press Send."""
+        return self.post(COMPOSE, {"recipients": recipients, "message": message, "reference": reference})
+
+    def confirm(self, page: httpx.Response, **changes: str) -> httpx.Response:
+        """Press Confirm."""
+        return self.post(COMPOSE + "/confirm", {**hidden(page), **changes})
+
+    def batches(self) -> Sequence[asyncpg.Record]:
+        """Return what was sent, oldest first."""
+        return self.service.sql(
+            "SELECT body, reference, recipients, total_cost FROM batches WHERE account_id = $1 ORDER BY id",
+            self.caller.id,
+        )
+
+    def spent(self) -> Decimal:
+        """Return what was debited."""
+        debits = self.service.sql(
+            "SELECT coalesce(sum(amount), 0) FROM transfers WHERE account_id = $1 AND to_book = 'revenue'",
+            self.caller.id,
+        )
+        return Decimal(debits[0][0])
+
+    def _ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx.Response:
+        return httpx.request(
+            method,
+            self.service.base + path,
+            headers={"Cookie": f"tumira_session={self.cookie}", **(headers or {})},
+            timeout=30,
+            trust_env=False,
+            verify=NO_TLS,
+            **options,
+        )
+
+
+def sign_in(service: Service, balance: str = "100") -> Customer:
+    """Open an account, and a session of it."""
+    caller = service.open_account(balance)
+    token = new_token()
+    service.run(_begin, caller.id, token)
+    return Customer(service, caller, token)
+
+
+async def _begin(database: Database, account_id: AccountId, token: str) -> None:
+    async with database.transaction() as connection:
+        session_id = new_id(time.time_ns() // 1_000_000)
+        await sessions.insert(connection, session_id, hash_token(token), account_id, "127.0.0.1", "test")
+
+
+def hidden(page: httpx.Response) -> dict[str, str]:
+    """Return what a form carries unseen."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def typed(page: httpx.Response) -> tuple[str, ...]:
+    """Return what stands in the fields of the form."""
+    areas = re.findall(r"<textarea [^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)
+    (reference,) = re.findall(r'<input id="reference" [^>]*value="([^"]*)"', page.text)
+    return tuple(html.unescape(text) for text in (*areas, reference))
+
+
+def alert(page: httpx.Response) -> str:
+    """Return what the page warns of, as text."""
+    (found,) = re.findall(r'role="alert">(.*?)</(?:div|p)>\s*<(?:form|div)', page.text, re.DOTALL)
+    return words(found)
+
+
+def words(markup: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def is_confirmation(page: httpx.Response) -> bool:
+    return "<h1>Send this message?</h1>" in page.text
+
+
+def sent_to(answer: httpx.Response) -> str:
+    """Return the batch that a confirmation led to."""
+    assert answer.status_code == 303, answer.text
+    location = answer.headers["location"]
+    assert location.startswith("/dashboard/batches/bat_")
+    return str(location)
+
+
+def numbers(count: int) -> Sequence[str]:
+    return [f"+2637712{number:05}" for number in range(count)]
+
+
+def test_the_form_has_its_fields_one_heading_and_needs_no_script(service: Service) -> None:
+    page = sign_in(service).get(COMPOSE)
+    assert page.status_code == 200
+    assert re.findall(r"<label for=\"(\w+)\">(.*?)</label>", page.text) == [
+        ("recipients", "Recipients"),
+        ("message", "Message"),
+        ("reference", "Reference (optional)"),
+    ]
+    assert page.text.count("<h1") == 1
+    assert "<button>Send</button>" in page.text
+    assert "style=" not in page.text
+    # What it says is for the script alone, and not run.
+    assert re.findall(r"<script(?! src=)([^>]*)>", page.text) == [
+        ' type="application/json" id="compose-data"'
+    ]
+
+
+def test_nobody_composes_without_signing_in(service: Service) -> None:
+    stranger = Customer(service, service.open_account(), "unknown")
+    for answer in (
+        stranger.get(COMPOSE),
+        stranger.compose(),
+        stranger.post(COMPOSE + "/confirm", {}),
+        stranger.post(COMPOSE + "/verdict", {"message": ADVERT}),
+    ):
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/dashboard/sign-in")
+
+
+@pytest.mark.parametrize("path", ["", "/confirm", "/verdict"])
+def test_no_other_site_can_press_the_buttons(service: Service, path: str) -> None:
+    customer = sign_in(service)
+    fields = {**hidden(customer.compose()), "message": ORDER}
+    answer = customer.post(COMPOSE + path, fields, {"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 403
+    assert customer.batches() == []
+
+
+def test_a_message_is_priced_by_country_before_it_is_sent(service: Service) -> None:
+    customer = sign_in(service, "10")
+    page = customer.compose(f"{ONE}, +263771200002 +27821230001 {ONE}\n0771200003 +447700900123", "é" * 161)
+    assert page.status_code == 200
+    assert is_confirmation(page)
+    said = words(page.text)
+    assert "2 segments GSM-7" in said
+    assert "Zimbabwe 2 US$0.04 2 US$0.16" in said
+    assert "South Africa 1 US$0.02 2 US$0.04" in said
+    assert "Total US$0.20" in said
+    assert "Balance now US$10.00 Balance after US$9.80" in said
+    assert "1 number was given more than once" in said
+    assert "2 numbers are left out" in said
+    assert "0771200003 This is no number with its country code" in said
+    assert "+447700900123 We do not send to this country." in said
+    assert "Here begins segment 2." in page.text
+    assert page.text.count("Here begins segment") == 1
+    assert '<button aria-describedby="total">Confirm</button>' in page.text
+    assert customer.batches() == []
+    assert customer.spent() == 0
+
+
+def test_confirming_sends_and_debits_and_leads_to_the_batch(service: Service) -> None:
+    customer = sign_in(service)
+    sent_to(customer.confirm(customer.compose(f"{ONE}; +27 82 123 0001", ORDER, "  order-1042 ")))
+    (batch,) = customer.batches()
+    assert tuple(batch.values()) == (ORDER, "order-1042", 2, Decimal("0.0600"))
+    assert service.balance(customer.caller) == Decimal("99.94")
+    found = service.sql(
+        "SELECT recipient FROM messages WHERE account_id = $1 ORDER BY id", customer.caller.id
+    )
+    assert [row[0] for row in found] == [ONE, "+27821230001"]
+
+
+def test_going_back_keeps_everything_and_sends_nothing(service: Service) -> None:
+    customer = sign_in(service)
+    draft = (f"\n{ONE},\n+263771200002", "\n  Two lines,\nas typed. ", "order")
+    page = customer.post(COMPOSE, {**hidden(customer.compose(*draft)), "edit": "1"})
+    assert page.status_code == 200
+    assert typed(page) == draft
+    assert 'role="alert"' not in page.text
+    assert customer.batches() == []
+
+
+def test_all_that_is_wrong_is_said_at_once_beside_its_field(service: Service) -> None:
+    page = sign_in(service).compose(" ,; \n", " \n ", "r" * 65)
+    assert page.status_code == 422
+    assert typed(page) == (" ,; \n", " \n ", "r" * 65)
+    for field in ("recipients", "message", "reference"):
+        assert f'id="{field}-fault"' in page.text
+        assert f'<a href="#{field}">' in page.text
+    assert "Give at least one number." in alert(page)
+    assert "Write the message." in alert(page)
+    assert "At most 64 characters." in alert(page)
+
+
+def test_a_fault_of_the_text_does_not_hide_behind_one_of_the_recipients(service: Service) -> None:
+    page = sign_in(service).compose("\n".join(numbers(1001)), ADVERT)
+    assert page.status_code == 422
+    assert "These are 1,001 numbers, 1 more than can be sent to at once." in alert(page)
+    assert "This is marketing" in alert(page)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("a" * 766, "This takes 6 segments in GSM-7; at most 5 can be sent. Shorten it."),
+        ("a\u200b\u2019" * 120, "6 segments in UCS-2; at most 5 can be sent"),
+        ("a\u200b\u2019" * 120, "zero-width space (U+200B) \u2019"),
+        ("x" * 100_000, "segments in GSM-7"),
+    ],
+)
+def test_a_text_of_too_many_segments_is_refused(service: Service, message: str, said: str) -> None:
+    page = sign_in(service).compose(message=message)
+    assert page.status_code == 422
+    assert said in alert(page)
+    assert typed(page) == (ONE, message, "")
+
+
+def test_marketing_is_refused_with_the_words_and_what_to_leave_out(service: Service) -> None:
+    customer = sign_in(service)
+    page = customer.compose(message=f"{ORDER} {OFFER}", reference="order")
+    assert page.status_code == 422
+    assert "Part of this is marketing" in alert(page)
+    assert "<mark>" in page.text
+    assert words(re.findall(r"<blockquote.*?</blockquote>", page.text)[0]).split() == (
+        words(f"{ORDER} {OFFER}").split()
+    )
+    assert f"<li>“{OFFER}”</li>" in page.text
+    assert '<a href="/docs#marketing">' in page.text
+    assert typed(page) == (ONE, f"{ORDER} {OFFER}", "order")
+    assert is_confirmation(customer.compose(message=ORDER))
+
+
+def test_what_the_operator_blocks_is_refused(service: Service) -> None:
+    customer = sign_in(service)
+    blocked = "Your parcel waits at the blocked counter."
+    service.run(add_template, blocked, customer.caller.id, TemplateVerdict.BLOCK, note="", actor="test")
+    page = customer.compose(message=blocked)
+    assert page.status_code == 422
+    assert "The operator has blocked texts of this form" in alert(page)
+
+
+def test_a_balance_that_is_too_small_is_told_with_what_is_missing(service: Service) -> None:
+    customer = sign_in(service, "0.05")
+    page = customer.compose(" ".join(numbers(2)), ORDER, "order")
+    assert page.status_code == 402
+    assert "This costs US$0.08 and the balance is US$0.05: US$0.03 is missing." in alert(page)
+    assert typed(page) == (" ".join(numbers(2)), ORDER, "order")
+
+
+def test_a_balance_that_shrank_before_confirming_is_told_too(service: Service) -> None:
+    customer = sign_in(service, "0.08")
+    page = customer.compose(" ".join(numbers(2)))
+    assert service.send(customer.caller).status_code == 202
+    answer = customer.confirm(page)
+    assert answer.status_code == 402
+    assert "US$0.04 is missing" in alert(answer)
+    assert typed(answer) == (" ".join(numbers(2)), ORDER, "")
+    assert customer.spent() == Decimal("0.04")
+
+
+def test_a_limit_for_the_day_is_told(service: Service) -> None:
+    customer = sign_in(service)
+    service.run(
+        operate.limit, customer.caller.id, rate_limit=None, daily_limit=Decimal("0.05"), change_daily=True
+    )
+    page = customer.compose(" ".join(numbers(2)))
+    assert page.status_code == 429
+    assert "the limit for a day is US$0.05" in alert(page)
+    assert typed(page) == (" ".join(numbers(2)), ORDER, "")
+
+
+def test_a_suspended_account_sends_nothing(service: Service) -> None:
+    customer = sign_in(service)
+    page = customer.compose()
+    service.run(operate.suspend, customer.caller.id, suspended=True)
+    for answer in (customer.compose(), customer.confirm(page)):
+        assert answer.status_code == 403
+        assert "This account is suspended" in alert(answer)
+        assert typed(answer) == (ONE, ORDER, "")
+    assert customer.batches() == []
+
+
+def test_numbers_of_which_none_can_be_sent_to_are_listed_with_why(service: Service) -> None:
+    given = "0771200003, 263771200004 +26377120005; +447700900123, <b>"
+    page = sign_in(service).compose(given)
+    assert page.status_code == 422
+    assert "None of these can be sent to" in alert(page)
+    said = words(page.text)
+    assert "263771200004 Begin it with a plus: +263771200004." in said
+    assert "+26377120005 After +263 come 9 digits in Zimbabwe; here are 8." in said
+    assert "<b>" not in page.text
+    assert typed(page)[0] == given
+
+
+def test_a_thousand_numbers_can_be_sent_to_and_no_more(service: Service) -> None:
+    customer = sign_in(service)
+    page = customer.compose("\r\n".join(numbers(1000)))
+    assert "Total US$40.00" in words(page.text)
+    sent_to(customer.confirm(page))
+    assert customer.batches()[0]["recipients"] == 1000
+    refused = customer.compose("\r\n".join(numbers(1001)))
+    assert refused.status_code == 422
+    assert "1,001 numbers" in alert(refused)
+    assert typed(refused)[0] == "\n".join(numbers(1001))
+
+
+@pytest.mark.parametrize("recipients", [1, 60])
+def test_however_often_and_fast_confirm_is_pressed_it_is_sent_once(service: Service, recipients: int) -> None:
+    cost = Decimal("0.04") * recipients
+    # Not a cent more than it costs: who comes second must not be told that the balance is too small.
+    customer = sign_in(service, str(cost))
+    page = customer.compose("\n".join(numbers(recipients)))
+    with ThreadPoolExecutor(PRESSES) as fingers:
+        answers = list(fingers.map(lambda _: customer.confirm(page), range(PRESSES)))
+    assert len({sent_to(answer) for answer in answers}) == 1
+    assert len(customer.batches()) == 1
+    assert customer.spent() == cost
+    assert sent_to(customer.confirm(page)) == sent_to(answers[0])
+
+
+def test_two_confirmations_of_the_same_text_are_two_sends(service: Service) -> None:
+    customer = sign_in(service)
+    first, second = customer.compose(), customer.compose()
+    assert sent_to(customer.confirm(first)) != sent_to(customer.confirm(second))
+    assert len(customer.batches()) == 2
+
+
+def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service) -> None:
+    customer = sign_in(service)
+    number = "+260971200001"
+    service.run(operate.add_destination, Destination("ZM", "260", "Zambia", (9,)))
+    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE))
+    page = customer.compose(number)
+    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.05"), PriceStatus.ACTIVE))
+    answer = customer.confirm(page)
+    assert answer.status_code == 409
+    assert is_confirmation(answer)
+    assert "Nothing was sent" in alert(answer)
+    assert "Total US$0.05" in words(answer.text)
+    assert customer.batches() == []
+    batch = sent_to(customer.confirm(answer))
+    assert customer.spent() == Decimal("0.05")
+    # Reloaded after yet another change, it leads to what was sent.
+    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.06"), PriceStatus.ACTIVE))
+    assert sent_to(customer.confirm(answer)) == batch
+    assert len(customer.batches()) == 1
+
+
+def test_a_text_that_is_blocked_before_confirming_is_not_sent(service: Service) -> None:
+    customer = sign_in(service)
+    message = "Your parcel waits at the closed counter."
+    page = customer.compose(message=message)
+    service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor="test")
+    answer = customer.confirm(page)
+    assert answer.status_code == 422
+    assert typed(answer) == (ONE, message, "")
+    assert customer.batches() == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"terms": ""}, {"terms": "0.0000"}, {"token": ""}, {"token": "short"}, {"token": "é" * 32}],
+)
+def test_a_confirmation_without_what_was_shown_sends_nothing(
+    service: Service, changes: dict[str, str]
+) -> None:
+    customer = sign_in(service)
+    answer = customer.confirm(customer.compose(), **changes)
+    assert answer.status_code == 409
+    assert is_confirmation(answer)
+    assert customer.batches() == []
+    sent_to(customer.confirm(answer))
+
+
+def test_a_used_confirmation_does_not_send_another_text(service: Service) -> None:
+    customer = sign_in(service)
+    page = customer.compose()
+    sent_to(customer.confirm(page))
+    answer = customer.confirm(page, message="Your order 1043 has been shipped.")
+    assert answer.status_code == 409
+    assert is_confirmation(answer)
+    assert len(customer.batches()) == 1
+    assert hidden(answer)["token"] != hidden(page)["token"]
+
+
+def test_a_confirmation_that_gets_no_answer_can_safely_be_pressed_again(service: Service) -> None:
+    customer = sign_in(service)
+    page = customer.compose()
+    with service.holding("SELECT id FROM accounts WHERE id = $1 FOR UPDATE", customer.caller.id):
+        answer = customer.confirm(page)
+    assert answer.status_code == 503
+    assert "Press Confirm again" in alert(answer)
+    assert hidden(answer) == hidden(page)
+    assert sent_to(customer.confirm(answer)) == sent_to(customer.confirm(page))
+    assert len(customer.batches()) == 1
+
+
+def test_another_customers_confirmation_is_worth_nothing(service: Service) -> None:
+    customer, other = sign_in(service), sign_in(service)
+    page = customer.compose()
+    batch = sent_to(customer.confirm(page))
+    assert sent_to(other.confirm(page)) != batch
+    assert (len(customer.batches()), len(other.batches())) == (1, 1)
+
+
+def test_hostile_text_stays_text(service: Service) -> None:
+    customer = sign_in(service)
+    refused = customer.compose(HOSTILE, HOSTILE, HOSTILE)
+    assert typed(refused) == (HOSTILE, HOSTILE, HOSTILE)
+    page = customer.compose(f"{ONE}\n{HOSTILE}", f"{ORDER} {HOSTILE}", HOSTILE[:64])
+    assert is_confirmation(page)
+    back = customer.post(COMPOSE, {**hidden(page), "edit": "1"})
+    for answer in (refused, page, back):
+        assert "<script>alert" not in answer.text
+        assert "49" not in words(answer.text).replace(ONE, "")
+        assert answer.text.count("</script>") == answer.text.count("<script ")
+    sent_to(customer.confirm(page))
+    (batch,) = customer.batches()
+    assert (batch["body"], batch["reference"]) == (f"{ORDER} {HOSTILE}", HOSTILE[:64].strip())
+
+
+def test_a_country_whose_name_is_hostile_does_not_end_the_script(service: Service) -> None:
+    service.run(operate.add_destination, Destination("XX", "999", "</script><b>X", (9,)))
+    service.run(operate.set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE))
+    page = sign_in(service).get(COMPOSE)
+    assert "<b>X" not in page.text
+    assert page.text.count("</script>") == page.text.count("<script ")
+
+
+@pytest.mark.parametrize(("letters", "segments"), [(79, "1 segment"), (80, "2 segments")])
+def test_the_end_of_a_line_counts_as_one_character_as_in_the_browser(
+    service: Service, letters: int, segments: str
+) -> None:
+    customer = sign_in(service)
+    page = customer.compose(message="a" * letters + "\r\n" * 2 + "b" * 79)
+    assert f"{segments} GSM-7" in words(page.text)
+    sent_to(customer.confirm(page, message=hidden(page)["message"].replace("\n", "\r\n")))
+    assert customer.batches()[0]["body"] == "a" * letters + "\n\n" + "b" * 79
+
+
+def test_the_verdict_names_the_words_and_needs_no_recipients(service: Service) -> None:
+    customer = sign_in(service)
+
+    def verdict(message: str) -> Any:
+        answer = customer.post(COMPOSE + "/verdict", {"message": message})
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"
+        return answer.json()
+
+    assert verdict(ORDER) == {"refused": False}
+    assert verdict("") == {"refused": False}
+    assert verdict("x" * 10_000) == {"refused": False}
+    said = verdict(f"😀 {ORDER}\r\n{OFFER}")
+    assert said["refused"]
+    assert "".join(piece for piece, _ in said["pieces"]) == f"😀 {ORDER}\n{OFFER}"
+    assert any(marked and "20% off" in piece for piece, marked in said["pieces"])
+    assert said["drop"] == [OFFER]
+    # Nobody is counted as refused for what they were still typing.
+    refusals = service.sql("SELECT 1 FROM content_refusals WHERE account_id = $1", customer.caller.id)
+    assert refusals == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        (" ,;\n\t", []),
+        (ONE, [ONE]),
+        ("+263771200001,+263771200002;+263771200003", [ONE, "+263771200002", "+263771200003"]),
+        ("+263771200001 +263771200002\t+263771200003\r\n", [ONE, "+263771200002", "+263771200003"]),
+        ("+263 77 120 0001", [ONE]),
+        ("+263 77 120 0001 +27 82 123 0001", [ONE, "+27821230001"]),
+        ("00263 77 120 0001 0027821230001", [ONE, "+27821230001"]),
+        ("00263771200001", [ONE]),
+        ("+263 771200001 +263771200002", [ONE, "+263771200002"]),
+        ("+263 (77) 120-0001", [ONE]),
+        ("+263-77-120-0001, +263.77.120.0002", [ONE, "+263771200002"]),
+        ("\u202a+263 77 120 0001\u202c", [ONE]),
+        ("+263\xa077\u2009120\u202f0001", [ONE]),
+        ("\ufeff+263771200001\u2028+263771200002\u200b", [ONE, "+263771200002"]),
+        # A line's end parts them even where together they would be a number.
+        ("+26377120000\n1", ["+26377120000", "1"]),
+        # What is complete takes nothing more.
+        ("+263771200001 2", [ONE, "2"]),
+        # One digit is missing: one entry, not four.
+        ("+263 77 120 000", ["+26377120000"]),
+        ("077 120 0001", ["0771200001"]),
+        ("Anna +263771200001", ["Anna", ONE]),
+        ("+26377120000 +263771200002", ["+26377120000", "+263771200002"]),
+        ("1 2 3", ["123"]),
+    ],
+)
+def test_numbers_are_found_as_people_write_them(text: str, found: list[str]) -> None:
+    assert [entry.number for entry in read_recipients(TARIFF, text)] == found
+
+
+def test_what_was_written_is_kept_for_showing() -> None:
+    assert read_recipients(TARIFF, "\n +263  (77) 120-0001 ;x") == [
+        Entry("+263 (77) 120-0001", ONE),
+        Entry("x", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        ("+447700900123", RecipientCode.UNSUPPORTED_DESTINATION, "We do not send to this country."),
+        ("+260971200001", RecipientCode.UNSUPPORTED_DESTINATION, "We do not send to this country."),
+        ("263771200001", RecipientCode.INVALID_NUMBER, "Begin it with a plus: +263771200001."),
+        (
+            "+26377120000",
+            RecipientCode.INVALID_NUMBER,
+            "After +263 come 9 digits in Zimbabwe; here are 8.",
+        ),
+        ("x", RecipientCode.INVALID_NUMBER, "This is no number with its country code, like +263771200001."),
+    ],
+)
+def test_it_is_said_why_a_number_cannot_be_sent_to(number: str, code: RecipientCode, said: str) -> None:
+    assert explain(TARIFF, number, code) == said

@@ -1,0 +1,409 @@
+"""How does somebody write a message, see what it costs, and send it?"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+
+from markupsafe import Markup
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tumira.actions import compose, screen_text
+from tumira.actions.compose import Draft, Review
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.errors import (
+    AccountSuspended,
+    ContentRejected,
+    FieldCode,
+    IdempotencyConflict,
+    IdempotencyInProgress,
+    InsufficientBalance,
+    InternalError,
+    Refusal,
+    ServiceUnavailable,
+    SpendLimitReached,
+    TooManyRecipients,
+    TooManySegments,
+    ValidationFailed,
+)
+from tumira.html.forms import Form, read_form
+from tumira.html.layout import HEADERS, PRIVATE, write_count, write_plural, write_usd
+from tumira.rules import segments, spelling
+from tumira.rules.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
+from tumira.rules.quotes import REFERENCE_MAX, Quote
+from tumira.rules.recipients import CHANNEL
+from tumira.rules.segments import SEGMENTS_MAX
+from tumira.store import prices, templates
+
+COMPOSE: Final = "/dashboard/compose"
+CONFIRM: Final = COMPOSE + "/confirm"
+VERDICT: Final = COMPOSE + "/verdict"
+
+# A shorter text says too little to be judged while it is being typed.
+JUDGED_MIN: Final = 10
+CHARACTERS_SHOWN: Final = 8
+_UNIT: Final = Decimal("0.0001")
+
+_FAULTS: Final = {
+    ("to", FieldCode.EMPTY): ("recipients", "Give at least one number."),
+    ("to", FieldCode.INVALID_VALUE): ("recipients", "None of these can be sent to; see below why."),
+    ("body", FieldCode.EMPTY): ("message", "Write the message."),
+    ("reference", FieldCode.TOO_LONG): ("reference", f"At most {REFERENCE_MAX} characters."),
+}
+# Whether it was sent is not known, but the same token never sends twice.
+_UNANSWERED: Final = (
+    "No answer came in time, so this may not have been sent. Press Confirm again: however often you press, "
+    "it is sent once and paid for once."
+)
+_CHANGED: Final = (
+    "Something has changed since you pressed Send, such as a price. Nothing was sent: look at it again, and "
+    "confirm if you agree."
+)
+_USED: Final = (
+    "This page has sent another message before. Nothing was sent now: confirm if you want this one sent."
+)
+# In a page, no text may end the script element that it stands in, and nobody wants to look for a character
+# that cannot be seen.
+_HIDDEN: Final = re.compile(
+    "[<>&\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufe00-\ufe0f\ufeff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What goes to one country, as it is shown before it is sent."""
+
+    name: str
+    count: int
+    price: Decimal
+    segments: int
+    cost: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """Why a text is refused: its pieces, those that weighed marked, and what to leave out."""
+
+    pieces: Sequence[tuple[str, bool]]
+    drop: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Which characters make a text long, how they are spelt plainly, what that saves, or which cannot be."""
+
+    forced: str
+    pairs: str
+    saving: str
+    left: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, COMPOSE, show_form),
+        private(services, COMPOSE, look_over, "POST"),
+        private(services, CONFIRM, begin_again),
+        private(services, CONFIRM, confirm, "POST"),
+        private(services, VERDICT, judge, "POST"),
+    ]
+
+
+async def show_form(visit: Visit) -> Response:
+    """Show an empty form."""
+    return await _fresh_form(visit, Draft("", "", ""))
+
+
+async def begin_again(_visit: Visit) -> Response:
+    """Lead who comes without a message, after signing in again perhaps, to the form."""
+    return go(COMPOSE)
+
+
+async def _fresh_form(visit: Visit, draft: Draft) -> Response:
+    """Show a form of which nothing is said yet."""
+    async with visit.services.database.connection() as connection:
+        tariff = await prices.get_tariff(connection)
+    entries = await compose.read_aside(tariff, draft.recipients)
+    return _form(visit, draft, Review(tariff, entries, None, ()))
+
+
+async def look_over(visit: Visit) -> Response:
+    """Say what is wrong with a message, or ask for confirmation; or show it again to who went back."""
+    form = await read_form(visit.request)
+    draft = _draft(form)
+    if form.text("edit"):
+        return await _fresh_form(visit, draft)
+    review = await compose.review(visit.services.database, visit.services.gate, visit.visitor, draft)
+    if review.refusals:
+        return _form(visit, draft, review)
+    return _confirmation(visit, draft, review, compose.new_token())
+
+
+async def confirm(visit: Visit) -> Response:
+    """Send what was shown, once, if it is still so."""
+    form = await read_form(visit.request)
+    draft, token = _draft(form), form.text("token")
+    gate, account_id = visit.services.gate, visit.visitor.account_id
+    review = await compose.examine(visit.services.database, account_id, draft)
+    agreed = (
+        not review.refusals
+        and review.quote is not None
+        and form.text("terms") == compose.write_terms(review.quote)
+    )
+    decided: str | Refusal = ValidationFailed()
+    if compose.is_token(token):
+        # What is not as it was shown may be so because it was sent already, by the first of two presses.
+        decided = await (
+            compose.send(gate, account_id, token, draft, review)
+            if agreed
+            else compose.find_sent(gate, account_id, token, draft)
+        )
+    if isinstance(decided, str):
+        return go(f"/dashboard/batches/{decided}")
+    return _not_sent(visit, draft, review, token, decided)
+
+
+def _not_sent(visit: Visit, draft: Draft, review: Review, token: str, refusal: Refusal) -> Response:
+    if review.refusals or review.quote is None:
+        return _form(visit, draft, review)
+    match refusal:
+        case ServiceUnavailable() | IdempotencyInProgress():
+            return _confirmation(visit, draft, review, token, 503, _UNANSWERED)
+        case InternalError():
+            return _confirmation(visit, draft, review, token, 500, refusal.message)
+        case IdempotencyConflict():
+            return _confirmation(visit, draft, review, compose.new_token(), 409, _USED)
+        case ValidationFailed():
+            return _confirmation(visit, draft, review, compose.new_token(), 409, _CHANGED)
+        case _:
+            return _form(visit, draft, Review(review.tariff, review.entries, review.quote, [refusal]))
+
+
+async def judge(visit: Visit) -> Response:
+    """Tell the script of the form whether a text could be sent, and if not, which words weighed."""
+    message = (await read_form(visit.request)).raw("message")
+    verdict = screen_text.judge_ahead(message)
+    answer: Mapping[str, Any] = {"refused": False}
+    if verdict is not None:
+        async with visit.services.database.connection() as connection:
+            policy = await templates.get_policy(connection)
+        rejected = screen_text.screen(policy, visit.visitor.account_id, message, verdict)
+        if rejected is not None:
+            offence = _offence(message, rejected)
+            answer = {
+                "refused": True,
+                "message": _say(rejected),
+                "pieces": offence.pieces,
+                "drop": offence.drop,
+            }
+    return JSONResponse(answer, headers={**HEADERS, **PRIVATE})
+
+
+def _draft(form: Form) -> Draft:
+    return Draft(form.raw("recipients"), form.raw("message"), form.text("reference"))
+
+
+def _form(visit: Visit, draft: Draft, review: Review) -> Response:
+    content = next((one for one in review.refusals if isinstance(one, ContentRejected)), None)
+    return visit.page(
+        "compose.html.jinja",
+        _status(review.refusals),
+        draft=draft,
+        faults=_faults(review.refusals),
+        offence=None if content is None else _offence(draft.message, content),
+        advice=_advice(draft.message, review.segment_cost),
+        rejected=review.rejected,
+        prices=_prices(review.tariff),
+        data=_data(review.tariff),
+    )
+
+
+def _status(refusals: Sequence[Refusal]) -> int:
+    """Return the status that says most: that of the only refusal, or that several things are wrong."""
+    if not refusals:
+        return 200
+    return refusals[0].status if len(refusals) == 1 else ValidationFailed.status
+
+
+def _confirmation(
+    visit: Visit, draft: Draft, review: Review, token: str, status: int = 200, notice: str | None = None
+) -> Response:
+    assert review.quote is not None
+    return visit.page(
+        "confirm.html.jinja",
+        status,
+        draft=draft,
+        token=token,
+        notice=notice,
+        terms=compose.write_terms(review.quote),
+        quote=review.quote,
+        rows=_rows(review.tariff, review.quote),
+        rejected=review.rejected,
+        parts=segments.parts(draft.message),
+        encoding=segments.measure(draft.message).encoding,
+        balance_after=visit.visitor.balance - review.quote.total_cost,
+        repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
+    )
+
+
+def _rows(tariff: Tariff, priced: Quote) -> Sequence[Row]:
+    names = {one.country: one.name for one in tariff.destinations}
+    return [
+        Row(names[leg.country], leg.count, leg.cost / priced.segments, priced.segments, leg.cost * leg.count)
+        for leg in priced.legs
+    ]
+
+
+def _faults(refusals: Sequence[Refusal]) -> Mapping[str, str]:
+    """Say in words what is wrong, by the field that it is about."""
+    faults: dict[str, str] = {}
+    for refusal in refusals:
+        match refusal:
+            case ValidationFailed():
+                faults |= dict(_FAULTS[one["field"], one["code"]] for one in refusal.details)
+            case TooManyRecipients():
+                faults["recipients"] = _say(refusal)
+            case TooManySegments() | ContentRejected():
+                faults["message"] = _say(refusal)
+            case _:
+                faults[""] = " ".join(filter(None, [faults.get("", ""), _say(refusal)]))
+    return faults
+
+
+def _say(refusal: Refusal) -> str:
+    detail = refusal.details[0] if refusal.details else {}
+    match refusal:
+        case TooManyRecipients():
+            given = detail["recipients"]
+            return (
+                f"These are {write_count(given)} numbers, {write_count(given - RECIPIENTS_MAX)} more than "
+                f"can be sent to at once. Send to {write_count(RECIPIENTS_MAX)} now and to the others after."
+            )
+        case TooManySegments():
+            return _say_too_long(detail)
+        case ContentRejected():
+            if detail["category"] == ContentRejected.BLOCKED:
+                return refusal.message
+            if detail["drop"]:
+                return (
+                    "Part of this is marketing, which we do not carry. Leave that part out and send the rest."
+                )
+            return (
+                "This is marketing, which we do not carry. Send only what people asked for or have to know."
+            )
+        case InsufficientBalance():
+            return (
+                f"This costs {_usd(detail['required'])} and the balance is {_usd(detail['available'])}: "
+                f"{_usd(detail['shortfall'])} is missing. Nothing was sent; top up, or send to fewer numbers."
+            )
+        case SpendLimitReached():
+            return (
+                f"This costs {_usd(detail['required'])}, {_usd(detail['spent_today'])} were spent today, and "
+                f"the limit for a day is {_usd(detail['daily_limit'])}. Nothing was sent; the day ends at "
+                "midnight."
+            )
+        case AccountSuspended():
+            return "This account is suspended, so nothing can be sent. Please ask the operator why."
+        case ServiceUnavailable():
+            return "The service cannot answer right now. Nothing was sent; press Send again in a moment."
+    return refusal.message
+
+
+def _say_too_long(detail: Mapping[str, Any]) -> str:
+    size = f"{detail['segments']} segments in {detail['encoding']}"
+    words = f"This takes {size}; at most {SEGMENTS_MAX} can be sent."
+    forced = detail["ucs2_characters"]
+    if not forced:
+        return f"{words} Shorten it."
+    return f"{words} Shorten it, or leave out what makes a segment so short: {_named(forced)}"
+
+
+def _named(characters: Sequence[str]) -> str:
+    more = ["…"] if len(characters) > CHARACTERS_SHOWN else []
+    return " ".join([*(spelling.name(one) for one in characters[:CHARACTERS_SHOWN]), *more])
+
+
+def _advice(text: str, segment_cost: Decimal) -> Advice | None:
+    """Say how a text could be shorter; the same as the script says, so that nothing jumps when it comes."""
+    forced = segments.ucs2_characters(text)
+    if not forced:
+        return None
+    respelt = spelling.respell(text)
+    pairs = [f"{spelling.name(one)} → {spelling.name(other)}" for one, other in respelt.replaced]
+    fewer = segments.measure(text).segments - segments.measure(respelt.text).segments
+    saving = "saves no segment yet, but leaves more room"
+    if fewer > 0:
+        saving = f"saves {write_plural(fewer, 'segment')}"
+        saving += f", {write_usd(segment_cost * fewer)} for these recipients" if segment_cost else ""
+    return Advice(_named(forced), ", ".join(pairs[:CHARACTERS_SHOWN]), saving, _named(respelt.left))
+
+
+def _usd(amount: str) -> str:
+    return write_usd(Decimal(amount))
+
+
+def _offence(text: str, rejected: ContentRejected) -> Offence:
+    """Cut a text at the words that weighed."""
+    pieces: list[tuple[str, bool]] = []
+    end = 0
+    for reason in sorted(rejected.detail["reasons"], key=lambda one: int(one["start"])):
+        # What overlaps was marked with the one before.
+        start = max(end, reason["start"])
+        if reason["end"] > start:
+            pieces += [(text[end:start], False), (text[start : reason["end"]], True)]
+            end = reason["end"]
+    pieces.append((text[end:], False))
+    return Offence([(piece, marked) for piece, marked in pieces if piece], rejected.detail["drop"])
+
+
+def _prices(tariff: Tariff) -> Sequence[tuple[str, str, Decimal]]:
+    active = _active(tariff)
+    return [
+        (one.country, one.name, active[one.country]) for one in tariff.destinations if one.country in active
+    ]
+
+
+def _active(tariff: Tariff) -> Mapping[str, Decimal]:
+    return {
+        one.country: one.price_usd
+        for one in tariff.prices
+        if one.channel == CHANNEL and one.status == PriceStatus.ACTIVE
+    }
+
+
+def _data(tariff: Tariff) -> Markup:
+    """Write what the script of the form has to know, as JSON that can stand inside a page."""
+    active = _active(tariff)
+    destinations = [
+        {
+            "country": one.country,
+            "name": one.name,
+            "calling_code": one.calling_code,
+            "national_lengths": one.national_lengths,
+            # In ten-thousandths of a dollar, because the script's numbers are floats.
+            "price": int(active[one.country] / _UNIT) if one.country in active else None,
+        }
+        for one in tariff.destinations
+    ]
+    limits = {
+        "recipients": RECIPIENTS_MAX,
+        "segments": SEGMENTS_MAX,
+        "reference": REFERENCE_MAX,
+        "judged_min": JUDGED_MIN,
+    }
+    data = _write({"destinations": destinations, "limits": limits, "verdict": VERDICT})
+    return Markup(f'{data[:-1]},"alphabet":{_alphabet()}}}')  # noqa: S704 - Nothing in it can end the element.
+
+
+@cache
+def _alphabet() -> str:
+    return _write(spelling.alphabet())
+
+
+def _write(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
