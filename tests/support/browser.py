@@ -126,8 +126,8 @@ class _Wire:
             self._sizes.clear()
             self._waiting.clear()
         self._sizes.setdefault(request, 0)
-        # A stream of events has no end to wait for.
-        if event.get("type") != "EventSource":
+        # A stream of events has no end to wait for, and of a page's icon that is in the cache none is told.
+        if event.get("type") not in {"EventSource", "Other"}:
             self._waiting[request] = event["request"]["url"]
 
     def _finished(self, event: dict[str, Any]) -> None:

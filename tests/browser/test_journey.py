@@ -1,0 +1,238 @@
+"""Can a business owner with nothing but a browser get from the front page to a delivered message?"""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    Opener,
+    Viewport,
+    check_accessibility,
+    overflows,
+    screenshot,
+    take_faults,
+)
+from tests.support.embedded import wait_for
+from tests.support.mail_server import MailServer, mail_server
+from tests.support.people import PASSWORD, code_in
+from tests.support.programs import Node, new_home, running, tumira
+from tests.support.service import NO_TLS
+
+TEXT: Final = "Your order 1042 is on its way."
+LATE_MS: Final = 15_000
+
+_numbers: Final = count(1)
+
+
+@pytest.fixture(scope="module")
+def mails() -> Iterator[MailServer]:
+    """Give a mail server."""
+    with mail_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def node(mails: MailServer) -> Iterator[Node]:
+    """Give a running node with a simulated carrier and that mail server."""
+    with new_home() as home, running(home, smtp_url=mails.url, mail_from="no-reply@tumira.example") as one:
+        yield one
+
+
+def get(node: Node, path: str, **options: object) -> httpx.Response:
+    return httpx.get(node.base + path, trust_env=False, verify=NO_TLS, timeout=10, **options)  # type: ignore[arg-type]
+
+
+def texts_of(node: Node, number: str) -> list[str]:
+    return [one["text"] for one in get(node, "/simulator/messages.json", params={"to": number}).json()]
+
+
+def new_number() -> str:
+    return f"+26377120{next(_numbers):04}"
+
+
+def go_to(page: Page, name: str) -> None:
+    """Follow a link of the navigation, which is behind a button on a phone."""
+    menu = page.get_by_role("button", name="Menu")
+    if menu.is_visible():
+        menu.click()
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+
+
+def look(page: Page, name: str) -> None:
+    """See that a page can be used by everybody."""
+    assert page.get_by_role("heading", level=1).count() == 1
+    assert not overflows(page)
+    check_accessibility(page)
+    screenshot(page, name)
+
+
+def begin(page: Page, phone: str, email: str = "") -> None:
+    page.goto("/")
+    look(page, "landing")
+    page.get_by_role("link", name="Sign up").click()
+    look(page, "sign-up")
+    page.get_by_label("Full name").fill("Tariro Moyo")
+    page.get_by_label("Business name").fill("Moyo Stores")
+    page.get_by_label("Phone number").fill(phone)
+    page.get_by_label("Email (optional)").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("button", name="Verify")).to_be_visible()
+    look(page, "verify")
+
+
+def prove(page: Page, code: str) -> None:
+    page.get_by_label("Verification code").fill(code)
+    page.get_by_role("button", name="Verify").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+def credit(node: Node, phone: str, amount: str) -> None:
+    """Give an account its balance, as the operator does."""
+    accounts = json.loads(tumira("account", "list", "--json", **node.settings).stdout)
+    account_id = next(one["account_id"] for one in accounts if one["phone"] == phone)
+    done = tumira("account", "credit", account_id, amount, "--note", "Cash", **node.settings)
+    assert done.returncode == 0, done.stderr
+
+
+def compose(page: Page, recipients: str, *, javascript: bool) -> None:
+    go_to(page, "Compose")
+    look(page, "compose-empty")
+    page.get_by_label("Recipients").fill(recipients)
+    page.get_by_label("Message").fill(TEXT)
+    page.get_by_label("Reference (optional)").fill("order-1042")
+    if javascript:
+        expect(page.get_by_text("1 segment", exact=True)).to_be_visible()
+        expect(page.get_by_text("GSM-7", exact=True)).to_be_visible()
+        expect(page.locator("main")).to_contain_text("US$0.10")
+        look(page, "compose")
+
+
+def confirm(page: Page) -> None:
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("button", name="Confirm")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("US$0.10")
+    expect(page.locator("main")).to_contain_text("+14155550100")
+    look(page, "confirm")
+    page.get_by_role("button", name="Confirm").click()
+    expect(page.locator("main")).to_contain_text("order-1042")
+
+
+def follow(page: Page, node: Node, recipient: str, *, javascript: bool) -> None:
+    wait_for(lambda: texts_of(node, recipient) == [TEXT])
+    if not javascript:
+        wait_for(lambda: bool(page.reload()) and "completed" in page.locator("main").inner_text())
+    expect(page.locator("main")).to_contain_text("completed", timeout=LATE_MS)
+    look(page, "batch")
+    page.get_by_role("link", name=recipient).click()
+    expect(page.locator("main")).to_contain_text(re.compile("delivered", re.IGNORECASE))
+    look(page, "message")
+    go_to(page, "Batches")
+    look(page, "batches")
+    page.get_by_label("Number").fill(recipient)
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("main")).to_contain_text("order-1042")
+
+
+def make_key(page: Page) -> str:
+    go_to(page, "API keys")
+    look(page, "keys-empty")
+    page.get_by_label("Key name").fill("web shop")
+    page.get_by_role("button", name="Create key").click()
+    key = page.get_by_text(re.compile(r"^tmr_[0-9a-z]{26}_[0-9a-z]{32}$")).inner_text()
+    look(page, "key")
+    go_to(page, "API keys")
+    assert key not in page.content()
+    look(page, "keys")
+    return key
+
+
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [(PHONE, True), (DESKTOP, True), (PHONE, False)],
+    ids=["phone", "desktop", "phone without scripts"],
+)
+def test_from_the_front_page_to_a_delivered_message(
+    node: Node, open_page: Opener, viewport: Viewport, *, javascript: bool
+) -> None:
+    page = open_page(node.base, viewport=viewport, javascript=javascript, dark=not javascript)
+    phone, first, second = new_number(), new_number(), new_number()
+
+    begin(page, phone)
+    wait_for(lambda: len(texts_of(node, phone)) == 1)
+    prove(page, code_in(texts_of(node, phone)[0]))
+    look(page, "overview-empty")
+    credit(node, phone, "5")
+    compose(page, f"{first}, {second};+27821230009\n+14155550100", javascript=javascript)
+    confirm(page)
+    follow(page, node, second, javascript=javascript)
+    go_to(page, "Overview")
+    expect(page.locator("main")).to_contain_text("US$4.90")
+    look(page, "overview")
+    key = make_key(page)
+    balance = get(node, "/api/v1/balance", headers={"Authorization": f"Bearer {key}"})
+    assert balance.json() == {"balance": "4.9000", "currency": "USD"}
+
+    if viewport is PHONE:
+        page.get_by_role("button", name="Menu").click()
+        screenshot(page, "menu")
+    page.get_by_role("button", name="Sign out").click()
+    page.goto("/dashboard/keys")
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    look(page, "sign-in")
+
+
+def test_the_code_comes_by_mail_as_well(node: Node, mails: MailServer, open_page: Opener) -> None:
+    page = open_page(node.base)
+    phone = new_number()
+    begin(page, phone, "tariro@example.com")
+    mail = mails.wait_for("tariro@example.com")
+    wait_for(lambda: len(texts_of(node, phone)) == 1)
+    assert code_in(mail.body) == code_in(texts_of(node, phone)[0])
+    prove(page, code_in(mail.body))
+
+
+def test_an_account_of_the_command_line_gets_its_password(node: Node, open_page: Opener) -> None:
+    phone = new_number()
+    made = tumira(
+        "account", "create", "--phone", phone, "--name", "Rudo", "--business", "Rudo Foods", **node.settings
+    )
+    assert made.returncode == 0, made.stderr
+    page = open_page(node.base, viewport=PHONE)
+    page.goto("/dashboard/sign-in")
+    page.get_by_role("link", name="Forgotten password").click()
+    look(page, "forgotten")
+    page.get_by_label("Phone number").fill(phone)
+    page.get_by_role("button", name="Send code").click()
+    look(page, "new-password")
+    wait_for(lambda: len(texts_of(node, phone)) == 1)
+    page.get_by_label("Verification code").fill(code_in(texts_of(node, phone)[0]))
+    page.get_by_label("New password").fill(PASSWORD)
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+def test_what_is_wrong_is_said_beside_the_field_and_as_an_alert(node: Node, open_page: Opener) -> None:
+    page = open_page(node.base, viewport=PHONE)
+    page.goto("/dashboard/sign-up")
+    page.get_by_label("Full name").fill("Tariro")
+    page.get_by_label("Business name").fill("Stores")
+    page.get_by_label("Phone number").fill("0771200001")
+    page.get_by_label("Password").fill("password123")
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("alert")).to_contain_text("Phone number")
+    expect(page.get_by_label("Phone number")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Phone number")).to_have_value("0771200001")
+    expect(page.get_by_label("Password")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("Password")).to_have_value("")
+    look(page, "sign-up-faults")
+    take_faults(page)

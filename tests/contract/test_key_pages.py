@@ -1,0 +1,243 @@
+"""Does a key belong to who made it, is it shown once, and does it do no more than was ticked?"""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.people import (
+    Person,
+    alert,
+    at_once,
+    count,
+    goes_to,
+    new_browser,
+    run_behind_proxy,
+    sign_up,
+)
+from tests.support.service import Service
+from tumira.actions.manage_access import KEYS_MAX
+from tumira.actions.operate import credit, suspend
+
+KEYS: Final = "/dashboard/keys"
+ALL: Final = ("messages:send", "messages:read", "account:read")
+KEY: Final = re.compile(r"tmr_[0-9a-z]{26}_[0-9a-z]{32}")
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+def make_key(person: Person, name: str = "web shop", scopes: Sequence[str] = ALL) -> str:
+    page = person.browser.post(KEYS, data={"name": name, "scope": list(scopes)})
+    assert page.status_code == 200, page.text
+    (key,) = set(KEY.findall(page.text))
+    return str(key)
+
+
+def id_of(key: str) -> str:
+    return f"key_{key.split('_')[1]}"
+
+
+def revoke(browser: httpx.Client, key_id: str) -> httpx.Response:
+    return browser.post(f"{KEYS}/{key_id}/revoke")
+
+
+def balance(service: Service, key: str) -> int:
+    return service.call(key, "GET", "/balance").status_code
+
+
+def test_a_new_key_works_and_is_shown_this_once(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    assert balance(service, key) == 200
+    secret = key.rpartition("_")[2]
+    for path in (KEYS, KEYS + "?revoked=1", "/dashboard"):
+        page = person.browser.get(path)
+        assert secret not in page.text
+        assert page.headers["cache-control"] == "no-store"
+    assert f"{key.rpartition('_')[0]}_…" in person.browser.get(KEYS).text
+    (row,) = service.sql("SELECT to_jsonb(k)::text FROM api_keys k WHERE name = 'web shop'")
+    assert secret not in row[0]
+
+
+def test_the_page_with_the_key_is_not_kept_and_makes_another_only_when_sent_again(service: Service) -> None:
+    person = sign_up(service)
+    page = person.browser.post(KEYS, data={"name": "one", "scope": "account:read"})
+    assert page.headers["cache-control"] == "no-store"
+    first = set(KEY.findall(page.text))
+    second = set(KEY.findall(person.browser.post(KEYS, data={"name": "one", "scope": "account:read"}).text))
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+@pytest.mark.parametrize("scopes", [("account:read",), ("messages:send",), ("messages:read", "account:read")])
+def test_a_key_may_do_what_was_ticked(service: Service, scopes: Sequence[str]) -> None:
+    key = make_key(sign_up(service), scopes=scopes)
+    assert balance(service, key) == (200 if "account:read" in scopes else 403)
+    send = service.call(
+        key,
+        "POST",
+        "/messages",
+        json={"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."},
+    )
+    assert send.status_code == (402 if "messages:send" in scopes else 403)
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [[], ["everything"], ["messages:send "], ["MESSAGES:SEND"], ["messages:send,account:read"], [""]],
+)
+def test_a_key_that_may_do_nothing_is_not_made(service: Service, scopes: list[str]) -> None:
+    person = sign_up(service)
+    refused = person.browser.post(KEYS, data={"name": "kept name", "scope": scopes})
+    assert refused.status_code == 422
+    assert "What it may do : Tick at least one." in alert(refused)
+    assert 'value="kept name"' in refused.text
+    assert not KEY.search(refused.text)
+
+
+def test_what_nobody_offered_is_left_out(service: Service) -> None:
+    person = sign_up(service)
+    make_key(person, "odd", ["account:read", "admin", "account:read"])
+    (row,) = service.sql("SELECT scopes FROM api_keys WHERE name = 'odd'")
+    assert row["scopes"] == ["account:read"]
+
+
+@pytest.mark.parametrize("name", ["", "   ", "\r\n", "...", "x" * 101, "\u200b\u202e"])
+def test_a_key_has_a_name(service: Service, name: str) -> None:
+    person = sign_up(service)
+    refused = person.browser.post(KEYS, data={"name": name, "scope": list(ALL)})
+    assert refused.status_code == 422
+    assert "Key name :" in alert(refused)
+    assert "no key yet" in person.browser.get(KEYS).text
+
+
+def test_a_name_is_shown_as_it_was_written(service: Service) -> None:
+    person = sign_up(service)
+    name = '<b>"Zoë\'s"</b> & {{7*7}} shop'
+    make_key(person, name)
+    page = person.browser.get(KEYS).text
+    assert "<b>" not in page
+    assert html.unescape(page).count(name) == 2
+
+
+def test_a_revoked_key_is_refused_from_the_next_call_on(service: Service) -> None:
+    person = sign_up(service)
+    key, other = make_key(person, "first"), make_key(person, "second")
+    assert balance(service, key) == 200
+    assert goes_to(revoke(person.browser, id_of(key))) == KEYS + "?revoked=1"
+    assert balance(service, key) == 401
+    assert balance(service, other) == 200
+    page = person.browser.get(KEYS + "?revoked=1").text
+    assert "The key is revoked" in page
+    assert page.count("/revoke") == 1
+    # Once more changes nothing, not even when it was.
+    (before,) = service.sql("SELECT revoked_at FROM api_keys WHERE name = 'first'")
+    assert goes_to(revoke(person.browser, id_of(key))) == KEYS + "?revoked=1"
+    assert service.sql("SELECT revoked_at FROM api_keys WHERE name = 'first'") == [before]
+
+
+def test_a_key_of_somebody_else_looks_like_one_that_does_not_exist_and_goes_on_working(
+    service: Service,
+) -> None:
+    owner, eve = sign_up(service), sign_up(service)
+    key = make_key(owner)
+    foreign = revoke(eve.browser, id_of(key))
+    unknown = revoke(eve.browser, "key_" + "0" * 26)
+    assert foreign.status_code == unknown.status_code == 404
+    assert foreign.text == unknown.text
+    assert balance(service, key) == 200
+    assert id_of(key)[4:] not in eve.browser.get(KEYS).text
+
+
+@pytest.mark.parametrize(
+    "key_id",
+    [
+        "x",
+        "key_",
+        "key_" + "z" * 26,
+        "acc_" + "0" * 26,
+        "0" * 26,
+        "key_%00",
+        "key_" + "0" * 5000,
+        "' OR 1=1 --",
+    ],
+)
+def test_what_is_no_id_of_a_key_is_not_found(service: Service, key_id: str) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    assert revoke(person.browser, key_id).status_code == 404
+    assert balance(service, key) == 200
+
+
+def test_without_a_session_no_key_is_seen_made_or_revoked(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    stranger = new_browser(service)
+    before = count(service, "SELECT count(*) FROM api_keys")
+    answers = [stranger.get(KEYS), stranger.post(KEYS, data={"name": "x", "scope": list(ALL)})]
+    for answer in (*answers, revoke(stranger, id_of(key))):
+        assert goes_to(answer) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
+    person.browser.headers["Sec-Fetch-Site"] = "cross-site"
+    assert person.browser.post(KEYS, data={"name": "x", "scope": list(ALL)}).status_code == 403
+    assert revoke(person.browser, id_of(key)).status_code == 403
+    assert count(service, "SELECT count(*) FROM api_keys") == before
+    assert balance(service, key) == 200
+
+
+def test_a_key_is_revoked_by_a_form_alone(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    assert person.browser.get(f"{KEYS}/{id_of(key)}/revoke").status_code == 405
+    assert balance(service, key) == 200
+
+
+def test_an_account_has_so_many_keys_in_use_and_no_more_at_once(service: Service) -> None:
+    person = sign_up(service)
+    make_key(person, "first")
+    service.sql(
+        "INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes)"
+        " SELECT gen_random_uuid(), account_id, 'filler', sha256(n::text::bytea), scopes"
+        "   FROM api_keys k, generate_series(1, $1::int) AS n"
+        "  WHERE account_id = (SELECT id FROM accounts WHERE phone = $2)",
+        KEYS_MAX - 4,
+        person.phone,
+    )
+    answers = at_once([lambda: person.browser.post(KEYS, data={"name": "at once", "scope": list(ALL)})] * 12)
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [422] * 9
+    refused = next(answer for answer in answers if answer.status_code == 422)
+    assert f"You have {KEYS_MAX} keys in use" in alert(refused)
+    made = next(answer for answer in answers if answer.status_code == 200)
+    (key,) = set(KEY.findall(made.text))
+    revoke(person.browser, id_of(key))
+    make_key(person, "in its place")
+
+
+def test_when_a_key_was_used_last_is_shown(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    assert 'data-name="Last used">never' in person.browser.get(KEYS).text
+    assert balance(service, key) == 200
+    assert 'data-name="Last used"><time' in person.browser.get(KEYS).text
+
+
+def test_a_suspended_account_sees_its_keys_and_its_keys_do_not_send(service: Service) -> None:
+    person = sign_up(service)
+    key = make_key(person)
+    (account,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    service.run(credit, account["id"], Decimal(5), note="test", actor="test")
+    service.run(suspend, account["id"], suspended=True)
+    page = person.browser.get(KEYS)
+    assert "This account is suspended" in page.text
+    assert "web shop" in page.text
+    body = {"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."}
+    assert service.call(key, "POST", "/messages", json=body).status_code == 403
+    assert service.call(make_key(person, "another"), "POST", "/messages", json=body).status_code == 403

@@ -1,0 +1,517 @@
+"""Does a session belong to who knows the password or holds the phone, and end when it should?"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.people import (
+    PASSWORD,
+    SESSION,
+    VERIFICATION,
+    Person,
+    alert,
+    another,
+    at_once,
+    begin_sign_up,
+    code_in,
+    code_to,
+    count,
+    goes_to,
+    is_signed_in,
+    new_address,
+    new_browser,
+    new_phone,
+    pass_time,
+    run_behind_proxy,
+    seen,
+    set_password,
+    sign_in,
+    sign_up,
+    texts_to,
+    verify,
+)
+from tests.support.service import Service, run_web
+from tumira.actions.open_account import open_account
+
+WRONG: Final = "This number and password do not belong together"
+NEW: Final = "another good password"
+# What an attacker plants in the victim's browser: as long as a real one, and known to them.
+PLANTED: Final = "A" * 43
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def person(service: Service) -> Person:
+    """Give somebody with an account, whose sessions come and go."""
+    return sign_up(service)
+
+
+def forget(browser: httpx.Client, phone: str) -> httpx.Response:
+    """Ask for a code to choose a new password with."""
+    return browser.post("/dashboard/forgotten", data={"phone": phone})
+
+
+def sessions_of(service: Service, phone: str) -> int:
+    return count(
+        service,
+        "SELECT count(*) FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE a.phone = $1",
+        phone,
+    )
+
+
+def with_session(service: Service, token: str) -> httpx.Client:
+    return new_browser(service, **{SESSION: token})
+
+
+def test_the_number_is_read_as_people_write_it_and_the_password_as_it_is(service: Service) -> None:
+    owner = sign_up(service, password="  spaces around  ")
+    spaced = f" {owner.phone[:3]} {owner.phone[3:5]}-{owner.phone[5:]} "
+    assert goes_to(sign_in(new_browser(service), spaced, "  spaces around  ")) == "/dashboard"
+    assert sign_in(new_browser(service), owner.phone, "spaces around").status_code == 422
+    assert sign_in(new_browser(service), owner.phone, "  Spaces around  ").status_code == 422
+
+
+def test_an_unknown_number_and_a_wrong_password_are_answered_alike(service: Service, person: Person) -> None:
+    operators = new_phone()
+    service.run(
+        open_account, phone=operators, name="A", business="B", balance=Decimal(0), rate_limit=60, actor="test"
+    )
+    unproved = new_phone()
+    begin_sign_up(new_browser(service), unproved)
+    answers = {
+        phone: seen(sign_in(new_browser(service), phone, "wrong password"), phone)
+        for phone in (person.phone, new_phone(), operators, unproved)
+    }
+    first = answers[person.phone]
+    assert first[0] == 422
+    assert WRONG in first[1]
+    assert first[3] == []
+    assert all(answer == first for answer in answers.values())
+
+
+def test_ten_wrong_passwords_lock_a_number_and_the_right_one_with_it_for_a_while(service: Service) -> None:
+    owner = sign_up(service)
+    statuses = [sign_in(new_browser(service), owner.phone, f"wrong {n}").status_code for n in range(12)]
+    assert statuses == [422] * 10 + [429] * 2
+    refused = sign_in(new_browser(service), owner.phone)
+    assert refused.status_code == 429
+    assert "Too many attempts. Please try again in" in alert(refused)
+    # Who is signed in stays so.
+    assert is_signed_in(owner.browser)
+
+    pass_time(service, owner.phone, "15 minutes")
+    assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
+
+
+def test_a_number_without_an_account_is_locked_in_the_same_way(service: Service) -> None:
+    phone = new_phone()
+    answers = at_once([lambda: sign_in(new_browser(service), phone, "wrong")] * 12)
+    assert sorted(answer.status_code for answer in answers) == [422] * 10 + [429] * 2
+
+
+def test_of_thirty_passwords_at_once_ten_are_compared(service: Service) -> None:
+    owner = sign_up(service)
+    browsers = [new_browser(service) for _ in range(30)]
+    answers = at_once(
+        [lambda one=one: sign_in(one, owner.phone, "wrong password") for one in browsers]  # type: ignore[misc]
+    )
+    assert sorted(answer.status_code for answer in answers) == [422] * 10 + [429] * 20
+
+
+def test_one_address_tries_sixty_passwords_in_vain_whatever_the_numbers(service: Service) -> None:
+    address = new_address()
+    service.sql(
+        "INSERT INTO attempts (phone, address) SELECT '+263771299' || n, $1 FROM generate_series(100, 139) n",
+        address,
+    )
+    phones = [new_phone() for _ in range(30)]
+    answers = at_once(
+        [lambda p=p: sign_in(new_browser(service, address), p, "wrong") for p in phones]  # type: ignore[misc]
+    )
+    assert sorted(answer.status_code for answer in answers) == [422] * 20 + [429] * 10
+    # Somebody who signs in elsewhere is not held up.
+    owner = sign_up(service)
+    assert sign_in(new_browser(service, address), owner.phone).status_code == 429
+    assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
+
+
+def test_an_own_account_wipes_no_tries_at_others_away(service: Service) -> None:
+    address, owner, victim = new_address(), sign_up(service), sign_up(service)
+    for n in range(9):
+        assert sign_in(new_browser(service, address), victim.phone, f"wrong {n}").status_code == 422
+    assert goes_to(sign_in(new_browser(service, address), owner.phone)) == "/dashboard"
+    assert count(service, "SELECT count(*) FROM attempts WHERE address = $1", address) == 9
+    # Nor does a sign-up that somebody began for the victim's number, whose password they know.
+    begin_sign_up(new_browser(service, address), new_phone())
+    pass_time(service, victim.phone, "10 minutes")
+    begin_sign_up(new_browser(service, address), victim.phone, password="chosen by eve")
+    assert (
+        goes_to(sign_in(new_browser(service, address), victim.phone, "chosen by eve")) == "/dashboard/verify"
+    )
+    assert sign_in(new_browser(service, address), victim.phone, "wrong").status_code == 429
+
+
+def test_signing_in_forgives_what_its_owner_mistyped(service: Service) -> None:
+    owner = sign_up(service)
+    for _ in range(2):
+        for n in range(9):
+            assert sign_in(new_browser(service), owner.phone, f"wrong {n}").status_code == 422
+        assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
+
+
+def test_the_password_of_a_sign_up_leads_to_its_code(service: Service) -> None:
+    phone = new_phone()
+    first = new_browser(service)
+    begin_sign_up(first, phone)
+    second = new_browser(service)
+    assert goes_to(sign_in(second, phone)) == "/dashboard/verify"
+    assert not is_signed_in(second)
+    assert phone in second.get("/dashboard/verify").text
+    # It goes on there, and no longer at the first browser.
+    assert goes_to(first.get("/dashboard/verify")) == "/dashboard/sign-up"
+    assert goes_to(verify(second, code_to(service, phone))) == "/dashboard"
+
+
+def test_a_planted_session_is_never_adopted(service: Service, person: Person) -> None:
+    for token in (PLANTED, sign_up(service).session):
+        victim = with_session(service, token)
+        given = sign_in(victim, person.phone).headers["set-cookie"]
+        assert token not in given
+        assert not is_signed_in(with_session(service, PLANTED))
+        # The session that was planted has ended: who planted it sees nobody's pages with it.
+        assert not is_signed_in(with_session(service, token))
+
+
+def test_a_planted_session_is_not_adopted_by_sign_up_and_new_password_either(service: Service) -> None:
+    eve, phone = sign_up(service), new_phone()
+    planted = eve.session
+    victim = with_session(service, planted)
+    begin_sign_up(victim, phone)
+    done = verify(victim, code_to(service, phone))
+    assert planted not in str(done.headers.get_list("set-cookie"))
+    assert not is_signed_in(with_session(service, planted))
+
+    pass_time(service, phone, "1 hour")
+    sign_in(eve.browser, eve.phone)
+    victim = with_session(service, eve.session)
+    forget(victim, phone)
+    done = set_password(victim, code_to(service, phone), NEW)
+    assert eve.session not in str(done.headers.get_list("set-cookie"))
+    assert not is_signed_in(with_session(service, eve.session))
+
+
+def test_every_session_has_a_long_token_of_its_own(service: Service, person: Person) -> None:
+    tokens = []
+    for _ in range(5):
+        browser = new_browser(service)
+        sign_in(browser, person.phone)
+        tokens.append(browser.cookies[SESSION])
+    assert len(set(tokens)) == 5
+    assert all(len(token) >= 43 for token in tokens)
+
+
+def test_a_stolen_cookie_opens_nothing_after_sign_out(service: Service) -> None:
+    owner = sign_up(service)
+    stolen = owner.session
+    elsewhere = new_browser(service)
+    sign_in(elsewhere, owner.phone)
+    assert is_signed_in(with_session(service, stolen))
+    left = owner.browser.post("/dashboard/sign-out")
+    assert goes_to(left) == "/dashboard/sign-in"
+    assert SESSION not in owner.browser.cookies
+    assert "Max-Age=0" in left.headers["set-cookie"]
+    assert not is_signed_in(with_session(service, stolen))
+    # The same owner's session at another browser goes on.
+    assert is_signed_in(elsewhere)
+
+
+def test_signing_out_needs_a_form_and_no_session(service: Service, person: Person) -> None:
+    assert person.browser.get("/dashboard/sign-out").status_code == 405
+    assert is_signed_in(person.browser) or goes_to(sign_in(person.browser, person.phone)) == "/dashboard"
+    assert goes_to(new_browser(service).post("/dashboard/sign-out")) == "/dashboard/sign-in"
+    assert goes_to(with_session(service, PLANTED).post("/dashboard/sign-out")) == "/dashboard/sign-in"
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", PLANTED, "\u00e9" * 40, "'; DROP TABLE sessions; --", "x" * 101, "x" * 5000]
+)
+def test_what_is_no_token_is_nobodys(service: Service, token: str) -> None:
+    cookie = f"{SESSION}={token}".encode("latin-1")
+    answer = new_browser(service).get("/dashboard", headers={b"Cookie": cookie})
+    assert goes_to(answer) == "/dashboard/sign-in"
+
+
+@pytest.mark.parametrize(
+    ("column", "still", "over"),
+    [("seen_at", "23 hours", "1 hour"), ("created_at", "29 days 23 hours", "1 hour")],
+)
+def test_a_session_ends_after_a_day_without_use_and_after_thirty_in_any_case(
+    service: Service, column: str, still: str, over: str
+) -> None:
+    owner = sign_up(service)
+
+    def later(interval: str) -> None:
+        service.sql(
+            f"UPDATE sessions SET {column} = {column} - '{interval}'::interval"
+            " WHERE account_id = (SELECT id FROM accounts WHERE phone = $1)",
+            owner.phone,
+        )
+
+    later(still)
+    stolen = owner.session
+    assert is_signed_in(owner.browser)
+    # Use begins the day anew, but not the thirty.
+    later(still if column == "seen_at" else "0")
+    assert is_signed_in(with_session(service, stolen))
+    later("1 day" if column == "seen_at" else over)
+    assert not is_signed_in(owner.browser)
+    assert goes_to(owner.browser.get("/dashboard")) == "/dashboard/sign-in"
+
+
+def test_a_new_password_ends_all_sessions_and_begins_one(service: Service) -> None:
+    owner = sign_up(service)
+    others = [new_browser(service) for _ in range(3)]
+    for one in others:
+        sign_in(one, owner.phone)
+    pass_time(service, owner.phone, "1 hour")
+    assert sessions_of(service, owner.phone) == 4
+
+    browser = new_browser(service)
+    assert goes_to(forget(browser, owner.phone)) == "/dashboard/new-password"
+    assert "choose a new password" in texts_to(service, owner.phone)[-1]
+    assert goes_to(set_password(browser, code_to(service, owner.phone), NEW)) == "/dashboard"
+
+    assert is_signed_in(browser)
+    assert VERIFICATION not in browser.cookies
+    assert not any(is_signed_in(one) for one in (owner.browser, *others))
+    assert sessions_of(service, owner.phone) == 1
+    assert sign_in(new_browser(service), owner.phone, PASSWORD).status_code == 422
+    assert goes_to(sign_in(new_browser(service), owner.phone, NEW)) == "/dashboard"
+
+
+def test_an_account_of_the_operators_gets_its_first_password_by_code(service: Service) -> None:
+    phone = new_phone()
+    service.run(
+        open_account, phone=phone, name="A", business="B", balance=Decimal(0), rate_limit=60, actor="test"
+    )
+    for password in ("", PASSWORD, "None"):
+        assert sign_in(new_browser(service), phone, password).status_code == 422
+    browser = new_browser(service)
+    forget(browser, phone)
+    assert goes_to(set_password(browser, code_to(service, phone), NEW)) == "/dashboard"
+    assert goes_to(sign_in(new_browser(service), phone, NEW)) == "/dashboard"
+
+
+def test_nobody_learns_from_a_forgotten_password_whether_a_number_has_an_account(service: Service) -> None:
+    learnt = []
+    for taken in (False, True):
+        phone = new_phone()
+        if taken:
+            sign_up(service, phone)
+            pass_time(service, phone, "2 days")
+        texts = len(texts_to(service, phone))
+        browser = new_browser(service)
+        answers = [forget(browser, phone), browser.get("/dashboard/new-password")]
+        assert len(texts_to(service, phone)) == texts + taken
+        wrong = another(code_to(service, phone)) if taken else "493817"
+        answers += [set_password(browser, wrong, NEW) for _ in range(6)]
+        answers += [forget(new_browser(service), phone)]
+        pass_time(service, phone, "31 seconds")
+        answers += [browser.post("/dashboard/new-password/again")]
+        answers += [browser.get("/dashboard/new-password?again=1"), set_password(browser, "12345", "short")]
+        learnt.append([seen(answer, phone) for answer in answers])
+    for free, had in zip(*learnt, strict=True):
+        assert free == had
+
+
+def test_a_code_for_a_new_password_is_tried_five_times_also_at_once(service: Service) -> None:
+    owner = sign_up(service)
+    pass_time(service, owner.phone, "1 hour")
+    browser = new_browser(service)
+    forget(browser, owner.phone)
+    code = code_to(service, owner.phone)
+    answers = at_once([lambda: set_password(browser, another(code), NEW)] * 20)
+    assert all(answer.status_code == 422 for answer in answers)
+    assert count(service, "SELECT max(tries) FROM codes WHERE phone = $1", owner.phone) == 5
+    assert set_password(browser, code, NEW).status_code == 422
+    assert goes_to(sign_in(new_browser(service), owner.phone)) is None
+    pass_time(service, owner.phone, "15 minutes")
+    assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
+
+
+def test_a_code_for_one_purpose_is_of_no_use_for_the_other(service: Service) -> None:
+    owner = sign_up(service)
+    pass_time(service, owner.phone, "1 hour")
+    browser = new_browser(service)
+    forget(browser, owner.phone)
+    code = code_to(service, owner.phone)
+    assert goes_to(browser.get("/dashboard/verify")) == "/dashboard/sign-up"
+    assert goes_to(verify(browser, code)) == "/dashboard/sign-up"
+    assert goes_to(browser.post("/dashboard/verify/again")) == "/dashboard/sign-in"
+
+    phone = new_phone()
+    begin_sign_up(browser, phone)
+    assert goes_to(browser.get("/dashboard/new-password")) == "/dashboard/forgotten"
+    assert goes_to(set_password(browser, code_to(service, phone), NEW)) == "/dashboard/forgotten"
+    assert goes_to(browser.post("/dashboard/new-password/again")) == "/dashboard/sign-in"
+
+
+def test_a_code_for_another_number_sets_nobodys_password(service: Service) -> None:
+    eve, victim = sign_up(service), sign_up(service)
+    for one in (eve, victim):
+        pass_time(service, one.phone, "1 hour")
+    hers, browser = new_browser(service), new_browser(service)
+    forget(hers, eve.phone)
+    forget(browser, victim.phone)
+    if code_to(service, eve.phone) != code_to(service, victim.phone):
+        assert set_password(browser, code_to(service, eve.phone), NEW).status_code == 422
+    assert goes_to(sign_in(new_browser(service), victim.phone)) == "/dashboard"
+
+
+def test_a_code_for_a_new_password_is_used_once_and_for_ten_minutes(service: Service) -> None:
+    owner = sign_up(service)
+    pass_time(service, owner.phone, "1 hour")
+    browser = new_browser(service)
+    forget(browser, owner.phone)
+    code, token = code_to(service, owner.phone), browser.cookies[VERIFICATION]
+    pass_time(service, owner.phone, "10 minutes")
+    assert "can no longer be used" in alert(set_password(browser, code, NEW))
+    browser.post("/dashboard/new-password/again")
+    latest = code_in(texts_to(service, owner.phone)[-1])
+    assert goes_to(set_password(browser, latest, NEW)) == "/dashboard"
+    thief = new_browser(service, **{VERIFICATION: token})
+    assert goes_to(set_password(thief, latest, "stolen password")) == "/dashboard/forgotten"
+    assert goes_to(sign_in(new_browser(service), owner.phone, NEW)) == "/dashboard"
+
+
+def test_a_weak_new_password_costs_no_try(service: Service) -> None:
+    owner = sign_up(service)
+    pass_time(service, owner.phone, "1 hour")
+    browser = new_browser(service)
+    forget(browser, owner.phone)
+    code = code_to(service, owner.phone)
+    for password in ("short", "password", owner.phone, "x" * 300):
+        refused = set_password(browser, code, password)
+        assert (refused.status_code, "New password" in alert(refused)) == (422, True)
+    assert goes_to(set_password(browser, code, NEW)) == "/dashboard"
+
+
+@pytest.mark.parametrize(
+    "onward", ["/dashboard", "/dashboard/keys", "/dashboard/batches?status=queued&page=2"]
+)
+def test_who_was_asked_to_sign_in_goes_on_to_where_they_wanted(
+    service: Service, person: Person, onward: str
+) -> None:
+    browser = new_browser(service)
+    assert (
+        f'value="{onward.replace("&", "&amp;")}"'
+        in browser.get("/dashboard/sign-in", params={"next": onward}).text
+    )
+    assert goes_to(sign_in(browser, person.phone, next=onward)) == onward
+    assert goes_to(browser.get("/dashboard/sign-in", params={"next": onward})) == onward
+
+
+@pytest.mark.parametrize(
+    "onward",
+    [
+        "//evil.example",
+        "///evil.example",
+        "\\\\evil.example",
+        "/\\evil.example",
+        "\\evil.example",
+        "https://evil.example",
+        "https:evil.example",
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "/dashboard/..//evil.example",
+        "/dashboard/../..//evil.example",
+        "/dashboard//evil.example",
+        "/dashboard@evil.example",
+        "/dashboard.evil.example",
+        "/dashboardevil",
+        "/dashboard/%2e%2e//evil.example",
+        "/dashboard/%2f%2fevil.example",
+        "/dashboard\\@evil.example",
+        "/dashboard\r\nSet-Cookie: tumira_session=planted",
+        "/dashboard\n",
+        "/dashboard\t//evil.example",
+        "/dashboard?next=//evil.example",
+        "/dashboard#//evil.example",
+        "/dashboard\u2028",
+        "/dashboard\uff0fkeys",
+        "/dashbo\u0430rd",
+        "\u202e/dashboard",
+        " /dashboard/keys",
+        "/api/v1/balance",
+        "/",
+        "",
+        "x" * 100_000,
+    ],
+)
+def test_nobody_is_sent_to_a_page_that_is_not_ours(service: Service, person: Person, onward: str) -> None:
+    browser = new_browser(service)
+    answer = sign_in(browser, person.phone, next=onward)
+    # Spaces around are not part of what was filled in.
+    assert goes_to(answer) in {"/dashboard", "/dashboard/keys"}
+    assert len(answer.headers.get_list("set-cookie")) == 1
+    if len(onward) < 10_000:
+        already = browser.get("/dashboard/sign-in", params={"next": onward})
+        assert goes_to(already) == "/dashboard"
+        shown = new_browser(service).get("/dashboard/sign-in", params={"next": onward})
+        assert 'name="next" value="/dashboard"' in shown.text
+
+
+def test_a_private_page_asks_to_sign_in_and_names_itself_as_the_next(service: Service) -> None:
+    browser = new_browser(service)
+    assert goes_to(browser.get("/dashboard")) == "/dashboard/sign-in"
+    assert goes_to(browser.get("/dashboard/keys")) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
+    with_query = browser.get("/dashboard/keys?revoked=1&x=%0d%0aSet-Cookie:%20a=b")
+    assert str(goes_to(with_query)).startswith("/dashboard/sign-in?next=%2Fdashboard%2Fkeys%3Frevoked%3D1")
+    assert "set-cookie" not in with_query.headers
+
+
+def test_cookies_hide_from_scripts_and_other_sites(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begun = begin_sign_up(browser, phone).headers.get_list("set-cookie")
+    done = verify(browser, code_to(service, phone)).headers.get_list("set-cookie")
+    for one in (*begun, *done):
+        assert {"HttpOnly", "SameSite=lax", "Path=/"} <= set(one.split("; "))
+        assert "Domain" not in one
+        # Without TLS a cookie that asks for it would be lost.
+        assert "Secure" not in one
+
+
+def test_behind_tls_cookies_are_for_tls_and_this_host_alone(service: Service) -> None:
+    with run_web(
+        service.url, TUMIRA_PUBLIC_URL="https://tumira.example", TUMIRA_TRUSTED_PROXIES="127.0.0.1"
+    ) as secure:
+        browser, phone = new_browser(secure), new_phone()
+        begun = begin_sign_up(browser, phone).headers.get_list("set-cookie")
+        token = begun[0].partition(";")[0]
+        code = code_to(secure, phone)
+        done = browser.post("/dashboard/verify", data={"code": code}, headers={"Cookie": token})
+        cookies = done.headers.get_list("set-cookie")
+        assert {one.partition("=")[0] for one in (*begun, *cookies)} == {
+            f"__Host-{SESSION}",
+            f"__Host-{VERIFICATION}",
+        }
+        for one in (*begun, *cookies):
+            assert {"Secure", "HttpOnly", "SameSite=lax", "Path=/"} <= set(one.split("; "))
+            assert "Domain" not in one
+        # A cookie that another host of the domain could plant is not even looked at.
+        session = next(one for one in cookies if SESSION in one).partition(";")[0]
+        assert secure_page(secure, session).status_code == 200
+        assert goes_to(secure_page(secure, session.removeprefix("__Host-"))) == "/dashboard/sign-in"
+
+
+def secure_page(service: Service, cookie: str) -> httpx.Response:
+    return new_browser(service).get("/dashboard", headers={"Cookie": cookie})

@@ -1,0 +1,457 @@
+"""Does a sign-up end with an account for who holds the phone, and with nothing at all for anybody else?"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support.people import (
+    BUSINESS,
+    NAME,
+    PASSWORD,
+    SESSION,
+    VERIFICATION,
+    alert,
+    another,
+    at_once,
+    begin_sign_up,
+    code_in,
+    code_to,
+    count,
+    goes_to,
+    is_signed_in,
+    new_address,
+    new_browser,
+    new_phone,
+    pass_time,
+    run_behind_proxy,
+    seen,
+    sign_in,
+    sign_up,
+    texts_to,
+    verify,
+)
+from tests.support.service import Service
+from tumira.store.accounts import SYSTEM
+
+AGAIN: Final = "/dashboard/verify/again"
+GONE: Final = "This code can no longer be used. Ask for a new one below."
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+def accounts_of(service: Service, phone: str) -> int:
+    return count(service, "SELECT count(*) FROM accounts WHERE phone = $1", phone)
+
+
+def sent_to(service: Service, phone: str) -> int:
+    return count(service, "SELECT count(*) FROM codes WHERE phone = $1", phone)
+
+
+def test_who_enters_the_code_has_an_account_and_is_signed_in(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begun = begin_sign_up(browser, phone, email="tariro@example.org")
+    assert goes_to(begun) == "/dashboard/verify"
+    page = browser.get("/dashboard/verify")
+    assert phone in page.text
+    assert "tariro@example.org" in page.text
+    assert accounts_of(service, phone) == 0
+    assert not is_signed_in(browser)
+
+    done = verify(browser, code_to(service, phone))
+
+    assert goes_to(done) == "/dashboard"
+    assert is_signed_in(browser)
+    assert VERIFICATION not in browser.cookies
+    (account,) = service.sql("SELECT name, business, balance FROM accounts WHERE phone = $1", phone)
+    assert tuple(account) == (NAME, BUSINESS, 0)
+    (login,) = service.sql(
+        "SELECT l.email, l.password_hash FROM logins l JOIN accounts a ON a.id = l.account_id"
+        " WHERE a.phone = $1",
+        phone,
+    )
+    assert login["email"] == "tariro@example.org"
+    assert login["password_hash"].startswith("$argon2id$")
+    assert goes_to(sign_in(new_browser(service), phone)) == "/dashboard"
+
+
+def test_neither_code_nor_password_nor_token_stands_in_the_database_as_it_is(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code, token = code_to(service, phone), browser.cookies[VERIFICATION]
+    for table in ("codes", "verifications"):
+        (row,) = service.sql(f"SELECT to_jsonb(t)::text FROM {table} t WHERE phone = $1", phone)
+        # Digits that happen to stand in an id or a time are no code; one that is kept would be a value.
+        assert f'"{code}"' not in row[0]
+        assert f": {code}" not in row[0]
+        assert PASSWORD not in row[0]
+        assert token not in row[0]
+    (kept,) = service.sql("SELECT code_hash FROM codes WHERE phone = $1", phone)
+    assert kept["code_hash"].startswith("$argon2id$")
+    verify(browser, code)
+    (session,) = service.sql(
+        "SELECT to_jsonb(s)::text FROM sessions s JOIN accounts a ON a.id = account_id WHERE phone = $1",
+        phone,
+    )
+    assert browser.cookies[SESSION] not in session[0]
+
+
+def test_until_the_number_is_proved_there_is_no_page_no_key_and_nothing_to_send_with(
+    service: Service,
+) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    for path in ("/dashboard", "/dashboard/keys"):
+        assert str(goes_to(browser.get(path))).startswith("/dashboard/sign-in")
+    made = browser.post("/dashboard/keys", data={"name": "shop", "scope": "messages:send"})
+    assert goes_to(made) == "/dashboard/sign-in?next=%2Fdashboard%2Fkeys"
+    # Nor does the token of the sign-up open what the token of a session does.
+    token = browser.cookies[VERIFICATION]
+    assert not is_signed_in(new_browser(service, **{SESSION: token}))
+    assert accounts_of(service, phone) == 0
+
+
+def test_the_text_is_ours_unbilled_and_in_the_small_lane(service: Service) -> None:
+    phone = new_phone()
+    begin_sign_up(new_browser(service), phone)
+    (row,) = service.sql(
+        "SELECT m.account_id, m.cost, q.lane, b.total_cost, b.segments FROM messages m"
+        " JOIN queue q ON q.message_id = m.id JOIN batches b ON b.id = m.batch_id WHERE m.recipient = $1",
+        phone,
+    )
+    assert tuple(row) == (SYSTEM, 0, 0, 0, 1)
+    assert service.sql("SELECT balance FROM accounts WHERE id = $1", SYSTEM)[0][0] == 0
+    assert service.sql("SELECT FROM transfers WHERE account_id = $1", SYSTEM) == []
+
+
+def test_a_wrong_code_says_how_many_tries_are_left_and_the_sixth_is_not_compared(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code = code_to(service, phone)
+    said = [alert(verify(browser, another(code))) for _ in range(5)]
+    assert ["4 tries are left" in said[0], "one try is left" in said[3], GONE in said[4]] == [True] * 3
+    refused = verify(browser, code)
+    assert (refused.status_code, GONE in alert(refused)) == (422, True)
+    assert accounts_of(service, phone) == 0
+
+
+def test_of_twenty_tries_at_once_five_are_compared(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code = code_to(service, phone)
+    answers = at_once([lambda: verify(browser, another(code))] * 20)
+    assert all(answer.status_code == 422 for answer in answers)
+    left = [answer for answer in answers if re.search(r"(tries are|one try is) left", alert(answer))]
+    assert len(left) == 4
+    assert service.sql("SELECT tries FROM codes WHERE phone = $1", phone)[0]["tries"] == 5
+    assert GONE in alert(verify(browser, code)) or "Too many attempts" in alert(verify(browser, code))
+    assert accounts_of(service, phone) == 0
+
+
+def test_the_right_code_twenty_times_at_once_makes_one_account(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code, token = code_to(service, phone), browser.cookies[VERIFICATION]
+    browsers = [new_browser(service, **{VERIFICATION: token}) for _ in range(20)]
+    answers = at_once([lambda one=one: verify(one, code) for one in browsers])  # type: ignore[misc]
+    assert [goes_to(answer) for answer in answers].count("/dashboard") == 1
+    assert accounts_of(service, phone) == 1
+    assert sum(is_signed_in(one) for one in browsers) == 1
+
+
+def test_what_is_no_code_costs_no_try(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    for text in ("", "12345", "1234567", "abcdef", "١٢٣٤٥٦", "' OR 1=1", "0" * 100_000):
+        refused = verify(browser, text)
+        assert (refused.status_code, "six digits" in alert(refused)) == (422, True)
+    assert service.sql("SELECT tries FROM codes WHERE phone = $1", phone)[0]["tries"] == 0
+    code = code_to(service, phone)
+    assert goes_to(verify(browser, f" {code[:3]} {code[3:]} ")) == "/dashboard"
+
+
+def test_a_code_is_of_use_for_ten_minutes(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code = code_to(service, phone)
+    pass_time(service, phone, "10 minutes")
+    refused = verify(browser, code)
+    assert (refused.status_code, GONE in alert(refused)) == (422, True)
+
+    pass_time(service, phone, "-30 seconds")
+    assert goes_to(verify(browser, code)) == "/dashboard"
+
+
+def test_only_the_newest_code_counts(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    pass_time(service, phone, "31 seconds")
+    again = browser.post(AGAIN)
+    assert goes_to(again) == "/dashboard/verify?again=1"
+    assert "Only the newest code counts" in browser.get("/dashboard/verify?again=1").text
+    first, second = (code_in(text) for text in texts_to(service, phone))
+    if first != second:
+        assert "4 tries are left" in alert(verify(browser, first))
+    assert goes_to(verify(browser, second)) == "/dashboard"
+
+
+def test_a_code_is_used_once(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    code, token = code_to(service, phone), browser.cookies[VERIFICATION]
+    verify(browser, code)
+    thief = new_browser(service, **{VERIFICATION: token})
+    assert goes_to(verify(thief, code)) == "/dashboard/sign-up"
+    assert goes_to(thief.post(AGAIN)) == "/dashboard/sign-in"
+    assert not is_signed_in(thief)
+
+
+def test_a_code_proves_its_own_sign_up_alone(service: Service) -> None:
+    phone = new_phone()
+    hers, his = new_browser(service), new_browser(service)
+    begin_sign_up(hers, phone, name="Anna")
+    pass_time(service, phone, "31 seconds")
+    begin_sign_up(his, phone, name="Ben")
+    first, second = (code_in(text) for text in texts_to(service, phone))
+    if first != second:
+        assert "4 tries are left" in alert(verify(hers, second))
+        assert "4 tries are left" in alert(verify(his, first))
+    other = new_browser(service)
+    begin_sign_up(other, new_phone())
+    assert "4 tries are left" in alert(verify(other, first))
+
+    assert goes_to(verify(hers, first)) == "/dashboard"
+    # His own code was right as well; but by then the number is taken.
+    assert goes_to(verify(his, second)) == "/dashboard/sign-in"
+    assert not is_signed_in(his)
+    assert service.sql("SELECT name FROM accounts WHERE phone = $1", phone)[0]["name"] == "Anna"
+
+
+def test_who_corrects_their_details_keeps_the_code(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone, name="Tarrio")
+    code = code_to(service, phone)
+    corrected = begin_sign_up(browser, phone, name="Tariro", password="another good one")
+    assert goes_to(corrected) == "/dashboard/verify"
+    assert len(texts_to(service, phone)) == 1
+    assert goes_to(verify(browser, code)) == "/dashboard"
+    assert service.sql("SELECT name FROM accounts WHERE phone = $1", phone)[0]["name"] == "Tariro"
+    assert goes_to(sign_in(new_browser(service), phone, "another good one")) == "/dashboard"
+    assert sign_in(new_browser(service), phone, PASSWORD).status_code == 422
+
+
+def test_who_corrects_their_number_proves_the_new_one(service: Service) -> None:
+    browser, wrong, right = new_browser(service), new_phone(), new_phone()
+    begin_sign_up(browser, wrong)
+    begin_sign_up(browser, right)
+    if code_to(service, wrong) != code_to(service, right):
+        assert "tries are left" in alert(verify(browser, code_to(service, wrong)))
+    assert goes_to(verify(browser, code_to(service, right))) == "/dashboard"
+    assert (accounts_of(service, wrong), accounts_of(service, right)) == (0, 1)
+
+
+def test_another_browser_waits_for_the_next_code_and_waits_grow(service: Service) -> None:
+    phone = new_phone()
+    browser = new_browser(service)
+    begin_sign_up(browser, phone)
+    for seconds in (30, 60, 120, 300):
+        for refused in (browser.post(AGAIN), begin_sign_up(new_browser(service), phone)):
+            assert refused.status_code == 429
+            assert "Too many codes were asked for. Please try again in" in alert(refused)
+        before = sent_to(service, phone)
+        pass_time(service, phone, f"{seconds - 2} seconds")
+        assert browser.post(AGAIN).status_code == 429
+        pass_time(service, phone, "2 seconds")
+        assert goes_to(browser.post(AGAIN)) == "/dashboard/verify?again=1"
+        assert sent_to(service, phone) == before + 1
+    assert len(texts_to(service, phone)) == 5
+
+
+def test_a_number_gets_six_codes_in_an_hour_and_ten_in_a_day(service: Service) -> None:
+    phone = new_phone()
+    browser = new_browser(service)
+    begin_sign_up(browser, phone)
+    service.sql(
+        "INSERT INTO codes (id, verification_id, phone, address, sent_at)"
+        " SELECT gen_random_uuid(), verification_id, phone, address, sent_at - n * interval '9 minutes'"
+        "   FROM codes, generate_series(1, 5) AS n WHERE phone = $1",
+        phone,
+    )
+    pass_time(service, phone, "14 minutes")
+    # An hour after the first of six; the wait after the sixth would be over sooner.
+    assert browser.post(AGAIN).status_code == 429
+    pass_time(service, phone, "6 minutes")
+    assert goes_to(browser.post(AGAIN)) == "/dashboard/verify?again=1"
+
+    service.sql("DELETE FROM codes WHERE phone = $1 AND tries = 0 AND code_hash IS NULL", phone)
+    service.sql(
+        "INSERT INTO codes (id, verification_id, phone, address, sent_at)"
+        " SELECT gen_random_uuid(), verification_id, phone, address,"
+        "        clock_timestamp() - n * interval '2 hours'"
+        "   FROM codes, generate_series(3, 10) AS n"
+        "  WHERE phone = $1 AND sent_at = (SELECT max(sent_at) FROM codes WHERE phone = $1)",
+        phone,
+    )
+    assert sent_to(service, phone) == 10
+    pass_time(service, phone, "2 hours")
+    refused = browser.post(AGAIN)
+    assert refused.status_code == 429
+    assert "try again in 2 hours" in alert(refused)
+    pass_time(service, phone, "125 minutes")
+    assert goes_to(browser.post(AGAIN)) == "/dashboard/verify?again=1"
+
+
+def test_thirty_requests_at_once_for_one_number_send_one_code(service: Service) -> None:
+    phone = new_phone()
+    browsers = [new_browser(service) for _ in range(30)]
+    answers = at_once([lambda one=one: begin_sign_up(one, phone) for one in browsers])  # type: ignore[misc]
+    assert sorted(answer.status_code for answer in answers) == [303] + [429] * 29
+    assert len(texts_to(service, phone)) == sent_to(service, phone) == 1
+
+
+def test_sign_up_and_forgotten_password_share_the_limits_of_a_number(service: Service) -> None:
+    phone = new_phone()
+    begin_sign_up(new_browser(service), phone)
+    refused = new_browser(service).post("/dashboard/forgotten", data={"phone": phone})
+    assert refused.status_code == 429
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_number_with_an_account_gets_a_word_of_warning_instead_of_a_code(
+    service: Service, *, taken: bool
+) -> None:
+    phone = new_phone()
+    if taken:
+        sign_up(service, phone)
+        pass_time(service, phone, "1 hour")
+    begin_sign_up(new_browser(service), phone)
+    text = texts_to(service, phone)[-1]
+    assert ("It has an account" in text) is taken
+    assert bool(re.search(r"[0-9]{6}", text)) is not taken
+
+
+def test_nobody_learns_from_a_sign_up_whether_a_number_has_an_account(service: Service) -> None:
+    """Every answer on the way is the same, byte for byte, up to where the code of the text is needed."""
+    learnt = []
+    for taken in (False, True):
+        phone = new_phone()
+        if taken:
+            sign_up(service, phone)
+            pass_time(service, phone, "2 days")
+        browser = new_browser(service)
+        answers = [begin_sign_up(browser, phone, email="eve@example.org", password="evil but long")]
+        answers += [browser.get("/dashboard/verify")]
+        answers += [begin_sign_up(browser, phone, name="Eve", password="evil but long")]
+        # Whoever began it signs in with the password that they chose for it.
+        stranger = new_browser(service)
+        answers += [sign_in(stranger, phone, "evil but long"), stranger.get("/dashboard/verify")]
+        pass_time(service, phone, "31 seconds")
+        answers += [stranger.post(AGAIN), stranger.get("/dashboard/verify?again=1")]
+        wrong = code_in(texts_to(service, phone)[-1]) if not taken else "493817"
+        answers += [verify(stranger, another(wrong)) for _ in range(6)]
+        pass_time(service, phone, "61 seconds")
+        answers += [
+            stranger.post(AGAIN),
+            verify(stranger, "12345"),
+            begin_sign_up(new_browser(service), phone),
+        ]
+        learnt.append([seen(answer, phone) for answer in answers])
+    for free, had in zip(*learnt, strict=True):
+        assert free == had
+
+
+def test_details_that_cannot_be_right_are_all_named_and_nothing_is_sent(service: Service) -> None:
+    phone = new_phone()
+    browser = new_browser(service)
+    refused = browser.post(
+        "/dashboard/sign-up",
+        data={"name": "", "business": "...", "phone": "0771200001", "email": "a@b", "password": "password"},
+    )
+    assert refused.status_code == 422
+    for label in ("Full name", "Business name", "Phone number", "Email (optional)", "Password"):
+        assert f"{label} :" in alert(refused)
+    # What was written stands in the form again, but for the password.
+    assert 'value="0771200001"' in refused.text
+    assert 'value="password"' not in refused.text
+    for fields in (
+        {"name": "x" * 101},
+        {"password": PASSWORD * 20},
+        {"password": phone},
+        {"email": "a@b\n.c"},
+    ):
+        assert begin_sign_up(browser, phone, **fields).status_code == 422
+    for number in ("+260971200001", "system", phone + "1", "+26377120000" + "1" * 10_000):
+        assert begin_sign_up(browser, number).status_code == 422
+    assert VERIFICATION not in browser.cookies
+    assert sent_to(service, phone) == 0
+
+
+def test_an_empty_form_is_answered_as_one(service: Service) -> None:
+    browser = new_browser(service)
+    for path in ("sign-up", "sign-in", "forgotten"):
+        assert browser.post(f"/dashboard/{path}", data={"unknown": "1"}).status_code == 422
+
+
+def test_a_planted_token_is_nobodys(service: Service) -> None:
+    phone = new_phone()
+    browser = new_browser(service, **{VERIFICATION: "planted"})
+    begun = begin_sign_up(browser, phone)
+    assert goes_to(begun) == "/dashboard/verify"
+    given = begun.headers["set-cookie"]
+    assert given.startswith(f"{VERIFICATION}=")
+    assert "planted" not in given
+
+
+def test_who_is_signed_in_needs_no_form(service: Service) -> None:
+    person = sign_up(service)
+    for path in ("sign-up", "sign-in", "verify"):
+        assert goes_to(person.browser.get(f"/dashboard/{path}")) == "/dashboard"
+
+
+def test_the_code_page_needs_a_sign_up(service: Service) -> None:
+    browser = new_browser(service)
+    assert goes_to(browser.get("/dashboard/verify")) == "/dashboard/sign-up"
+    assert goes_to(verify(browser, "493817")) == "/dashboard/sign-up"
+    assert goes_to(browser.post(AGAIN)) == "/dashboard/sign-in"
+
+
+def test_a_sign_up_is_forgotten_after_a_day(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone)
+    service.sql(
+        "UPDATE verifications SET created_at = created_at - interval '24 hours' WHERE phone = $1", phone
+    )
+    assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard/sign-up"
+    assert sign_in(new_browser(service), phone).status_code == 422
+
+
+def test_one_address_and_all_together_get_so_many_codes_in_an_hour_and_no_more_at_once(
+    server_url: str,
+) -> None:
+    limits = {"TUMIRA_CODES_PER_ADDRESS": "5", "TUMIRA_CODES_PER_HOUR": "8"}
+    with run_behind_proxy(server_url, **limits) as service:
+        one = new_address()
+        here = [(new_browser(service, one), new_phone()) for _ in range(20)]
+        answers = at_once([lambda b=b, p=p: begin_sign_up(b, p) for b, p in here])  # type: ignore[misc]
+        assert sorted(answer.status_code for answer in answers) == [303] * 5 + [429] * 15
+        # A number without an account counts too: nothing was sent, but nobody can tell.
+        refused = new_browser(service, one).post("/dashboard/forgotten", data={"phone": new_phone()})
+        assert refused.status_code == 429
+
+        there = [(new_browser(service), new_phone()) for _ in range(20)]
+        answers = at_once([lambda b=b, p=p: begin_sign_up(b, p) for b, p in there])  # type: ignore[misc]
+        assert sorted(answer.status_code for answer in answers) == [303] * 3 + [429] * 17
+        assert (
+            count(service, "SELECT count(*) FROM batches")
+            == count(service, "SELECT count(*) FROM codes")
+            == 8
+        )
+
+        service.sql("UPDATE codes SET sent_at = sent_at - interval '1 hour'")
+        assert goes_to(begin_sign_up(new_browser(service, one), new_phone())) == "/dashboard/verify"

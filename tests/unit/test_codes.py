@@ -1,0 +1,136 @@
+"""Are codes hard to guess, easy to type, and sent so seldom that nobody gains by asking for them?"""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tumira.rules import codes
+from tumira.rules.codes import CodeLimits, in_words, new_code, read_code, wait_for_count, wait_for_phone
+
+NOW = datetime(2026, 11, 16, 10, tzinfo=UTC)
+NO_WAIT = timedelta(0)
+
+
+def test_codes_have_six_digits_and_every_digit_stands_everywhere() -> None:
+    made = [new_code() for _ in range(3000)]
+    assert all(code.isascii() and code.isdecimal() and len(code) == 6 for code in made)
+    assert all(len(Counter(code[place] for code in made)) == 10 for place in range(6))
+    assert len(set(made)) > 2900
+
+
+@pytest.mark.parametrize(
+    "text", ["493817", " 493817 ", "493 817", "493-817", "49 38 17", "\t493\u00a0817\r\n", "4-9-3-8-1-7"]
+)
+def test_a_code_is_read_as_people_type_it(text: str) -> None:
+    assert read_code(text) == "493817"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "49381",
+        "4938171",
+        "49381a",
+        "+493817",
+        "493.817",
+        "٤٩٣٨١٧",
+        "\uff14\uff19\uff13\uff18\uff11\uff17",
+        "493817\x00",
+        "49381²",
+        "4" * 100_000,
+    ],
+)
+def test_what_cannot_be_a_code_is_not_compared_with_one(text: str) -> None:
+    assert read_code(text) is None
+
+
+@given(st.text())
+def test_what_is_read_is_six_plain_digits_whatever_was_typed(text: str) -> None:
+    code = read_code(text)
+    assert code is None or (len(code) == 6 and set(code) <= set("0123456789"))
+
+
+def asked_at_once(hours: float) -> list[datetime]:
+    """Return when somebody gets codes who asks for the next one as soon as there is one, for so long."""
+    sent: list[datetime] = []
+    now = NOW
+    while now < NOW + timedelta(hours=hours):
+        wait = wait_for_phone([at for at in sent if at > now - codes.DAY], now)
+        if wait:
+            now += wait
+        else:
+            sent.append(now)
+    return sent
+
+
+def test_a_number_that_got_no_code_yet_does_not_wait() -> None:
+    assert wait_for_phone([], NOW) == NO_WAIT
+
+
+def test_waits_grow_with_every_code() -> None:
+    sent = asked_at_once(24)
+    waits = [later - earlier for earlier, later in pairwise(sent)]
+    assert waits[:5] == [timedelta(seconds=s) for s in (30, 60, 120, 300, 600)]
+    # Six in an hour: the seventh waits until the first is an hour old.
+    assert sent[6] - sent[0] == timedelta(hours=1)
+
+
+def test_a_number_gets_at_most_six_codes_in_any_hour_and_ten_in_any_day() -> None:
+    sent = asked_at_once(24 * 5)
+    assert len(sent) > 40
+    for at in sent:
+        assert sum(at <= other < at + codes.HOUR for other in sent) <= 6
+        assert sum(at <= other < at + codes.DAY for other in sent) <= 10
+
+
+@given(st.lists(st.integers(1, 86_399), min_size=1, max_size=10, unique=True))
+def test_who_waits_as_long_as_we_say_gets_a_code(seconds_ago: list[int]) -> None:
+    sent = sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago)
+    then = NOW + wait_for_phone(sent, NOW)
+    assert wait_for_phone([at for at in sent if at > then - codes.DAY], then) == NO_WAIT
+
+
+def test_after_ten_codes_the_next_waits_until_the_first_is_a_day_old_and_no_longer() -> None:
+    first = NOW - timedelta(hours=20)
+    sent = [first + timedelta(hours=place) for place in range(10)]
+    assert wait_for_phone(sent, NOW) == timedelta(hours=4)
+    assert wait_for_phone(sent[1:], NOW + timedelta(hours=4)) == NO_WAIT
+
+
+@given(st.lists(st.integers(0, 86_399), max_size=30))
+def test_a_wait_is_never_negative(seconds_ago: list[int]) -> None:
+    assert wait_for_phone(sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago), NOW) >= NO_WAIT
+
+
+def test_the_last_code_below_a_limit_is_sent_and_the_next_waits_for_the_oldest() -> None:
+    oldest = NOW - timedelta(minutes=50)
+    assert wait_for_count(39, oldest, CodeLimits().per_address, NOW) == NO_WAIT
+    assert wait_for_count(40, oldest, CodeLimits().per_address, NOW) == timedelta(minutes=10)
+    assert wait_for_count(0, None, 500, NOW) == NO_WAIT
+    # What is over a limit always waits, even when the clock has passed the moment.
+    assert wait_for_count(40, NOW - timedelta(hours=2), 40, NOW) == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "1 second"),
+        (1, "1 second"),
+        (30, "30 seconds"),
+        (89, "89 seconds"),
+        (90, "2 minutes"),
+        (600, "10 minutes"),
+        (601, "11 minutes"),
+        (3600, "60 minutes"),
+        (5400, "2 hours"),
+        (86_400, "24 hours"),
+    ],
+)
+def test_waits_are_said_in_words(seconds: int, words: str) -> None:
+    assert in_words(timedelta(seconds=seconds)) == words
