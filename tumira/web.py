@@ -71,6 +71,8 @@ class Web:
             exception_handlers={HTTPException: dashboard.refuse, Exception: dashboard.fail},
             lifespan=self._lifespan,
         )
+        # With a slash too many it is no page; a redirect would go where the header named Host says.
+        self._pages.router.redirect_slashes = False
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""

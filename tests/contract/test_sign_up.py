@@ -261,7 +261,8 @@ def test_another_browser_waits_for_the_next_code_and_waits_grow(service: Service
     browser = new_browser(service)
     begin_sign_up(browser, phone)
     for seconds in (30, 60, 120, 300):
-        for refused in (browser.post(AGAIN), begin_sign_up(new_browser(service), phone)):
+        somebody_else = begin_sign_up(new_browser(service), phone, password="another good password")
+        for refused in (browser.post(AGAIN), somebody_else):
             assert refused.status_code == 429
             assert "Too many codes were asked for. Please try again in" in alert(refused)
         before = sent_to(service, phone)
@@ -309,10 +310,25 @@ def test_a_number_gets_six_codes_in_an_hour_and_ten_in_a_day(service: Service) -
 
 def test_thirty_requests_at_once_for_one_number_send_one_code(service: Service) -> None:
     phone = new_phone()
-    browsers = [new_browser(service) for _ in range(30)]
-    answers = at_once([lambda one=one: begin_sign_up(one, phone) for one in browsers])  # type: ignore[misc]
+    passwords = [f"a good password {place}" for place in range(30)]
+    answers = at_once(
+        [
+            lambda one=one: begin_sign_up(new_browser(service), phone, password=one)  # type: ignore[misc]
+            for one in passwords
+        ]
+    )
     assert sorted(answer.status_code for answer in answers) == [303] + [429] * 29
     assert len(texts_to(service, phone)) == sent_to(service, phone) == 1
+
+
+def test_two_clicks_are_one_sign_up(service: Service) -> None:
+    phone = new_phone()
+    first, second = new_browser(service), new_browser(service)
+    # The browser that clicks twice has no cookie yet with the second click, and reads that answer alone.
+    begin_sign_up(first, phone)
+    assert goes_to(begin_sign_up(second, phone)) == "/dashboard/verify"
+    assert len(texts_to(service, phone)) == 1
+    assert goes_to(verify(second, code_to(service, phone))) == "/dashboard"
 
 
 def test_sign_up_and_forgotten_password_share_the_limits_of_a_number(service: Service) -> None:

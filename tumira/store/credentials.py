@@ -80,11 +80,9 @@ async def list_of_account(connection: Connection, account_id: AccountId) -> Sequ
     return [ApiKey(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
 
 
-# The account's row is held, so that two keys at once do not make one too many.
-SQL_COUNT_IN_USE: Final = Statement("""
-WITH held AS MATERIALIZED (SELECT id FROM accounts WHERE id = %(account_id)s FOR NO KEY UPDATE)
-SELECT count(*) FROM api_keys JOIN held ON held.id = account_id WHERE revoked_at IS NULL
-""")
+SQL_COUNT_IN_USE: Final = Statement(
+    "SELECT count(*) FROM api_keys WHERE account_id = %(account_id)s AND revoked_at IS NULL"
+)
 
 
 async def count_in_use(connection: Connection, account_id: AccountId) -> int:

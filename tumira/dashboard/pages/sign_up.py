@@ -10,8 +10,17 @@ from starlette.routing import Route
 
 from tumira.actions import send_codes
 from tumira.actions.passwords import hash_secret
-from tumira.actions.send_codes import Wait, hash_token
-from tumira.actions.sign_in import Guest, Mismatch, Over, SignedIn, TooOften, finish_sign_up
+from tumira.actions.send_codes import Started, Wait, hash_token
+from tumira.actions.sign_in import (
+    Guest,
+    Mismatch,
+    Over,
+    SignedIn,
+    TooOften,
+    Unproved,
+    finish_sign_up,
+    sign_in,
+)
 from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
@@ -89,7 +98,13 @@ async def create(services: Services, request: Request) -> Response:
         token=services.verification.read(request),
     )
     if isinstance(started, Wait):
-        return _form(services, filled, {"": too_many_codes(started)}, 429)
+        # The first of two clicks began it and sent the code, and nobody read its answer.
+        begun_before = await sign_in(
+            services.database, guest(services, request), phone=phone, password=form.raw("password")
+        )
+        if not isinstance(begun_before, Unproved):
+            return _form(services, filled, {"": too_many_codes(started)}, 429)
+        started = Started(begun_before.token)
     response = go(VERIFY)
     services.verification.give(response, started.token)
     return response
