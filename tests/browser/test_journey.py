@@ -132,6 +132,7 @@ def follow(page: Page, node: Node, recipient: str, *, javascript: bool) -> None:
     if not javascript:
         wait_for(lambda: bool(page.reload()) and "completed" in page.locator("main").inner_text())
     expect(page.locator("main")).to_contain_text("completed", timeout=LATE_MS)
+    expect(page.get_by_role("row").filter(has_text=recipient)).to_contain_text("delivered")
     look(page, "batch")
     page.get_by_role("link", name=recipient).click()
     expect(page.locator("main")).to_contain_text(re.compile("delivered", re.IGNORECASE))

@@ -451,16 +451,20 @@ async def test_the_overview_reads_what_it_shows_however_much_there_is(
     }
 
 
-# Of the account's batches few got money back, and half have a label that many have, the others one of their
-# own; one message in eight is to the same number.
+# Of the batches few got money back, and half have a label that many have, the others one of their own; one
+# message in eight is to the same number. Most of all that is other accounts'.
 ARCHIVE: Final = """
     UPDATE batches
        SET refunded = CASE WHEN hashtext(id::text) & 63 = 0 THEN 0.04 ELSE 0 END,
            reference = CASE WHEN hashtext(id::text) & 16 = 0 THEN 'otp' ELSE id::text END;
     UPDATE messages
        SET recipient = '+2637712' || lpad((hashtext(id::text) & 7)::text, 5, '0');
+    UPDATE batches SET account_id = md5((hashtext(id::text) >> 8 & 255)::text)::uuid
+     WHERE hashtext(id::text) >> 20 & 3 > 0;
+    UPDATE messages m SET account_id = b.account_id FROM batches b WHERE b.id = m.id;
 """
 PAGE: Final = 51
+FILLED_WEEKS: Final = 3
 SEARCHED: Final[Values] = {
     "account_id": OWNER,
     "statuses": ["queued", "processing", "completed"],
@@ -495,6 +499,19 @@ async def archived(
     return old_and_large
 
 
+async def twice(connection: "asyncpg.Connection[asyncpg.Record]") -> AsyncIterator[str]:
+    """Go on before and after PostgreSQL has learnt about the weeks that have rows, as it does by itself."""
+    yield "never analysed"
+    rows = await connection.fetch(
+        "SELECT relid::regclass::text AS week FROM pg_partition_tree('batches') WHERE isleaf"
+        " UNION ALL SELECT relid::regclass::text FROM pg_partition_tree('messages') WHERE isleaf"
+    )
+    for row in rows:
+        if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {row['week']})"):
+            await connection.execute(f"VACUUM ANALYZE {row['week']}")
+    yield "analysed"
+
+
 async def test_each_search_walks_down_its_index_no_further_than_its_page(
     archived: "asyncpg.Connection[asyncpg.Record]",
 ) -> None:
@@ -502,48 +519,52 @@ async def test_each_search_walks_down_its_index_no_further_than_its_page(
         "SELECT inhrelid::regclass::text AS week, inhparent::regclass::text AS whole FROM pg_inherits"
     )
     whole = {row["week"]: row["whole"] for row in rows}
-    for statement, index in WAYS.items():
-        found = await generic_plan(archived, statement, SEARCHED)
-        kinds = {node["Node Type"] for node in nodes(found)}
-        assert not kinds & {"Seq Scan", "Bitmap Heap Scan", "Sort", "Incremental Sort"}, index
-        table = index.partition("_")[0]
-        walked = {
-            whole[node["Index Name"]]
-            for node in nodes(found)
-            if node.get("Relation Name", "").startswith(table) and node["Actual Loops"]
-        }
-        assert walked == {index}
-        # Those of one number are of either label, and half of them are passed over.
-        passed_over = 4 if statement is archive.SQL_NUMBER_AND_REFERENCE else 1
-        assert 0 < rows_read(found, table) <= passed_over * PAGE, index
+    async for when in twice(archived):
+        for statement, index in WAYS.items():
+            found = await generic_plan(archived, statement, SEARCHED)
+            kinds = {node["Node Type"] for node in nodes(found)}
+            assert not kinds & {"Seq Scan", "Bitmap Heap Scan", "Sort", "Incremental Sort"}, (index, when)
+            table = index.partition("_")[0]
+            walked = {
+                whole[node["Index Name"]]
+                for node in nodes(found)
+                if node.get("Relation Name", "").startswith(table) and node["Actual Loops"]
+            }
+            assert walked == {index}, when
+            # Those of one number are of either label, and half of them are passed over. A week that is not
+            # needed has been asked for its first row.
+            passed_over = 4 if statement is archive.SQL_NUMBER_AND_REFERENCE else 1
+            assert 0 < rows_read(found, table) <= passed_over * PAGE + FILLED_WEEKS, (index, when)
 
 
 async def test_a_search_that_finds_nothing_looks_at_so_many_rows_and_no_more(
     archived: "asyncpg.Connection[asyncpg.Record]",
 ) -> None:
-    in_vain = SEARCHED | {"statuses": ["queued"], "look_max": 100}
-    for statement, index in WAYS.items():
-        if index not in {"batches_open_of_account", "batches_refunded"}:
-            found = await generic_plan(archived, statement, in_vain)
-            assert rows_read(found, index.partition("_")[0]) == 100, index
+    in_vain = SEARCHED | {"statuses": ["queued"], "look_max": 60}
+    async for when in twice(archived):
+        for statement, index in WAYS.items():
+            if index not in {"batches_open_of_account", "batches_refunded"}:
+                found = await generic_plan(archived, statement, in_vain)
+                assert 60 <= rows_read(found, index.partition("_")[0]) <= 60 + FILLED_WEEKS, (index, when)
 
 
-async def test_a_search_between_dates_looks_into_their_weeks_alone(
+async def test_a_search_between_dates_reads_nothing_of_other_days(
     archived: "asyncpg.Connection[asyncpg.Record]",
 ) -> None:
-    monday = partitions._monday(datetime.now(UTC)) - timedelta(weeks=50)
-    bounds = [first_id(int(at.timestamp() * 1000)) for at in (monday, monday + timedelta(days=7))]
-    values = SEARCHED | {"since": bounds[0], "before": bounds[1]}
-    for statement, index in WAYS.items():
-        looked_into = {relation for relation, _ in scans(await generic_plan(archived, statement, values))}
-        tables = {"messages", "batches"} if index.startswith("messages") else {"batches"}
-        assert looked_into == {partitions._name(table, monday) for table in tables}, index
+    monday = partitions._monday(datetime.now(UTC)) - timedelta(weeks=1)
+    bounds = [first_id(int(at.timestamp() * 1000)) for at in (monday - timedelta(days=7), monday)]
+    values = SEARCHED | {"since": bounds[0], "before": bounds[1], "statuses": ["queued"]}
+    async for when in twice(archived):
+        for statement, index in WAYS.items():
+            assert rows_read(await generic_plan(archived, statement, values), "") == 0, (index, when)
 
 
 async def test_a_batch_and_its_messages_are_read_from_one_week(
     archived: "asyncpg.Connection[asyncpg.Record]",
 ) -> None:
-    batch_id = BatchId(await archived.fetchval("SELECT id FROM batches ORDER BY id OFFSET 1000 LIMIT 1"))
+    batch_id = BatchId(
+        await archived.fetchval("SELECT id FROM batches WHERE account_id = $1 ORDER BY id LIMIT 1", OWNER)
+    )
     low, high = message_bounds(batch_id)
     values: Values = {
         "batch_id": batch_id,
@@ -553,12 +574,12 @@ async def test_a_batch_and_its_messages_are_read_from_one_week(
         "statuses": ["queued", "delivered"],
         "count_max": 101,
     }
-    for statement, table in (
-        (archive.SQL_FIND, "batches"),
-        (archive.SQL_COUNT, "messages"),
-        (archive.SQL_LIST_MESSAGES, "messages"),
-    ):
-        found = await generic_plan(archived, statement, values)
-        assert len(list(scans(found))) == 1
-        assert "Seq Scan" not in dict(scans(found)).values()
-        assert rows_read(found, table) == 1, statement.text
+    async for when in twice(archived):
+        for statement, table in (
+            (archive.SQL_FIND, "batches"),
+            (archive.SQL_COUNT, "messages"),
+            (archive.SQL_LIST_MESSAGES, "messages"),
+        ):
+            found = await generic_plan(archived, statement, values)
+            assert len(list(scans(found))) == 1, when
+            assert rows_read(found, table) == 1, (statement.text, when)

@@ -1,0 +1,503 @@
+"""Do the pages show an account's batches and messages as they are, find them, and hand them out safely?"""
+
+import csv
+import html
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+import httpx
+import pytest
+
+from tests.support.service import NO_TLS, Caller, Service
+from tumira.actions.operate_carriers import add_carrier
+from tumira.actions.send_codes import hash_token, new_token
+from tumira.ids import BATCH, MESSAGE, new_id, read_id, write_id
+
+BATCHES: Final = "/dashboard/batches"
+MESSAGES: Final = "/dashboard/messages"
+LOCAL_TIME: Final = timedelta(hours=2)
+ONE: Final = "+263771200001"
+HOSTILE: Final = '"><script>alert(1)</script><b>{{ 7 * 7 }}'
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Somebody who is signed in."""
+
+    service: Service
+    caller: Caller
+    token: str
+
+    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
+        """Ask for a page."""
+        return httpx.request(
+            method,
+            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
+            headers={"Cookie": f"tumira_session={self.token}"},
+            timeout=30,
+            trust_env=False,
+            verify=NO_TLS,
+        )
+
+    def page(self, path: str, **query: str) -> str:
+        """Return a page as it was written."""
+        response = self.ask(path, **query)
+        assert response.status_code == 200
+        assert response.text.count("<h1") == 1
+        return response.text
+
+    def found(self, **query: str) -> Sequence[str]:
+        """Search, and return the batches of the page."""
+        return re.findall(rf'href="{BATCHES}/(bat_\w+)"', self.page(BATCHES, **query))
+
+    def rows(self, path: str, **query: str) -> Sequence[Mapping[str, str]]:
+        """Download a table."""
+        response = self.ask(path, **query)
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/csv; charset=utf-8"
+        assert response.headers["content-disposition"].startswith("attachment; ")
+        return list(csv.DictReader(io.StringIO(response.text, newline="")))
+
+    def send(self, *to: str, **fields: Any) -> str:
+        """Send, and return the batch."""
+        response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
+        assert response.status_code == 202, response.text
+        batch_id: str = response.json()["batch_id"]
+        return batch_id
+
+    def end(self, batch_id: str, status: str = "delivered", *, refunded: bool = False) -> None:
+        """Let all messages of a batch end."""
+        paid_back = "total_cost" if refunded else "0"
+        self.service.sql(
+            "UPDATE batches SET status = 'completed', pending = 0, completed_at = now(),"
+            f" refunded = {paid_back} WHERE id = $1",
+            read_id(BATCH, batch_id),
+        )
+        self.service.sql(
+            "UPDATE messages SET status = $2, sent_at = now(),"
+            " refunded_at = CASE WHEN $3 THEN now() END WHERE batch_id = $1",
+            read_id(BATCH, batch_id),
+            status,
+            refunded,
+        )
+
+    def messages(self, batch_id: str) -> Sequence[str]:
+        """Return the messages of a batch, in the order of its recipients."""
+        rows = self.service.sql(
+            "SELECT id FROM messages WHERE batch_id = $1 ORDER BY id", read_id(BATCH, batch_id)
+        )
+        return [write_id(MESSAGE, row["id"]) for row in rows]
+
+    def fill(self, count: int) -> None:
+        """Let many batches be there, a second apart, the last one now."""
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        ids = [new_id(now_ms - 1000 * place) for place in range(count)]
+        self.service.sql(
+            "INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,"
+            " total_cost, status, channel, reference)"
+            " SELECT id, $2, now(), now(), 0, 0, 1, 0, 'completed', 'sms', 'many'"
+            " FROM unnest($1::uuid[]) AS id",
+            ids,
+            self.caller.id,
+        )
+
+
+@pytest.fixture
+def customer(service: Service) -> Customer:
+    """Give somebody who has sent nothing."""
+    return sign_in(service)
+
+
+def sign_in(service: Service) -> Customer:
+    """Open an account, and a session of it."""
+    caller = service.open_account()
+    token = new_token()
+    service.sql(
+        "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
+        " VALUES ($1, $2, $3, '127.0.0.1', 'test')",
+        new_id(int(datetime.now(UTC).timestamp() * 1000)),
+        hash_token(token),
+        caller.id,
+    )
+    return Customer(service, caller, token)
+
+
+def words(page: str) -> str:
+    """Return what of a page is read, in one line."""
+    main = page[page.index("<main") :] if "<main" in page else page
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+def link(page: str, name: str) -> str | None:
+    """Return where a link of this name leads."""
+    for attributes, inside in re.findall(r"<a ([^>]*)>(.*?)</a>", page, re.DOTALL):
+        address = re.search(r'href="([^"]*)"', attributes)
+        if words(inside) == name and address is not None:
+            return html.unescape(address[1])
+    return None
+
+
+def test_somebody_without_batches_is_told_what_to_do_next(customer: Customer) -> None:
+    page = customer.page(BATCHES)
+    assert "You have not sent anything yet." in words(page)
+    assert link(page, "Write a message") == "/dashboard/compose"
+    assert link(page, "Read the API reference") == "/docs"
+
+
+def test_batches_are_listed_newest_first_fifty_a_page(customer: Customer) -> None:
+    sent = [customer.send(reference=f"order-{place}") for place in range(60)][::-1]
+    first = customer.page(BATCHES)
+    assert customer.found() == sent[:50]
+    assert link(first, "Newest") is None
+    older = link(first, "Older")
+    assert older is not None
+    second = customer.page(older)
+    assert re.findall(rf'href="{BATCHES}/(bat_\w+)"', second) == sent[50:]
+    assert link(second, "Older") is None
+    assert link(second, "Newest") == BATCHES
+
+
+def test_a_search_finds_by_number_reference_status_and_dates_together(customer: Customer) -> None:
+    two = "+27821230001"
+    queued = customer.send(ONE, two, reference="a")
+    delivered = customer.send(ONE, reference="a")
+    customer.end(delivered)
+    refunded = customer.send(two, reference="b & c")
+    customer.end(refunded, "failed", refunded=True)
+    sign_in(customer.service).send(ONE, two, reference="a")
+    today = (datetime.now(UTC) + LOCAL_TIME).date()
+    yesterday, tomorrow = str(today - timedelta(days=1)), str(today + timedelta(days=1))
+    for query, expected in (
+        ({"number": " 00263 77-120 0001"}, [delivered, queued]),
+        ({"number": two, "status": "refunded"}, [refunded]),
+        ({"number": ONE, "reference": "a", "status": "queued"}, [queued]),
+        ({"reference": " b & c "}, [refunded]),
+        ({"reference": "b"}, []),
+        ({"status": "queued"}, [queued]),
+        ({"status": "processing"}, []),
+        ({"status": "completed"}, [refunded, delivered]),
+        ({"status": "refunded"}, [refunded]),
+        ({"from": str(today), "to": str(today)}, [refunded, delivered, queued]),
+        ({"from": tomorrow}, []),
+        ({"to": yesterday}, []),
+        ({"from": yesterday, "to": tomorrow, "reference": "a"}, [delivered, queued]),
+    ):
+        assert customer.found(**query) == expected, query
+
+
+def test_a_day_begins_and_ends_at_the_local_midnight(customer: Customer) -> None:
+    batch_id = customer.send()
+    at = datetime.now(UTC).replace(hour=22, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    moved = new_id(int(at.timestamp() * 1000))
+    customer.service.sql(
+        "INSERT INTO batches SELECT (jsonb_populate_record(b, jsonb_build_object('id', $2::uuid))).*"
+        " FROM batches b WHERE id = $1",
+        read_id(BATCH, batch_id),
+        moved,
+    )
+    day = at.date() + timedelta(days=1)
+    name = write_id(BATCH, moved)
+    assert name in customer.found(**{"from": str(day), "to": str(day)})
+    assert name not in customer.found(to=str(day - timedelta(days=1)))
+
+
+def test_a_search_by_number_leads_to_its_message(customer: Customer) -> None:
+    batch_id = customer.send("+263771200002", ONE)
+    page = customer.page(BATCHES, number=ONE)
+    assert link(page, "What happened") == f"{MESSAGES}/{customer.messages(batch_id)[1]}"
+    assert f"To {ONE}" in words(page)
+
+
+def test_a_search_that_cannot_be_read_says_why_beside_the_field(customer: Customer) -> None:
+    customer.send()
+    for query, name in (
+        ({"number": "0771200001"}, "number"),
+        ({"number": "+1 555 0100"}, "number"),
+        ({"status": "lost"}, "status"),
+        ({"from": "16.11.2026"}, "from"),
+        ({"to": "9999-12-31"}, "to"),
+        ({"from": "2026-11-16", "to": "2026-11-15"}, "to"),
+    ):
+        response = customer.ask(BATCHES, **query)
+        assert response.status_code == 422
+        page = response.text
+        assert page.count('role="alert"') == 1
+        assert f'href="#{name}"' in page
+        assert f'id="{name}-fault"' in page
+        assert f'aria-describedby="{name}-fault"' in page
+        assert not re.search(rf"{BATCHES}/bat_", page)
+        assert customer.ask(BATCHES + ".csv", **query).status_code == 422
+
+
+def test_nothing_found_says_what_to_change(customer: Customer) -> None:
+    customer.send()
+    page = customer.page(BATCHES, reference="unheard of", number=ONE)
+    assert "Nothing fits this search." in words(page)
+    assert link(page, "Clear") == BATCHES
+    assert 'value="unheard of"' in page
+
+
+def test_whatever_is_in_the_address_the_page_answers(customer: Customer) -> None:
+    for query in (
+        "reference=%00",
+        "number=%00%ff",
+        "status=&status=x",
+        "from=&to=",
+        "reference=%ed%a0%80",
+        "%",
+    ):
+        assert customer.ask(f"{BATCHES}?{query}").status_code in {200, 422}, query
+    for path in (
+        f"{BATCHES}?before=42",
+        f"{BATCHES}?before=",
+        f"{BATCHES}/bat_42",
+        f"{BATCHES}/42/progress",
+        f"{BATCHES}/42/messages.csv",
+        f"{MESSAGES}/{write_id(BATCH, new_id(1))}",
+        f"{BATCHES}/{customer.send()}?status=lost",
+        f"{BATCHES}/{customer.send()}?after=42",
+    ):
+        assert customer.ask(path).status_code == 404, path
+
+
+def test_foreign_batches_and_messages_look_like_unknown_ones(customer: Customer) -> None:
+    stranger = sign_in(customer.service)
+    batch_id = stranger.send(reference="theirs")
+    message_id = stranger.messages(batch_id)[0]
+    unknown = new_id(int(datetime.now(UTC).timestamp() * 1000))
+    for path, real, name in (
+        (BATCHES + "/{}", batch_id, write_id(BATCH, unknown)),
+        (BATCHES + "/{}/progress", batch_id, write_id(BATCH, unknown)),
+        (BATCHES + "/{}/messages.csv", batch_id, write_id(BATCH, unknown)),
+        (MESSAGES + "/{}", message_id, write_id(MESSAGE, unknown)),
+    ):
+        assert stranger.ask(path.format(real)).status_code == 200
+        foreign, missing = customer.ask(path.format(real)), customer.ask(path.format(name))
+        assert (foreign.status_code, foreign.text) == (404, missing.text)
+        assert missing.status_code == 404
+    assert customer.found(before=write_id(BATCH, UUID(int=(1 << 128) - 1))) == []
+
+
+def test_nobody_sees_these_pages_without_signing_in(customer: Customer) -> None:
+    batch_id = customer.send()
+    nobody = Customer(customer.service, customer.caller, "x" * 43)
+    for path in (
+        BATCHES,
+        BATCHES + ".csv",
+        f"{BATCHES}/{batch_id}",
+        f"{BATCHES}/{batch_id}/progress",
+        f"{BATCHES}/{batch_id}/messages.csv",
+        f"{MESSAGES}/{customer.messages(batch_id)[0]}",
+    ):
+        response = nobody.ask(path)
+        assert (response.status_code, response.text) == (303, "")
+        assert response.headers["location"].startswith("/dashboard/sign-in?next=")
+
+
+def test_a_batch_shows_what_was_sent_and_how_far_it_is(customer: Customer) -> None:
+    numbers = [f"+26377120{place:04d}" for place in range(4)]
+    batch_id = customer.send(*numbers, reference="order-7", body="Your code is 493817.")
+    customer.service.sql(
+        "UPDATE messages SET status = 'delivered' WHERE batch_id = $1 AND recipient = $2",
+        read_id(BATCH, batch_id),
+        numbers[0],
+    )
+    page = customer.page(f"{BATCHES}/{batch_id}")
+    said = words(page)
+    for expected in (
+        "Reference order-7",
+        "Recipients 4",
+        "1 segment each",
+        "Cost US$0.16",
+        "Your code is 493817.",
+        "1 of 4 messages ended.",
+        "queued 3",
+        "delivered 1",
+        "Refunded nothing",
+        f"{numbers[0]} Zimbabwe delivered US$0.04",
+    ):
+        assert expected in said, expected
+    assert re.findall(r'<rect class="(\w+)" x="(\d+)" y="0" width="(\d+)"', page) == [
+        ("queued", "0", "750"),
+        ("delivered", "750", "250"),
+    ]
+    assert page.count('role="status"') == 1
+    assert " style=" not in page
+
+
+def test_a_page_follows_a_batch_until_it_is_completed(customer: Customer) -> None:
+    batch_id = customer.send()
+    path = f"{BATCHES}/{batch_id}"
+    page = customer.page(path)
+    assert link(page, "Load the page again") == f"/dashboard/batches/{batch_id}"
+    assert re.search(r'<script src="/static/batch\.\w+\.js" defer></script>', page)
+    assert f'data-note="{path}/progress"' in page
+
+    fragment = customer.ask(path + "/progress")
+    assert fragment.headers["cache-control"] == "no-store"
+    assert 'data-done="no"' in fragment.text
+    assert "<html" not in fragment.text
+    assert set(re.findall(r'data-live="(\w+)"', fragment.text)) == set(re.findall(r'data-live="(\w+)"', page))
+
+    customer.end(batch_id)
+    fragment = customer.ask(path + "/progress")
+    assert 'data-done="yes"' in fragment.text
+    assert "All 1 message ended." in words(fragment.text)
+    page = customer.page(path)
+    assert "Load the page again" not in page
+    assert "batch." not in re.sub(r"batches?\.\w+\.css", "", page)
+
+
+def test_a_text_that_was_erased_is_said_to_be(customer: Customer) -> None:
+    batch_id = customer.send(body="Your code is 493817.")
+    customer.end(batch_id)
+    customer.service.sql("UPDATE batches SET body = NULL WHERE id = $1", read_id(BATCH, batch_id))
+    said = words(customer.page(f"{BATCHES}/{batch_id}"))
+    assert "Erased. We keep a text until 7 days after the last message of its batch ended." in said
+    assert "493817" not in said
+
+
+def test_messages_come_a_hundred_a_page_and_by_status(customer: Customer) -> None:
+    numbers = [f"+26377121{place:04d}" for place in range(230)]
+    batch_id = customer.send(*numbers)
+    customer.service.sql(
+        "UPDATE messages SET status = 'failed', failure_reason = 'NO_ROUTE'"
+        " WHERE batch_id = $1 AND recipient = ANY($2)",
+        read_id(BATCH, batch_id),
+        numbers[::2],
+    )
+    for query, expected in (("", numbers), ("?status=failed", numbers[::2]), ("?status=sent", [])):
+        shown: list[str] = []
+        path: str | None = f"{BATCHES}/{batch_id}{query}"
+        for _ in range(5):
+            if path is None:
+                break
+            page = customer.page(path.partition("#")[0])
+            on_page = re.findall(rf'href="{MESSAGES}/msg_\w+">(\+\d+)</a>', page)
+            assert len(on_page) <= 100
+            shown.extend(on_page)
+            path = link(page, "Next")
+        assert shown == expected, query
+    failed = words(customer.page(f"{BATCHES}/{batch_id}", status="failed"))
+    assert "No carrier serves the recipient's country." in failed
+    assert "No message of this batch is sent now." in words(
+        customer.page(f"{BATCHES}/{batch_id}", status="sent")
+    )
+
+
+def test_a_message_is_told_in_plain_words_with_the_carriers_below(customer: Customer) -> None:
+    batch_id = customer.send(reference="order-7")
+    (message_id,) = customer.messages(batch_id)
+    identifier = read_id(MESSAGE, message_id)
+    path = f"{MESSAGES}/{message_id}"
+    assert "It waits for its turn." in words(customer.page(path))
+
+    sql = customer.service.sql
+    customer.service.run(add_carrier, "example", "smpp://tester:secret@127.0.0.1:2775", None, 100)
+    sql(
+        "INSERT INTO in_flight (message_id, worker, bind, carrier_id)"
+        " SELECT $1, 'machine-seven', 'machine-seven/1', id FROM carriers",
+        identifier,
+    )
+    page = customer.page(path)
+    assert "Its turn came: we began to hand it to the mobile network." in words(page)
+    assert "machine-seven" not in page
+
+    sql("INSERT INTO incidents (message_id, kind, detail) VALUES ($1, 'retry', 'RMSGQFUL <i>')", identifier)
+    sql("INSERT INTO incidents (message_id, kind, detail) VALUES ($1, 'doubt', 'the line fell')", identifier)
+    sql("INSERT INTO incidents (message_id, kind) VALUES ($1, 'resend')", identifier)
+    customer.end(batch_id, "undelivered", refunded=True)
+    sql("UPDATE messages SET failure_reason = 'ABSENT_SUBSCRIBER' WHERE id = $1", identifier)
+    sql(
+        "INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)"
+        " VALUES ($1, 'revenue', 'customer', 0.04, $2, $3)",
+        customer.caller.id,
+        read_id(BATCH, batch_id),
+        identifier,
+    )
+    page = customer.page(path)
+    told, _, technical = page.partition("<details")
+    for sentence in (
+        f"Message to {ONE}",
+        "undelivered The carrier reports that it did not arrive.",
+        "Why: The handset was off or out of reach.",
+        "Country Zimbabwe",
+        "Cost US$0.04 Refunded US$0.04",
+        "You sent it. It was paid for and waited for its turn.",
+        "The network could not take it at that moment.",
+        "so nobody knew whether it had the message.",
+        "so we sent it again.",
+        "We paid the price back to your balance.",
+    ):
+        assert sentence in words(told), sentence
+    assert "RMSGQFUL" not in told
+    assert "RMSGQFUL &lt;i&gt;" in technical
+    assert link(page, "Its batch") == f"{BATCHES}/{batch_id}"
+    assert len(re.findall(r'<time datetime="[^"]+\+00:00">', told)) >= 6
+
+
+def test_markup_in_a_reference_or_a_text_is_shown_as_it_was_written(customer: Customer) -> None:
+    batch_id = customer.send(reference=HOSTILE, body=f"Hello {HOSTILE}")
+    for path in (
+        BATCHES,
+        f"{BATCHES}?{urlencode({'reference': HOSTILE, 'number': ONE})}",
+        f"{BATCHES}?{urlencode(dict.fromkeys(('number', 'reference', 'status', 'from', 'to'), HOSTILE))}",
+        f"{BATCHES}/{batch_id}",
+        f"{MESSAGES}/{customer.messages(batch_id)[0]}",
+    ):
+        response = customer.ask(path)
+        assert "<script>alert" not in response.text, path
+        assert "{{ 7 * 7 }}" in response.text, path
+        assert "script-src 'self'" in response.headers["content-security-policy"]
+
+
+def test_cells_of_a_download_are_never_formulas(customer: Customer) -> None:
+    references = ["=1+1", "+1", "-1", "@SUM(A1)", '=HYPERLINK("http://x")', "plain, with a comma"]
+    for reference in references:
+        customer.send(reference=reference)
+    cells = [row["reference"] for row in customer.rows(BATCHES + ".csv")][::-1]
+    assert cells[-1] == references[-1]
+    assert cells[:-1] == [f"'{reference}" for reference in references[:-1]]
+
+
+def test_the_messages_of_a_batch_are_downloaded_whole(customer: Customer) -> None:
+    numbers = [f"+26377122{place:04d}" for place in range(600)]
+    batch_id = customer.send(*numbers)
+    customer.end(batch_id, "failed", refunded=True)
+    rows = customer.rows(f"{BATCHES}/{batch_id}/messages.csv")
+    assert [row["number"] for row in rows] == numbers
+    assert [row["message_id"] for row in rows] == customer.messages(batch_id)
+    first = rows[0]
+    assert (first["country"], first["status"], first["cost_usd"]) == ("ZW", "failed", "0.0400")
+    assert first["refunded_usd"] == "0.0400"
+    assert datetime.fromisoformat(first["sent_at_utc"]).utcoffset() == timedelta()
+    assert first["delivered_at_utc"] == ""
+
+
+def test_a_search_is_downloaded_piece_by_piece_with_nothing_left_out(customer: Customer) -> None:
+    customer.fill(1200)
+    other = customer.send(reference="another")
+    everything = customer.rows(BATCHES + ".csv")
+    assert len({row["batch_id"] for row in everything}) == len(everything) == 1201
+    assert [row["batch_id"] for row in everything] == sorted(
+        (row["batch_id"] for row in everything), reverse=True
+    )
+    assert len(customer.rows(BATCHES + ".csv", reference="many", status="completed")) == 1200
+    (row,) = customer.rows(BATCHES + ".csv", number=ONE)
+    assert (row["batch_id"], row["number"]) == (other, ONE)
+    assert (row["message_id"], row["message_status"]) == (customer.messages(other)[0], "queued")
+    assert datetime.fromisoformat(row["created_at_utc"]).utcoffset() == timedelta()
+    assert customer.rows(BATCHES + ".csv", status="refunded") == []
+
+
+def test_asking_only_about_a_download_reads_no_rows(customer: Customer) -> None:
+    customer.fill(10)
+    response = customer.ask(BATCHES + ".csv", "HEAD")
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["cache-control"] == "no-store"

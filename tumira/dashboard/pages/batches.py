@@ -1,0 +1,442 @@
+"""Which batches were sent, and what became of them and of each of their messages?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from tumira.dashboard.visits import Services, Visit, private
+from tumira.html.forms import Form
+from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
+from tumira.html.tables import write_rows
+from tumira.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
+from tumira.rules import money
+from tumira.rules.days import local_day
+from tumira.rules.destinations import Tariff
+from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
+from tumira.rules.people import read_phone
+from tumira.rules.validity import TEXT_KEPT
+from tumira.store import archive, prices, timelines
+from tumira.store.archive import Batch, Found, Search, Standing
+from tumira.store.batches import Message
+from tumira.store.timelines import Entry, Timeline
+
+BATCHES: Final = "/dashboard/batches"
+MESSAGES: Final = "/dashboard/messages"
+
+PAGE: Final = 50
+MESSAGES_PAGE: Final = 100
+# So many rows are written in a few milliseconds, during which nobody else is answered.
+PIECE: Final = 250
+ROWS_MAX: Final = 100_000
+# A search that finds little looks at many batches for each row.
+PIECES_MAX: Final = 1_000
+# However many people download, the others find connections.
+DOWNLOADS_AT_ONCE: Final = 2
+
+# What carriers report before a message has ended.
+ON_ITS_WAY: Final = frozenset({"ENROUTE", "ACCEPTD", "UNKNOWN"})
+
+YEARS: Final = range(2000, 2100)
+FIELDS: Final = ("number", "reference", "status", "from", "to")
+STANDINGS: Final = {
+    Standing.ANY: "any",
+    Standing.QUEUED: "queued",
+    Standing.PROCESSING: "processing",
+    Standing.COMPLETED: "completed",
+    Standing.REFUNDED: "with refunds",
+}
+
+# The bar is so many units wide, and no share of it so narrow that it could not be seen.
+_BAR: Final = 1000
+_SHARE_MIN: Final = 8
+
+BATCH_COLUMNS: Final = (
+    "batch_id",
+    "reference",
+    "status",
+    "created_at_utc",
+    "completed_at_utc",
+    "recipients",
+    "recipients_pending",
+    "segments_each",
+    "cost_usd",
+    "refunded_usd",
+)
+FOUND_COLUMNS: Final = ("number", "message_id", "message_status")
+MESSAGE_COLUMNS: Final = (
+    "message_id",
+    "number",
+    "country",
+    "status",
+    "segments",
+    "cost_usd",
+    "refunded_usd",
+    "sent_at_utc",
+    "delivered_at_utc",
+    "refunded_at_utc",
+    "failure_reason",
+)
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    downloads = Downloads(asyncio.Semaphore(DOWNLOADS_AT_ONCE))
+    return [
+        private(services, BATCHES, show_batches),
+        private(services, BATCHES + ".csv", downloads.batches),
+        private(services, BATCHES + "/{id}", show_batch),
+        private(services, BATCHES + "/{id}/progress", show_progress),
+        private(services, BATCHES + "/{id}/messages.csv", downloads.messages),
+        private(services, MESSAGES + "/{id}", show_message),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search as it was filled in, what it means, and what is wrong with it."""
+
+    given: Mapping[str, str]
+    search: Search
+    faults: Mapping[str, str]
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether all batches are asked for."""
+        return not any(value for name, value in self.given.items() if (name, value) != ("status", "any"))
+
+    def path(self, path: str, **more: str) -> str:
+        """Write the address of a page about the same search."""
+        query = urlencode({name: value for name, value in {**self.given, **more}.items() if value})
+        return f"{path}?{query}" if query else path
+
+
+async def show_batches(visit: Visit) -> Response:
+    """Show the newest batches, or those that were searched for."""
+    before = visit.request.query_params.get("before")
+    async with visit.services.database.connection() as connection:
+        asked = _read_search(await prices.get_tariff(connection), _form(visit))
+        results = None
+        if not asked.faults:
+            search = asked.search
+            if before is not None:
+                search = replace(search, before=min(search.before, _read(BATCH, before, "page")))
+            results = await archive.search(connection, visit.visitor.account_id, search, PAGE)
+    older = None if results is None or results.older is None else write_id(BATCH, results.older)
+    return visit.page(
+        "batches.html.jinja",
+        422 if asked.faults else 200,
+        asked=asked,
+        results=results,
+        is_first=before is None,
+        newest=asked.path(BATCHES),
+        older=older and asked.path(BATCHES, before=older),
+        download=asked.path(BATCHES + ".csv"),
+        rows_max=ROWS_MAX,
+        standings=STANDINGS,
+        batch_name=_batch_name,
+        message_name=_message_name,
+    )
+
+
+def _form(visit: Visit) -> Form:
+    query = visit.request.query_params
+    return Form({name: query.getlist(name) for name in FIELDS})
+
+
+def _read_search(tariff: Tariff, form: Form) -> Asked:
+    given = {name: form.text(name) for name in FIELDS}
+    faults: dict[str, str] = {}
+    number = None
+    if given["number"]:
+        number = read_phone(tariff, given["number"])
+        if number is None:
+            faults["number"] = "Write the number with its country code, like +263 77 120 0001."
+    standing = given["status"] or Standing.ANY
+    if standing not in STANDINGS:
+        faults["status"] = "Choose one of the list."
+        standing = Standing.ANY
+    days = {name: _read_day(given[name]) for name in ("from", "to")}
+    faults |= {
+        name: "Write the date like 2026-11-16." for name, day in days.items() if given[name] and day is None
+    }
+    first, last = days["from"], days["to"]
+    if first is not None and last is not None and last < first:
+        faults["to"] = "This is before the first day; choose the same day or a later one."
+    search = Search(
+        number=number,
+        reference=given["reference"] or None,
+        standing=Standing(standing),
+        since=archive.LOWEST if first is None else _first_id_of(first),
+        before=archive.HIGHEST if last is None else _first_id_of(last + timedelta(days=1)),
+    )
+    return Asked(given, search, faults)
+
+
+def _read_day(text: str) -> date | None:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if day.year in YEARS else None
+
+
+def _first_id_of(day: date) -> UUID:
+    midnight = datetime(day.year, day.month, day.day, tzinfo=LOCAL)
+    return first_id(int(midnight.timestamp() * 1000))
+
+
+def _read(prefix: str, text: str, what: str) -> UUID:
+    identifier = read_id(prefix, text)
+    if identifier is None:
+        raise HTTPException(404, f"There is no such {what}")
+    return identifier
+
+
+def _batch_name(batch_id: BatchId) -> str:
+    return write_id(BATCH, batch_id)
+
+
+def _message_name(message_id: MessageId) -> str:
+    return write_id(MESSAGE, message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the bar, in its units."""
+
+    status: str
+    start: int
+    width: int
+
+
+def shares(counts: Mapping[str, int]) -> Sequence[Share]:
+    """Divide the bar among the statuses in which there are messages."""
+    present = {status: count for status, count in counts.items() if count}
+    total = sum(present.values())
+    if not total:
+        return []
+    widths = {status: max(_SHARE_MIN, _BAR * count // total) for status, count in present.items()}
+    # What rounding left over, and what small shares were given, is the largest one's.
+    largest = max(widths, key=widths.__getitem__)
+    widths[largest] += _BAR - sum(widths.values())
+    divided: list[Share] = []
+    start = 0
+    for status, width in widths.items():
+        divided.append(Share(status, start, width))
+        start += width
+    return divided
+
+
+async def _progress(visit: Visit) -> dict[str, Any]:
+    """Read what the progress of a batch is told by."""
+    batch_id = BatchId(_read(BATCH, visit.request.path_params["id"], "batch"))
+    account_id = visit.visitor.account_id
+    async with visit.services.database.connection() as connection:
+        batch = await archive.find(connection, account_id, batch_id)
+        if batch is None:
+            raise HTTPException(404, "There is no such batch")
+        counts = await archive.count_messages(connection, account_id, batch_id)
+    # The messages are read after the batch and may have gone on since; all figures are counted from them.
+    pending = sum(count for status, count in counts.items() if not is_final(status))
+    return {
+        "batch": batch,
+        "batch_id": write_id(BATCH, batch_id),
+        "counts": counts,
+        "shares": shares(counts),
+        "ended": batch.recipients - pending,
+        "statuses": MESSAGE_STATUSES,
+    }
+
+
+async def show_progress(visit: Visit) -> Response:
+    """Answer with the part of a batch's page that changes while it is sent."""
+    return visit.services.look.page("batch_progress.html.jinja", **await _progress(visit))
+
+
+async def show_batch(visit: Visit) -> Response:
+    """Show a batch, how far it is, and its messages."""
+    progress = await _progress(visit)
+    batch: Batch = progress["batch"]
+    query = visit.request.query_params
+    status = query.get("status") or None
+    if status is not None and status not in MESSAGE_STATUSES:
+        raise HTTPException(404, "There is no such status")
+    after = query.get("after")
+    async with visit.services.database.connection() as connection:
+        messages, is_more = await archive.list_messages(
+            connection,
+            visit.visitor.account_id,
+            batch.id,
+            MESSAGES_PAGE,
+            status=status,
+            after=None if after is None else MessageId(_read(MESSAGE, after, "page")),
+        )
+        names = _country_names(await prices.get_tariff(connection))
+    here = f"{BATCHES}/{progress['batch_id']}"
+    filtered = {"status": status} if status else {}
+    following = {**filtered, "after": _message_name(messages[-1].id)} if is_more else None
+    return visit.page(
+        "batch.html.jinja",
+        **progress,
+        messages=messages,
+        country_names=names,
+        chosen=status,
+        is_first=after is None,
+        first=f"{here}?{urlencode(filtered)}#messages" if filtered else f"{here}#messages",
+        following=following and f"{here}?{urlencode(following)}#messages",
+        reasons=FAILURE_REASONS,
+        message_name=_message_name,
+        text_days=TEXT_KEPT.days,
+    )
+
+
+def _country_names(tariff: Tariff) -> Mapping[str, str]:
+    return {destination.country: destination.name for destination in tariff.destinations}
+
+
+async def show_message(visit: Visit) -> Response:
+    """Show a message, and tell what happened to it."""
+    message_id = MessageId(_read(MESSAGE, visit.request.path_params["id"], "message"))
+    async with visit.services.database.connection() as connection:
+        message = await timelines.read_for(connection, visit.visitor.account_id, message_id)
+        names = _country_names(await prices.get_tariff(connection))
+    if message is None:
+        raise HTTPException(404, "There is no such message")
+    return visit.page(
+        "message.html.jinja",
+        message=message,
+        message_id=write_id(MESSAGE, message_id),
+        batch_id=write_id(BATCH, message.batch_id),
+        country=names.get(message.country, message.country),
+        meaning=MESSAGE_STATUSES[message.status].meaning,
+        reasons=FAILURE_REASONS,
+        meanings=MESSAGE_STATUSES,
+        on_its_way=ON_ITS_WAY,
+        is_refunded=any(entry.event == "refunded" for entry in message.entries),
+        told=told(message),
+    )
+
+
+def told(message: Timeline) -> Sequence[Entry]:
+    """Return what of a timeline is worth telling to somebody who does not run the gateway."""
+    kept: list[Entry] = []
+    for entry in message.entries:
+        is_step = entry.event in {"submitted", "answered"}
+        is_repeated = entry.event == "claimed" and bool(kept) and kept[-1].event == "claimed"
+        # Where there is one part, its report and the message's end are the same news.
+        is_end = (
+            entry.event == "receipt"
+            and message.segments == 1
+            and is_final(message.status)
+            and entry.state not in ON_ITS_WAY
+        )
+        if not (is_step or is_repeated or is_end):
+            kept.append(entry)
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """The tables that can be downloaded; few people at once read pieces of them from the database."""
+
+    turns: asyncio.Semaphore
+
+    async def batches(self, visit: Visit) -> Response:
+        """Download the batches that were searched for."""
+        async with visit.services.database.connection() as connection:
+            asked = _read_search(await prices.get_tariff(connection), _form(visit))
+        if asked.faults:
+            raise HTTPException(422, "This search cannot be read; go back and change it")
+        return _download(
+            visit, f"batches-{local_day(datetime.now(UTC))}.csv", self._found(visit, asked.search)
+        )
+
+    async def _found(self, visit: Visit, search: Search) -> AsyncIterator[bytes]:
+        own = () if search.number is None else FOUND_COLUMNS
+        yield write_rows([(*BATCH_COLUMNS, *own)])
+        left = ROWS_MAX
+        for _ in range(PIECES_MAX):
+            # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
+            async with self.turns, visit.services.database.connection() as connection:
+                results = await archive.search(connection, visit.visitor.account_id, search, min(PIECE, left))
+            left -= len(results.batches)
+            yield write_rows([_batch_row(found, search.number) for found in results.batches])
+            if results.older is None or not left:
+                return
+            search = replace(search, before=results.older)
+
+    async def messages(self, visit: Visit) -> Response:
+        """Download the messages of a batch."""
+        batch_id = BatchId(_read(BATCH, visit.request.path_params["id"], "batch"))
+        async with visit.services.database.connection() as connection:
+            batch = await archive.find(connection, visit.visitor.account_id, batch_id)
+        if batch is None:
+            raise HTTPException(404, "There is no such batch")
+        return _download(visit, f"{write_id(BATCH, batch_id)}.csv", self._messages(visit, batch_id))
+
+    async def _messages(self, visit: Visit, batch_id: BatchId) -> AsyncIterator[bytes]:
+        yield write_rows([MESSAGE_COLUMNS])
+        after = None
+        for _ in range(PIECES_MAX):
+            async with self.turns, visit.services.database.connection() as connection:
+                messages, is_more = await archive.list_messages(
+                    connection, visit.visitor.account_id, batch_id, PIECE, after=after
+                )
+            yield write_rows([_message_row(message) for message in messages])
+            if not is_more:
+                return
+            after = messages[-1].id
+
+
+def _download(visit: Visit, name: str, pieces: AsyncIterator[bytes]) -> Response:
+    headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+    if visit.request.method == "HEAD":
+        return Response(media_type="text/csv", headers=headers)
+    return StreamingResponse(pieces, media_type="text/csv", headers=headers)
+
+
+def _batch_row(found: Found, number: str | None) -> Sequence[object]:
+    own: Sequence[object] = ()
+    if number is not None and found.message_id is not None:
+        own = (number, write_id(MESSAGE, found.message_id), found.message_status)
+    return (
+        write_id(BATCH, found.id),
+        found.reference,
+        found.status,
+        _time(found.created_at),
+        _time(found.completed_at),
+        found.recipients,
+        found.pending,
+        found.segments,
+        money.write(found.total_cost),
+        money.write(found.refunded),
+        *own,
+    )
+
+
+def _message_row(message: Message) -> Sequence[object]:
+    return (
+        write_id(MESSAGE, message.id),
+        message.recipient,
+        message.country,
+        message.status,
+        message.segments,
+        money.write(message.cost),
+        money.write(message.cost) if message.refunded_at is not None else None,
+        _time(message.sent_at),
+        _time(message.delivered_at),
+        _time(message.refunded_at),
+        message.failure_reason,
+    )
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else write_machine_time(at)

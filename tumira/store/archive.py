@@ -1,0 +1,296 @@
+"""Which batches did an account send, and what became of one of them?
+
+Each way to search has a statement of its own, which walks down one index, the newest first. What that index
+does not know is looked at row by row, but never at more than so many rows at once: a search that has found
+too little by then says how far it got, and goes on from there when it is asked to.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
+from tumira.store.batches import Message
+from tumira.store.sql import Connection, Statement
+
+LOOK_MAX: Final = 10_000
+# From each message the way leads to its batch, which takes several times as long.
+LOOK_MESSAGES_MAX: Final = 2_000
+MESSAGES_MAX: Final = 1_000
+
+LOWEST: Final = UUID(int=0)
+HIGHEST: Final = UUID(int=(1 << 128) - 1)
+
+_SMALLEST_REFUND: Final = Decimal("0.0001")
+
+
+class Standing(StrEnum):
+    """Where the batches that are looked for stand."""
+
+    ANY = "any"
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    REFUNDED = "refunded"
+    """Of some of its messages the price was paid back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for; ids tell the time, so `since` and `before` also are the dates."""
+
+    number: str | None = None
+    reference: str | None = None
+    standing: Standing = Standing.ANY
+    since: UUID = LOWEST
+    before: UUID = HIGHEST
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A batch, and its message to the number that was looked for, if one was."""
+
+    id: BatchId
+    reference: str | None
+    status: str
+    recipients: int
+    pending: int
+    segments: int
+    total_cost: Decimal
+    refunded: Decimal
+    created_at: datetime
+    completed_at: datetime | None
+    message_id: MessageId | None
+    message_status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A page of batches; where there may be older ones, `older` is the batch before which they are.
+
+    `stopped_at` tells how far back the search got before it had looked at too many others.
+    """
+
+    batches: Sequence[Found]
+    older: BatchId | None
+    stopped_at: datetime | None
+
+
+_COLUMNS: Final = (
+    "id, reference, status, recipients, pending, segments, total_cost, refunded, created_at, completed_at"
+)
+_FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_min)s"
+
+
+# The last row that was looked at is returned even if it does not fit: from there the search goes on.
+def _walk(condition: str, order: str) -> Statement:
+    return Statement(f"""
+SELECT {_COLUMNS}, NULL::uuid AS message_id, NULL AS message_status, fits, place = %(look_max)s AS is_last
+  FROM (SELECT {_COLUMNS}, account_id, {_FITS} AS fits, row_number() OVER (ORDER BY {order}) AS place
+          FROM batches
+         WHERE {condition}
+         ORDER BY {order}
+         LIMIT %(look_max)s) AS near
+ WHERE fits OR place = %(look_max)s
+ ORDER BY {order}
+ LIMIT %(count_max)s
+""")  # noqa: S608 - only constants are put in
+
+
+# A batch has one message to a number at most, whose id begins as the batch's does: in the order of the
+# messages, the batches are in order too.
+def _walk_messages(fits: str) -> Statement:
+    return Statement(f"""
+SELECT {_COLUMNS}, message_id, message_status, fits, place = %(look_max)s AS is_last
+  FROM (SELECT batch.*, message.recipient, message.id AS message_id, message.status AS message_status,
+               row_number() OVER (ORDER BY message.recipient DESC, message.id DESC) AS place
+          FROM messages AS message
+         CROSS JOIN LATERAL (
+               SELECT {_COLUMNS}, {fits} AS fits
+                 FROM batches
+                WHERE id = message.batch_id
+                  AND account_id = %(account_id)s
+               OFFSET 0
+               ) AS batch
+         WHERE message.account_id = %(account_id)s
+           AND (message.recipient, message.id) >= (%(number)s, %(since)s)
+           AND (message.recipient, message.id) < (%(number)s, %(before)s)
+         ORDER BY message.recipient DESC, message.id DESC
+         LIMIT %(look_max)s) AS near
+ WHERE fits OR place = %(look_max)s
+ ORDER BY recipient DESC, message_id DESC
+ LIMIT %(count_max)s
+""")  # noqa: S608 - only constants are put in
+
+
+# Planned without values, a plan depends on guesses: of bounds of `id` alone, that they are narrow, and then
+# the primary key leads the way, past everybody's batches; of one account among many, that it has few, and
+# then any index does that begins with it. So each way is a stretch of one index, in an order that no other
+# has. It is looked up in all weeks at once, which takes some microseconds each.
+_STRETCH: Final = (
+    "(account_id, id) >= (%(account_id)s, %(since)s) AND (account_id, id) < (%(account_id)s, %(before)s)"
+)
+_ORDER: Final = "account_id DESC, id DESC"
+SQL_RECENT: Final = _walk(_STRETCH, _ORDER)
+SQL_OPEN: Final = _walk(f"completed_at IS NULL AND {_STRETCH}", _ORDER)
+SQL_REFUNDED: Final = _walk(f"refunded > 0 AND {_STRETCH}", _ORDER)
+SQL_REFERENCE: Final = _walk(
+    "account_id = %(account_id)s AND reference IS NOT NULL"
+    " AND (reference, id) >= (%(reference)s, %(since)s) AND (reference, id) < (%(reference)s, %(before)s)",
+    "reference DESC, id DESC",
+)
+SQL_NUMBER: Final = _walk_messages(_FITS)
+SQL_NUMBER_AND_REFERENCE: Final = _walk_messages(f"reference = %(reference)s AND {_FITS}")
+
+
+async def search(
+    connection: Connection,
+    account_id: AccountId,
+    wanted: Search,
+    count_max: int,
+    look_max: int | None = None,
+) -> Results:
+    """Return an account's batches that fit, the newest first, at most `count_max`."""
+    if look_max is None:
+        look_max = LOOK_MAX if wanted.number is None else LOOK_MESSAGES_MAX
+    assert 0 < count_max < look_max
+    statement, own = _way(wanted)
+    rows = await statement.rows(
+        connection,
+        account_id=account_id,
+        statuses=_STATUSES.get(wanted.standing, [*BATCH_STATUSES]),
+        refunded_min=_SMALLEST_REFUND if wanted.standing is Standing.REFUNDED else Decimal(0),
+        look_max=look_max,
+        # One more than is shown tells whether there are more.
+        count_max=count_max + 1,
+        **own,
+    )
+    found = [Found(*(row[name] for name in Found.__slots__)) for row in rows if row["fits"]]
+    if len(found) > count_max:
+        return Results(found[:count_max], found[count_max - 1].id, None)
+    if rows and rows[-1]["is_last"]:
+        return Results(found, rows[-1]["id"], rows[-1]["created_at"])
+    return Results(found, None, None)
+
+
+_STATUSES: Final[Mapping[Standing, Sequence[str]]] = {
+    Standing.QUEUED: ["queued"],
+    Standing.PROCESSING: ["processing"],
+    Standing.COMPLETED: ["completed"],
+}
+
+
+def _way(wanted: Search) -> tuple[Statement, Mapping[str, Any]]:
+    """Choose the index that leads past the fewest other batches."""
+    bounds = {"since": wanted.since, "before": wanted.before}
+    if wanted.number is not None:
+        # The messages of the batch itself are not before it, whatever their ids end in.
+        bounds["before"] = message_bounds(BatchId(wanted.before))[0]
+        if wanted.reference is not None:
+            return SQL_NUMBER_AND_REFERENCE, {
+                **bounds,
+                "number": wanted.number,
+                "reference": wanted.reference,
+            }
+        return SQL_NUMBER, {**bounds, "number": wanted.number}
+    if wanted.reference is not None:
+        return SQL_REFERENCE, {**bounds, "reference": wanted.reference}
+    if wanted.standing in {Standing.QUEUED, Standing.PROCESSING}:
+        return SQL_OPEN, bounds
+    return SQL_REFUNDED if wanted.standing is Standing.REFUNDED else SQL_RECENT, bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch with its text, which is None once it was erased."""
+
+    id: BatchId
+    reference: str | None
+    status: str
+    recipients: int
+    pending: int
+    segments: int
+    total_cost: Decimal
+    refunded: Decimal
+    created_at: datetime
+    completed_at: datetime | None
+    body: str | None
+
+
+SQL_FIND: Final = Statement(f"""
+SELECT {_COLUMNS}, body
+  FROM batches
+ WHERE id = %(batch_id)s
+   AND account_id = %(account_id)s
+""")  # noqa: S608 - only constants are put in
+
+
+async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> Batch | None:
+    """Return an account's batch; None for an unknown one and for somebody else's."""
+    row = await SQL_FIND.row(connection, account_id=account_id, batch_id=batch_id)
+    return None if row is None else Batch(*row)
+
+
+# The messages of a batch are found by the primary key. Whose they are is asked so that no index answers it:
+# that of recipients looks better the more accounts there are, and leads through the account's whole week.
+SQL_COUNT: Final = Statement("""
+SELECT status, count(*) AS count
+  FROM messages
+ WHERE id BETWEEN %(low)s AND %(high)s
+   AND batch_id = %(batch_id)s
+   AND account_id IS NOT DISTINCT FROM %(account_id)s
+ GROUP BY status
+""")
+
+
+async def count_messages(
+    connection: Connection, account_id: AccountId, batch_id: BatchId
+) -> Mapping[str, int]:
+    """Return how many messages of an account's batch stand where, for every status."""
+    low, high = message_bounds(batch_id)
+    rows = await SQL_COUNT.rows(connection, low=low, high=high, batch_id=batch_id, account_id=account_id)
+    return dict.fromkeys(MESSAGE_STATUSES, 0) | {row["status"]: row["count"] for row in rows}
+
+
+# A batch has a thousand messages at most, so those of other statuses are soon passed over.
+SQL_LIST_MESSAGES: Final = Statement("""
+SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, failure_reason, refunded_at
+  FROM messages
+ WHERE id BETWEEN %(low)s AND %(high)s
+   AND batch_id = %(batch_id)s
+   AND account_id IS NOT DISTINCT FROM %(account_id)s
+   AND status = ANY(%(statuses)s::text[])
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_messages(
+    connection: Connection,
+    account_id: AccountId,
+    batch_id: BatchId,
+    count_max: int,
+    *,
+    status: str | None = None,
+    after: MessageId | None = None,
+) -> tuple[Sequence[Message], bool]:
+    """Return messages of an account's batch in the order of its recipients, and whether there are more."""
+    assert 0 < count_max <= MESSAGES_MAX
+    low, high = message_bounds(batch_id)
+    if after is not None:
+        low = max(low, UUID(int=min(after.int + 1, HIGHEST.int)))
+    rows = await SQL_LIST_MESSAGES.rows(
+        connection,
+        low=low,
+        high=high,
+        batch_id=batch_id,
+        account_id=account_id,
+        statuses=[*MESSAGE_STATUSES] if status is None else [status],
+        count_max=count_max + 1,
+    )
+    return [Message(*row) for row in rows[:count_max]], len(rows) > count_max
