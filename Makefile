@@ -9,7 +9,7 @@ export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long bench lint docs pins runtime peers train evaluate learning
+.PHONY: help install run test test-long bench lint docs pins runtime peers train evaluate learning screenshots
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench       the benchmark'
 	@echo 'make lint        format, lint, types, floors and generated files'
 	@echo 'make docs        write the generated files anew'
+	@echo 'make screenshots take the pictures of the README anew'
 	@echo 'make train       learn the weights of the content check anew'
 	@echo 'make evaluate    print how well the content check judges what it has not learnt from'
 	@echo 'make pins        pin the dependencies anew (UPGRADE=1: to their latest versions)'
@@ -73,6 +74,9 @@ evaluate: learning
 
 docs: install
 	@exec $(BIN)/python scripts/generate_docs.py
+
+screenshots: install peers
+	@exec $(BIN)/python -m scripts.screenshots
 
 pins:
 	@sh scripts/pins.sh

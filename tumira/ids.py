@@ -21,6 +21,7 @@ MessageId = NewType("MessageId", UUID)
 EventId = NewType("EventId", UUID)
 EndpointId = NewType("EndpointId", UUID)
 TemplateId = NewType("TemplateId", UUID)
+UploadId = NewType("UploadId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -29,6 +30,7 @@ MESSAGE: Final = "msg_"
 EVENT: Final = "evt_"
 ENDPOINT: Final = "end_"
 TEMPLATE: Final = "tpl_"
+UPLOAD: Final = "upl_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -306,8 +306,8 @@ async def test_a_code_that_was_never_sent_matches_nothing(database: Database, pa
         assert isinstance(result, Mismatch)
     other = await start_reset(database, LIMITS, phone=new_phone(), address=ADDRESS)
     assert isinstance(other, Started)
-    result = await finish_reset(database, GUEST, token=other.token, code="000000", password=NEW)
-    assert isinstance(result, Mismatch)
+    reset = await finish_reset(database, GUEST, token=other.token, code="000000", password=NEW)
+    assert isinstance(reset, Mismatch)
     assert len(await rows(database, "SELECT FROM accounts WHERE id <> $1", SYSTEM)) == 1
 
 

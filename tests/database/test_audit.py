@@ -42,6 +42,7 @@ BREAKS: dict[str, tuple[str, Sequence[str]]] = {
         """
         INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
         SELECT id, 'customer', 'revenue', 1, 'ffffffff-ffff-7fff-bfff-ffffffffffff' FROM accounts
+         WHERE phone <> 'system'
         """,
         ["balance"],
     ),
@@ -241,7 +242,9 @@ async def settle(
         second,
     )
     await connection.execute(
-        "UPDATE accounts SET balance = balance + (SELECT cost FROM messages WHERE id = $1)", second
+        "UPDATE accounts SET balance = balance + (SELECT cost FROM messages WHERE id = $1)"
+        " WHERE phone <> 'system'",
+        second,
     )
     await connection.execute(
         "UPDATE batches SET pending = 0, status = 'completed', completed_at = now(),"
@@ -265,7 +268,7 @@ async def settle(
             for sequence, (kind, message_id) in enumerate(told, start=1)
         ],
     )
-    await connection.execute("INSERT INTO event_counters SELECT id, 6 FROM accounts")
+    await connection.execute("INSERT INTO event_counters SELECT id, 6 FROM accounts WHERE phone <> 'system'")
 
 
 async def fill(url: str) -> None:

@@ -22,6 +22,7 @@ from tumira.store import (
     audit,
     batches,
     calls,
+    ledger,
     partitions,
     queue,
     receipts,
@@ -583,3 +584,112 @@ async def test_a_batch_and_its_messages_are_read_from_one_week(
             found = await generic_plan(archived, statement, values)
             assert len(list(scans(found))) == 1, when
             assert rows_read(found, table) == 1, (statement.text, when)
+
+
+# Of twenty accounts one has half of all movements, of which one in 500 is by hand, and a mark at every
+# thousandth, but for the last.
+MOVEMENTS: Final = 20_000
+MOVED: Final = f"""
+    INSERT INTO accounts (id, phone, name, business)
+    SELECT CASE WHEN n = 0 THEN '{OWNER}'::uuid ELSE gen_random_uuid() END, n::text, '', ''
+      FROM generate_series(0, 19) AS n;
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, note, actor, created_at)
+    SELECT account.id, CASE WHEN n % 1000 = 0 THEN 'adjustment' ELSE 'customer' END,
+           CASE WHEN n % 1000 = 0 THEN 'customer' ELSE 'revenue' END, 0.04,
+           CASE WHEN n % 1000 > 0 THEN gen_random_uuid() END, '', '',
+           now() - ({2 * MOVEMENTS} - n) * interval '1 second'
+      FROM generate_series(1, {2 * MOVEMENTS}) AS n
+      JOIN accounts AS account
+        ON account.phone = CASE WHEN n % 2 = 0 THEN '0' ELSE (n / 2 % 19 + 1)::text END;
+    INSERT INTO ledger_marks (account_id, transfer_id, balance)
+    SELECT '{OWNER}', id, 0
+      FROM (SELECT id, row_number() OVER (ORDER BY id) AS place
+              FROM transfers
+             WHERE account_id = '{OWNER}') AS own
+     WHERE place % {ledger.MARK_EVERY} = 0 AND place < {MOVEMENTS};
+    INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() - interval '1 s' FROM accounts;
+"""
+
+
+@pytest_asyncio.fixture
+async def moved(connection: "asyncpg.Connection[asyncpg.Record]") -> "asyncpg.Connection[asyncpg.Record]":
+    """Give a connection to a database in which money has moved often."""
+    await connection.execute(MOVED)
+    return connection
+
+
+async def before_and_after_analysing(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> AsyncIterator[str]:
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await connection.execute("VACUUM ANALYZE transfers, ledger_marks, ledger_proofs, accounts")
+        yield when
+
+
+async def test_a_page_of_the_ledger_reads_no_more_than_it_shows(
+    moved: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await set_all(moved, PLANNED_ONCE)
+    walked: Values = {
+        "account_id": OWNER,
+        "kinds": ["sends", "adjustments"],
+        "since": 0,
+        "before": ledger.LAST,
+        "look_max": 1000,
+        "count_max": PAGE,
+    }
+    by_hand = walked | {"kinds": ["adjustments"]}
+    in_vain = walked | {"kinds": ["top-ups"]}
+    async for when in before_and_after_analysing(moved):
+        for statement, values, index, count in (
+            (ledger.SQL_WALK, walked, "transfers_of_account", PAGE),
+            (ledger.SQL_WALK, in_vain, "transfers_of_account", 1000),
+            (ledger.SQL_WALK_WITHOUT_BATCH, by_hand, "transfers_without_batch", MOVEMENTS // 500),
+        ):
+            found = await generic_plan(moved, statement, values)
+            (scan,) = [node for node in nodes(found) if "Relation Name" in node]
+            assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", index), when
+            assert count <= rows_read(found, "transfers") <= count + 1, (index, when)
+        halved = {"account_id": OWNER, "at": datetime.now(UTC) - timedelta(hours=3), "last": ledger.LAST}
+        found = await generic_plan(moved, ledger.SQL_FIRST_SINCE, halved)
+        assert {node["Index Name"] for node in nodes(found) if "Relation Name" in node} == {
+            "transfers_of_account"
+        }, when
+        assert rows_read(found, "transfers") <= 64, when
+
+
+async def test_a_balance_is_added_up_from_the_nearest_mark_on(
+    moved: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await set_all(moved, PLANNED_ONCE)
+    rows = await moved.fetch("SELECT id FROM transfers WHERE account_id = $1 ORDER BY id", OWNER)
+    ids = [row["id"] for row in rows]
+    page = ids[-50:]
+    last = {"last": ledger.LAST}
+    rows = await moved.fetch("SELECT transfer_id FROM ledger_marks ORDER BY 1 DESC LIMIT 2")
+    async for when in before_and_after_analysing(moved):
+        for wanted, read_max in ((page, 1000), (ids[5000:5050], 1000), (ids[10::400], 50 * 1000)):
+            values = {"account_id": OWNER, "ids": wanted, "previous_ids": [0, *wanted[:-1]], **last}
+            found = await generic_plan(moved, ledger.SQL_STEPS, values)
+            assert rows_read(found, "transfers") <= read_max, when
+            # Of the marks there are too few here for an index to be of use.
+            assert dict(scans(found))["transfers"] == "Index Scan", when
+        values = {"account_id": OWNER, "mark_ids": [row["transfer_id"] for row in rows], **last}
+        found = await generic_plan(moved, ledger.SQL_WRONG_MARKS, values)
+        assert rows_read(found, "transfers") == 1000, when
+        found = await generic_plan(moved, ledger.SQL_STANDING, {"account_id": OWNER, **last})
+        # The movement at the mark tells its time.
+        assert rows_read(found, "transfers") == 1000 + 1, when
+
+
+async def test_adding_up_goes_on_where_it_stopped(moved: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await set_all(moved, KEY_LOOKUPS)
+    async for when in before_and_after_analysing(moved):
+        values: Values = {"account_id": OWNER, "transfers_max": 500, "last": ledger.LAST}
+        assert rows_read(await generic_plan(moved, ledger.SQL_MARK, values), "transfers") == 500, when
+        values |= {"transfer_id": 10_000, "total": 0}
+        found = await generic_plan(moved, ledger.SQL_READ_ON, values)
+        assert rows_read(found, "transfers") == 500, when
+        held = await generic_plan(moved, ledger.SQL_HOLD_PROOFS, {"accounts_max": 5})
+        assert rows_read(held, "ledger_proofs") == 5, when

@@ -25,9 +25,11 @@ ACCOUNT_KEYS: Final = [
     "balance",
     "rate",
     "daily_limit",
+    "call_limit",
     "low_balance",
     "review_consent",
     "suspended",
+    "closed_at",
     "created_at",
 ]
 
@@ -85,9 +87,11 @@ def test_an_account_is_opened_listed_and_shown(cli: Cli) -> None:
         "balance": "12.5000",
         "rate": 90,
         "daily_limit": None,
+        "call_limit": None,
         "low_balance": "1.0000",
         "review_consent": False,
         "suspended": False,
+        "closed_at": None,
     }
     assert cli.json("account", "list") == [opened]
     shown = cli.json("account", "show", opened["account_id"])

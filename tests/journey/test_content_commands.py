@@ -31,6 +31,8 @@ REFUSAL_KEYS: Final = [
     "score",
     "reasons",
     "text",
+    "review_asked_at",
+    "review_note",
 ]
 VERDICT_KEYS: Final = ["label", "score", "category", "reasons", "drop"]
 NOWHERE: Final[dict[str, Any]] = {"database_url": "postgresql://nobody@127.0.0.1:1/nothing"}
@@ -56,7 +58,10 @@ def test_a_refused_text_is_seen_allowed_and_then_passes(service: Service, cli: C
     assert (refused["account_id"], refused["count"], refused["text"]) == (caller.account_id, 2, None)
     assert all(reason["words"] in ADVERT for reason in refused["reasons"])
     told = cli.text("refusal", "list", *mine).splitlines()
-    assert " ".join(told[0].split()) == "account id last at count category score reasons text"
+    assert (
+        " ".join(told[0].split())
+        == "account id last at count category score reasons text review asked at review note"
+    )
     assert refused["reasons"][0]["words"] in told[1]
 
     words = ("template", "add", ADVERT.replace("50", "{percent}"), *mine, "--note", "Asked by phone")

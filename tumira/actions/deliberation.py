@@ -216,7 +216,9 @@ def replay(quota: Quota, send: Send, fingerprint: bytes | None, response: bytes)
 
 
 def over_limit(account: Held, cost: Decimal, surroundings: Surroundings) -> Refusal | None:
-    """Refuse a batch that would pass the account's own limit for the day."""
+    """Refuse a batch that would pass the account's own limit for a call, or for the day."""
+    if account.call_limit is not None and cost > account.call_limit:
+        return _over_call_limit(account.call_limit, cost, surroundings)
     spent = account.spent_today if account.spent_on == local_day(surroundings) else Decimal(0)
     if account.daily_limit is None or spent + cost <= account.daily_limit:
         return None
@@ -232,8 +234,29 @@ def over_limit(account: Held, cost: Decimal, surroundings: Surroundings) -> Refu
                 "daily_limit": f"{account.daily_limit:.4f}",
             }
         ],
-        retry_after_s=DAY_S - int(surroundings.now.timestamp() + days.LOCAL_TIME.total_seconds()) % DAY_S,
+        retry_after_s=_left_of_day_s(surroundings),
     )
+
+
+def _over_call_limit(call_limit: Decimal, cost: Decimal, surroundings: Surroundings) -> SpendLimitReached:
+    return SpendLimitReached(
+        f"The batch costs {cost:.4f} USD and the account's limit per call is {call_limit:.4f} USD; "
+        "nothing was sent or debited.",
+        details=[
+            {
+                "code": SpendLimitReached.code,
+                "message": "Send to fewer recipients at once, or raise the limit in the settings.",
+                "required": f"{cost:.4f}",
+                "call_limit": f"{call_limit:.4f}",
+            }
+        ],
+        # Waiting does not make the batch cheaper, but programs wait for what is answered so: let it be long.
+        retry_after_s=_left_of_day_s(surroundings),
+    )
+
+
+def _left_of_day_s(surroundings: Surroundings) -> int:
+    return DAY_S - int(surroundings.now.timestamp() + days.LOCAL_TIME.total_seconds()) % DAY_S
 
 
 def spend(account: Held, cost: Decimal, today: date) -> None:

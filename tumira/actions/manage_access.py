@@ -7,14 +7,19 @@ from hashlib import sha256
 from typing import Final
 
 from tumira.errors import Trouble
-from tumira.ids import AccountId, KeyId, new_id
+from tumira.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.rules.keys import ParsedKey, write_key
-from tumira.store import accounts, credentials
+from tumira.store import accounts, changes, credentials
+from tumira.store.changes import Actor
 from tumira.store.credentials import ApiKey, Scope, Secret
 from tumira.store.database import Database
+from tumira.store.sql import Connection
 
 # In use at once; so many that nobody needs more, so few that they fit on a page.
 KEYS_MAX: Final = 100
+
+# Who acts where nobody is named.
+OPERATOR: Final = Actor("operator")
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32
@@ -25,7 +30,7 @@ class TooManyKeysError(Trouble):
 
 
 async def create_key(
-    database: Database, account_id: AccountId, name: str, scopes: Sequence[Scope]
+    database: Database, account_id: AccountId, name: str, scopes: Sequence[Scope], *, actor: Actor = OPERATOR
 ) -> tuple[KeyId, str]:
     """Make a key and return its value, which is kept nowhere."""
     key_id = KeyId(new_id(time.time_ns() // 1_000_000))
@@ -42,23 +47,43 @@ async def create_key(
         await credentials.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
+        await changes.note(connection, account_id, actor, "key created", _described(key_id, name))
     return key_id, write_key(ParsedKey(key_id, secret))
 
 
-async def revoke_key(database: Database, key_id: KeyId) -> ApiKey:
+async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERATOR) -> ApiKey:
     """End a key's use, from the next call on."""
     async with database.transaction() as connection:
-        key = await credentials.mark_revoked(connection, key_id)
+        owner = await credentials.find_secret(connection, key_id)
+        key = None if owner is None else await _revoke(connection, owner.account_id, key_id, actor)
     if key is None:
         raise Trouble("There is no such key; `tumira key list` shows them.")
     return key
 
 
-async def revoke_own_key(database: Database, account_id: AccountId, key_id: KeyId) -> bool:
+async def revoke_own_key(
+    database: Database, account_id: AccountId, key_id: KeyId, *, actor: Actor = OPERATOR
+) -> bool:
     """End the use of an account's own key; False for an unknown one and for somebody else's."""
     async with database.transaction() as connection:
         owner = await credentials.find_secret(connection, key_id)
         if owner is None or owner.account_id != account_id:
             return False
-        await credentials.mark_revoked(connection, key_id)
+        await _revoke(connection, account_id, key_id, actor)
     return True
+
+
+async def _revoke(
+    connection: Connection, account_id: AccountId, key_id: KeyId, actor: Actor
+) -> ApiKey | None:
+    # Held, so that of two at once only the one that ended its use is noted.
+    await accounts.hold(connection, account_id)
+    before = await credentials.list_of_account(connection, account_id)
+    key = await credentials.mark_revoked(connection, key_id)
+    if key is not None and any(one.id == key_id and one.revoked_at is None for one in before):
+        await changes.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
+    return key
+
+
+def _described(key_id: KeyId, name: str) -> str:
+    return f"{name} ({write_id(KEY, key_id)})"

@@ -54,9 +54,11 @@ async def limit(
     rate_limit: int | None,
     daily_limit: Decimal | None,
     change_daily: bool,
+    call_limit: Decimal | None = None,
+    change_call: bool = False,
     low_balance: Decimal | None = None,
 ) -> Account:
-    """Change how often an account may call, how much it may spend in a day, and when it is told."""
+    """Change how often an account may call, how much it may spend in a day or a call, and when it is told."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.set_limits(
@@ -65,6 +67,8 @@ async def limit(
             rate_limit=rate_limit,
             daily_limit=daily_limit,
             change_daily=change_daily,
+            call_limit=call_limit,
+            change_call=change_call,
             low_balance=low_balance,
         )
         return await _existing(connection, account_id)

@@ -1,9 +1,7 @@
 """May an account send this text? Every way in asks here: the API, and pages that compose or upload."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Final
 
 from tumira.errors import ContentRejected
@@ -12,13 +10,11 @@ from tumira.rules.screening import judge
 from tumira.rules.segments import SEGMENTS_MAX, measure
 from tumira.rules.templates import Policy
 from tumira.rules.verdicts import Label, Reason, Verdict
-from tumira.store.content_refusals import NewRefusal
+from tumira.store.content_refusals import NewRefusal, digest_of
 
 REASONS_MAX: Final = 10
 # No longer text can be sent: 153 characters in each segment.
 CHARACTERS_MAX: Final = 153 * SEGMENTS_MAX
-
-_NUMBER: Final = re.compile(r"\d+")
 
 
 def judge_ahead(text: str) -> Verdict | None:
@@ -63,8 +59,7 @@ def note(
     detail = rejected.detail
     return NewRefusal(
         account_id=account_id,
-        # Texts with another code, date or amount in figures are one text, refused often.
-        digest=sha256(_NUMBER.sub("0", text).encode()).digest(),
+        digest=digest_of(text),
         at=at,
         category=detail["category"],
         score=detail["score"],

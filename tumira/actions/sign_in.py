@@ -1,20 +1,24 @@
-"""How does somebody get a session? With a number and its password, or with the code that proves it."""
+"""How does somebody get a session? With a number and its password, or with the code that proves it.
+
+Who has a second factor is asked for it in both cases, and only then gets one.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tumira.actions import second_factor
 from tumira.actions.passwords import hash_secret, matches
+from tumira.actions.proofs import LIMITS
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.ids import AccountId, new_id
-from tumira.rules.codes import AttemptLimits
-from tumira.store import accounts, attempts, logins, sessions, verifications
+from tumira.store import accounts, attempts, changes, logins, sessions, verifications
+from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 from tumira.store.verifications import Purpose, Verification
 
 RATE_LIMIT: Final = 60
-LIMITS: Final = AttemptLimits()
 BROWSER_MAX: Final = 200
 
 
@@ -33,6 +37,18 @@ class SignedIn:
     """A session has begun; the token is for the browser alone."""
 
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class HalfWay:
+    """The password was right, and the second factor is awaited; the token leads there."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """All was right, but the account was closed by its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,7 @@ class Over:
 
 async def sign_in(
     database: Database, guest: Guest, *, phone: str, password: str
-) -> SignedIn | Unproved | Mismatch | TooOften:
+) -> SignedIn | HalfWay | Closed | Unproved | Mismatch | TooOften:
     """Begin a session for who knows the password of a number's account."""
     async with database.transaction() as connection:
         wait = await attempts.take(connection, phone, guest.address, LIMITS)
@@ -78,6 +94,11 @@ async def sign_in(
             # One that was changed while it was compared opens nothing: whoever changed it ended all sessions.
             if await logins.hold(connection, login.account_id) != login.password_hash:
                 return Mismatch(0)
+            if login.closed:
+                return Closed()
+            if await _has_factor(connection, login.account_id):
+                # Tries are not forgiven yet: a password that is known would let codes be guessed without end.
+                return await _begin_half(connection, login.account_id)
             await attempts.forgive(connection, phone)
             return await _begin(connection, guest, login.account_id)
     # Also for a number that has an account: otherwise whoever begins a sign-up for it, and then signs in with
@@ -93,6 +114,51 @@ async def sign_in(
 
 def _hash_of(begun: Verification | None) -> str | None:
     return begun.applicant.password_hash if begun is not None and begun.applicant is not None else None
+
+
+async def _has_factor(connection: Connection, account_id: AccountId) -> bool:
+    factor = await logins.find_factor(connection, account_id)
+    return factor is not None and factor.since is not None
+
+
+async def _begin_half(
+    connection: Connection, account_id: AccountId, password_hash: str | None = None
+) -> HalfWay:
+    token = new_token()
+    await sessions.insert_half(connection, hash_token(token), account_id, password_hash)
+    return HalfWay(token)
+
+
+async def finish_sign_in(
+    database: Database, guest: Guest, *, token: str, code: str
+) -> SignedIn | Mismatch | TooOften | None:
+    """Begin the session of who has the second factor too; None for a token that is of no more use."""
+    async with database.transaction() as connection:
+        half = await sessions.find_half(connection, hash_token(token))
+        if half is None:
+            return None
+        wait = await attempts.take(connection, half.phone, guest.address, LIMITS)
+        if wait is not None:
+            return TooOften(wait)
+    actor = Actor(changes.OWNER, guest.address)
+    async with database.transaction() as connection:
+        if not await second_factor.take(connection, half.account_id, code, actor):
+            return Mismatch(0)
+        # Whoever changed the password or the factor meanwhile has ended this too; then the code stays used.
+        if not await sessions.delete_half(connection, hash_token(token)):
+            return None
+        if half.password_hash is not None:
+            await _set_forgotten(connection, half.account_id, half.password_hash, actor)
+        await attempts.forgive(connection, half.phone)
+        return await _begin(connection, guest, half.account_id)
+
+
+async def _set_forgotten(
+    connection: Connection, account_id: AccountId, password_hash: str, actor: Actor
+) -> None:
+    await logins.set_password(connection, account_id, password_hash)
+    await sessions.delete_all(connection, account_id)
+    await changes.note(connection, account_id, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(
@@ -120,8 +186,11 @@ async def finish_sign_up(
 
 async def finish_reset(
     database: Database, guest: Guest, *, token: str, code: str, password: str
-) -> SignedIn | Mismatch | TooOften | Over | None:
-    """Set the password of who has the code, and end all other sessions; None as above."""
+) -> SignedIn | HalfWay | Closed | Mismatch | TooOften | Over | None:
+    """Set the password of who has the code, and end all other sessions; None as above.
+
+    With a second factor that has to come first, or whoever got hold of the number could do so.
+    """
     tried = await _try_code(database, guest, Purpose.RESET, token, code)
     if not isinstance(tried, Verification):
         return tried
@@ -131,8 +200,13 @@ async def finish_reset(
         login = None if verification is None else await logins.find(connection, verification.phone)
         if verification is None or login is None:
             return None
-        await logins.set_password(connection, login.account_id, password_hash)
-        await sessions.delete_all(connection, login.account_id)
+        await logins.hold(connection, login.account_id)
+        if login.closed:
+            return Closed()
+        if await _has_factor(connection, login.account_id):
+            await verifications.mark_done(connection, verification.id)
+            return await _begin_half(connection, login.account_id, password_hash)
+        await _set_forgotten(connection, login.account_id, password_hash, Actor(changes.OWNER, guest.address))
         return await _prove(connection, guest, verification, login.account_id)
 
 

@@ -1,16 +1,21 @@
 """How do events get their numbers? In the transaction that makes them true, under their account's counter."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import Struct
 
 from tumira.actions.event_payloads import low_balance_data
 from tumira.ids import AccountId, BatchId, EventId, MessageId, new_id
-from tumira.store import events
+from tumira.rules import money
+from tumira.store import events, logins, mails
 from tumira.store.accounts import Held
 from tumira.store.events import Event
 from tumira.store.sql import Connection
+
+# After a day the balance is another one, or the owner has seen it.
+MAIL_LIFETIME: Final = timedelta(days=1)
 
 
 class News(Struct, frozen=True, gc=False):
@@ -58,3 +63,22 @@ async def tell_low_balances(connection: Connection, low: Sequence[Held], at: dat
         for account in low
     ]
     await tell_events(connection, news, at)
+    await _mail_low_balances(connection, low, at)
+
+
+async def _mail_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
+    emails = await logins.list_to_warn(connection, [account.id for account in low])
+    for account in low:
+        email = emails.get(account.id)
+        if email is None:
+            continue
+        await mails.insert(
+            connection,
+            new_id(int(at.timestamp() * 1000)),
+            email,
+            "Your Tumira balance is low",
+            f"Your balance is {money.write(account.balance)} USD, and you want to be told when it is below "
+            f"{money.write(account.low_balance)} USD.\n\nWhen it is used up, messages are refused. Top up in "
+            "the dashboard; there, under Settings, you also choose when we write to you.\n",
+            at + MAIL_LIFETIME,
+        )

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from tumira.actions import manage_access, operate
+from tumira.actions import manage_access, operate, second_factor
 from tumira.actions.open_account import open_account
 from tumira.cli.output import (
     AccountIdType,
@@ -24,6 +24,7 @@ from tumira.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
 from tumira.rules import money
 from tumira.store import accounts, credentials, ledger
 from tumira.store.accounts import Account
+from tumira.store.changes import Actor
 from tumira.store.credentials import ApiKey, Scope
 from tumira.store.database import Database
 
@@ -67,7 +68,7 @@ async def account_list(database: Database, *, as_json: bool) -> None:
         [_account(one) for one in found],
         as_json=as_json,
         empty="No accounts yet: `tumira account create` opens one.",
-        left_out=("rate", "daily_limit", "low_balance", "review_consent", "created_at"),
+        left_out=("rate", "daily_limit", "call_limit", "low_balance", "review_consent", "created_at"),
     )
 
 
@@ -123,6 +124,7 @@ async def account_suspend(database: Database, *, account_id: AccountId, lift: bo
 @account.command("limit")
 @click.argument("account_id", type=AccountIdType())
 @click.option("--daily", help="At most this many USD a day (UTC+02:00); `none` for no limit.")
+@click.option("--call", help="At most this many USD a call; `none` for no limit.")
 @click.option("--rate", type=click.IntRange(1, 1_000_000), help="Calls a minute.")
 @click.option("--low-balance", type=AmountType(), help="Tell the account when a send takes it below this.")
 @json_option
@@ -132,25 +134,51 @@ async def account_limit(
     *,
     account_id: AccountId,
     daily: str | None,
+    call: str | None,
     rate: int | None,
     low_balance: Decimal | None,
     as_json: bool,
 ) -> None:
-    """Limit what an account may spend in a day or how often it may call, and say when it is told."""
-    if daily is None and rate is None and low_balance is None:
-        raise Trouble("Say what to limit: --daily AMOUNT, --rate CALLS, or --low-balance AMOUNT.")
-    amount = None if daily in {None, "none"} else money.parse(str(daily))
-    if amount is None and daily not in {None, "none"}:
-        raise Trouble(f"{daily!r} is not an amount in US dollars, such as 5, nor `none`.")
+    """Limit what an account may spend in a day or a call, or how often it may call, and when it is told."""
+    if daily is None and call is None and rate is None and low_balance is None:
+        raise Trouble(
+            "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, or --low-balance AMOUNT."
+        )
     found = await operate.limit(
         database,
         account_id,
         rate_limit=rate,
-        daily_limit=amount,
+        daily_limit=_amount_or_none(daily),
         change_daily=daily is not None,
+        call_limit=_amount_or_none(call),
+        change_call=call is not None,
         low_balance=low_balance,
     )
     show(_account(found), as_json=as_json, title="Done.")
+
+
+def _amount_or_none(text: str | None) -> Decimal | None:
+    if text in {None, "none"}:
+        return None
+    amount = money.parse(str(text))
+    if amount is None:
+        raise Trouble(f"{text!r} is not an amount in US dollars, such as 5, nor `none`.")
+    return amount
+
+
+@account.command("factor")
+@click.argument("account_id", type=AccountIdType())
+@click.option("--off", is_flag=True, help="Ask for the password alone from now on.")
+@json_option
+@with_database
+async def account_factor(database: Database, *, account_id: AccountId, off: bool, as_json: bool) -> None:
+    """Turn the second factor off for an owner who has lost it; make sure first that it is they who ask."""
+    if not off:
+        raise Trouble("Say what to do: --off.")
+    if not await second_factor.drop(database, account_id, Actor(actor())):
+        raise Trouble("The account has no second factor in use.")
+    shown = {"account_id": write_id(ACCOUNT, account_id), "second_factor": False}
+    show(shown, as_json=as_json, title="The second factor is off.")
 
 
 @account.command("review")
@@ -186,7 +214,7 @@ async def key_create(
 ) -> None:
     """Create an API key; its value is shown once."""
     chosen = _scopes(scopes)
-    key_id, value = await manage_access.create_key(database, account_id, name, chosen)
+    key_id, value = await manage_access.create_key(database, account_id, name, chosen, actor=Actor(actor()))
     shown = {
         "key_id": write_id(KEY, key_id),
         "key": value,
@@ -222,7 +250,8 @@ async def key_list(database: Database, *, account_id: AccountId | None, as_json:
 @with_database
 async def key_revoke(database: Database, *, key_id: KeyId, as_json: bool) -> None:
     """End a key's use from the next call on."""
-    show(_key(await manage_access.revoke_key(database, key_id)), as_json=as_json, title="Revoked.")
+    revoked = await manage_access.revoke_key(database, key_id, actor=Actor(actor()))
+    show(_key(revoked), as_json=as_json, title="Revoked.")
 
 
 def _scopes(text: str | None) -> Sequence[Scope]:
@@ -244,9 +273,11 @@ def _account(found: Account) -> Mapping[str, Any]:
         "balance": money.write(found.balance),
         "rate": found.rate_limit,
         "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
+        "call_limit": None if found.call_limit is None else money.write(found.call_limit),
         "low_balance": money.write(found.low_balance),
         "review_consent": found.review_consent,
         "suspended": found.suspended_at is not None,
+        "closed_at": found.closed_at,
         "created_at": found.created_at,
     }
 

@@ -103,6 +103,7 @@ async def refusal_list(
                 **row,
                 "reasons": _in_short(", ".join(reason["words"] for reason in row["reasons"])) or None,
                 "text": None if row["text"] is None else _in_short(row["text"]),
+                "review_note": None if row["review_note"] is None else _in_short(row["review_note"]),
             }
             for row in rows
         ]
@@ -136,4 +137,6 @@ def _refusal(one: ContentRefusal) -> Mapping[str, Any]:
         "score": one.score,
         "reasons": [dict(reason) for reason in one.reasons],
         "text": one.text,
+        "review_asked_at": one.review_asked_at,
+        "review_note": one.review_note,
     }

@@ -23,6 +23,7 @@ from tumira.parts import answers
 from tumira.rules import money
 from tumira.store import accounts
 from tumira.store import audit as audits
+from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
 
@@ -105,7 +106,9 @@ async def _demo(database: Database, *, settings: Settings, as_json: bool) -> Non
         )
     elif account.balance < 1:
         account = await operate.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
-    key_id, key = await manage_access.create_key(database, account.id, "Demo", list(Scope))
+    key_id, key = await manage_access.create_key(
+        database, account.id, "Demo", list(Scope), actor=Actor(actor())
+    )
     curl = _curl(settings.public_url, key)
     if as_json:
         shown = {

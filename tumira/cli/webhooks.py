@@ -8,12 +8,23 @@ from typing import Any, Final
 import click
 
 from tumira.actions import manage_webhooks
-from tumira.cli.output import AccountIdType, json_option, load_settings, show, show_all, tell, with_database
+from tumira.actions.manage_webhooks import By
+from tumira.cli.output import (
+    AccountIdType,
+    actor,
+    json_option,
+    load_settings,
+    show,
+    show_all,
+    tell,
+    with_database,
+)
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
 from tumira.rules import events, webhook_urls
 from tumira.store import deliveries
+from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
@@ -95,7 +106,13 @@ async def webhook_add(
     """Add an endpoint; its secret is shown once."""
     await _look_at(url)
     endpoint, secret = await manage_webhooks.add_endpoint(
-        database, account_id, url, _types(types), description, allow_private=_allow_private()
+        database,
+        account_id,
+        url,
+        _types(types),
+        description,
+        allow_private=_allow_private(),
+        by=_operator(),
     )
     shown = _endpoint(endpoint, Waiting(0, 0, 0))
     shown = {"endpoint_id": shown["endpoint_id"], "secret": secret, **shown}
@@ -143,7 +160,7 @@ async def webhook_list(database: Database, *, account_id: AccountId | None, as_j
 @with_database
 async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Remove an endpoint and all that waits for it."""
-    removed = await manage_webhooks.remove_endpoint(database, endpoint_id)
+    removed = await manage_webhooks.remove_endpoint(database, endpoint_id, by=_operator())
     shown = {"endpoint_id": write_id(ENDPOINT, removed.id), "url": removed.url, "removed": True}
     show(shown, as_json=as_json, title="Endpoint removed.")
 
@@ -177,6 +194,7 @@ async def webhook_change(
         change_types=types is not None,
         description=description,
         allow_private=_allow_private(),
+        by=_operator(),
     )
     await _show(database, changed, as_json=as_json, title="Endpoint changed.")
 
@@ -187,7 +205,7 @@ async def webhook_change(
 @with_database
 async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Send nothing more to an endpoint; what happens meanwhile waits for it."""
-    paused = await manage_webhooks.pause_endpoint(database, endpoint_id)
+    paused = await manage_webhooks.pause_endpoint(database, endpoint_id, by=_operator())
     await _show(database, paused, as_json=as_json, title="Paused; `tumira webhook resume` sends what waits.")
 
 
@@ -200,7 +218,7 @@ async def webhook_resume(
     database: Database, *, endpoint_id: EndpointId, from_now: bool, as_json: bool
 ) -> None:
     """Send again to an endpoint that was paused or disabled, what was missed included."""
-    resumed = await manage_webhooks.resume_endpoint(database, endpoint_id, from_now=from_now)
+    resumed = await manage_webhooks.resume_endpoint(database, endpoint_id, from_now=from_now, by=_operator())
     await _show(database, resumed, as_json=as_json, title="Resumed.")
 
 
@@ -210,7 +228,7 @@ async def webhook_resume(
 @with_database
 async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Give an endpoint a new secret; for 24 hours events are signed with the old one too."""
-    rotated, secret = await manage_webhooks.rotate_secret(database, endpoint_id)
+    rotated, secret = await manage_webhooks.rotate_secret(database, endpoint_id, by=_operator())
     shown = {
         "endpoint_id": write_id(ENDPOINT, rotated.id),
         "secret": secret,
@@ -329,6 +347,10 @@ def _types(text: str | None) -> list[str] | None:
     except ValueError as error:
         raise Trouble(str(error)) from error
     return None if types is None else list(types)
+
+
+def _operator() -> By:
+    return By(Actor(actor()))
 
 
 def _allow_private() -> bool:

@@ -12,7 +12,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.gate import Gate
-from tumira.dashboard.pages import batches, compose, keys, landing, overview, sign_in, sign_up
+from tumira.dashboard.pages import (
+    batches,
+    compose,
+    keys,
+    landing,
+    ledger,
+    overview,
+    second_factor,
+    settings,
+    sign_in,
+    sign_up,
+    top_up,
+    upload,
+    webhooks,
+)
 from tumira.dashboard.visits import Services
 from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
@@ -50,7 +64,21 @@ class Dashboard:
 
     def routes(self) -> Sequence[Route]:
         """Return where they are found."""
-        modules = (landing, sign_up, sign_in, overview, compose, batches, keys)
+        modules = (
+            landing,
+            sign_up,
+            sign_in,
+            overview,
+            compose,
+            upload,
+            batches,
+            keys,
+            webhooks,
+            top_up,
+            ledger,
+            settings,
+            second_factor,
+        )
         return [
             *(route for module in modules for route in module.routes(self._services)),
             self._services.look.assets.route(),

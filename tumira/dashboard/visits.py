@@ -50,8 +50,13 @@ class Place:
 NAVIGATION: Final = (
     Place(HOME, "Overview", "overview"),
     Place("/dashboard/compose", "Compose", "compose"),
+    Place("/dashboard/upload", "Upload", "upload"),
     Place("/dashboard/batches", "Batches", "batches"),
     Place("/dashboard/keys", "API keys", "keys"),
+    Place("/dashboard/webhooks", "Webhooks", "webhooks"),
+    Place("/dashboard/top-up", "Top up", "top-up"),
+    Place("/dashboard/ledger", "Ledger", "ledger"),
+    Place("/dashboard/settings", "Settings", "settings"),
 )
 
 

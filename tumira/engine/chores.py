@@ -10,6 +10,7 @@ import structlog
 
 from tumira.actions import follow_up
 from tumira.engine.supervisor import LEASE_S
+from tumira.ids import ACCOUNT, write_id
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import (
     attempts,
@@ -17,12 +18,14 @@ from tumira.store import (
     calls,
     carriers,
     content_refusals,
+    ledger,
     mails,
     partitions,
     places,
     prices,
     receipts,
     sessions,
+    uploads,
     verifications,
 )
 from tumira.store.database import Database, is_unavailable
@@ -33,6 +36,8 @@ TEXTS_PER_TURN_MAX: Final = 1_000
 REFUSALS_PER_TURN_MAX: Final = 1_000
 GUESTS_PER_TURN_MAX: Final = 1_000
 MAILS_PER_TURN_MAX: Final = 1_000
+# Each has up to ten thousand rows.
+UPLOADS_PER_TURN_MAX: Final = 20
 # Tries to deliver events can be looked at for 30 days.
 ATTEMPT_WEEKS: Final = 5
 
@@ -113,8 +118,19 @@ async def _forget_guests(connection: Connection) -> int:
     )
 
 
+async def _forget_uploads(connection: Connection) -> int:
+    return await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
+
+
 async def _drop_attempts(connection: Connection) -> int:
     return len(await partitions.drop_old(connection, "webhook_attempts", ATTEMPT_WEEKS))
+
+
+async def _add_up_ledgers(connection: Connection) -> int:
+    added = await ledger.add_up(connection)
+    for account_id in added.broken:
+        _log.error("ledger does not add up", account_id=write_id(ACCOUNT, account_id))
+    return added.marks
 
 
 async def _settings(connection: Connection) -> dict[int, CarrierSettings]:
@@ -143,7 +159,9 @@ CHORES: Final = (
     Chore("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
     Chore("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
     Chore("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
+    Chore("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     Chore("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
+    Chore("add up ledgers", 10, _add_up_ledgers),
 )
 
 

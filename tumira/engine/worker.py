@@ -1,4 +1,4 @@
-"""What does a worker do? It hands messages over, takes receipts, sends webhooks and mails, keeps house."""
+"""What does a worker do? It sends files, hands messages over, takes receipts, tells of them, keeps house."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ from tumira.engine.chores import run_chores
 from tumira.engine.notifier import Notifier
 from tumira.engine.postman import Postman
 from tumira.engine.supervisor import Supervisor
+from tumira.engine.uploader import run_uploader
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.store.database import Database
 
@@ -29,6 +30,7 @@ async def run_worker(
     name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     async with asyncio.TaskGroup() as group:
         group.create_task(run_chores(database))
+        group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing).run())
         notifier = Notifier(
             database, name, allow_private=webhooks_allow_private, resolve=Resolver(), tls=tls or default_tls()

@@ -1,7 +1,7 @@
 """How is written what calls change? All that a group of them does to accounts and messages, in one statement.
 
 A send to many recipients is written in two: its rows first, and its account last, so that the account is
-locked for a moment only. The statements are made of the same four pieces.
+locked for a moment only. The statements are made of the same few pieces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +31,9 @@ class NewBatch(Struct, frozen=True):
     lane: int
     message_ids: Sequence[UUID]
     turns: Sequence[int]
+    # Where recipients get texts of their own: these, and how long they are on each leg.
+    texts: Sequence[str] | None = None
+    leg_segments: Sequence[int] | None = None
 
 
 class Debit(Struct, frozen=True):
@@ -72,8 +75,7 @@ advanced AS (
         ON CONFLICT (account_id, country, lane) DO UPDATE SET next_turn = excluded.next_turn
 )"""
 
-# A message names its leg by its place in arrays of a few elements, so a thousand rows travel as four arrays.
-_STORE: Final = """
+_STORE_BATCHES: Final = """
 stored AS (
     INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments,
                          total_cost, status, channel, reference, body)
@@ -84,19 +86,40 @@ stored AS (
                   %(recipient_counts)s::integer[], %(segments)s::smallint[], %(total_costs)s::numeric[],
                   %(channels)s::text[], %(references)s::text[], %(bodies)s::text[])
            AS batch (id, account_id, created_at, recipients, segments, total_cost, channel, reference, body)
-), addressed AS (
+)"""
+
+# A message names its leg by its place in arrays of a few elements, so a thousand rows travel as four arrays.
+_ADDRESS: Final = """
+addressed AS (
     INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)
     SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
            (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg], recipient,
            (%(leg_costs)s::numeric[])[leg]
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[])
            AS message (id, leg, recipient)
-), queued AS (
+)"""
+
+# The same where each message has a text of its own.
+_ADDRESS_TEXTS: Final = """
+addressed AS (
+    INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost, body)
+    SELECT id, (%(leg_batch_ids)s::uuid[])[leg], (%(leg_account_ids)s::uuid[])[leg],
+           (%(leg_segments)s::smallint[])[leg], (%(leg_countries)s::text[])[leg], recipient,
+           (%(leg_costs)s::numeric[])[leg], body
+      FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(recipients)s::text[], %(texts)s::text[])
+           AS message (id, leg, recipient, body)
+)"""
+
+_QUEUE: Final = """
+queued AS (
     INSERT INTO queue (country, lane, turn, message_id)
     SELECT (%(leg_countries)s::text[])[leg], (%(leg_lanes)s::smallint[])[leg], turn, id
       FROM unnest(%(message_ids)s::uuid[], %(legs)s::integer[], %(turns)s::bigint[])
            AS message (id, leg, turn)
 )"""
+
+_STORE: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_QUEUE}"
+_STORE_TEXTS: Final = f"{_STORE_BATCHES}, {_ADDRESS_TEXTS}, {_QUEUE}"
 
 # The key is inserted under the lock on its account's row, after a look found it unused; one that is there
 # all the same is not overwritten, and the count tells.
@@ -128,6 +151,7 @@ _REMEMBERED: Final = "SELECT count(*) FROM remembered"
 SQL_CHARGE: Final = Statement(f"WITH {_CHARGE} SELECT 0")
 SQL_CHARGE_AND_ADVANCE: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE} SELECT 0")
 SQL_ACCEPT: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE}, {_DEBIT} {_REMEMBERED}")
+SQL_ACCEPT_TEXTS: Final = Statement(f"WITH {_CHARGE}, {_ADVANCE}, {_STORE_TEXTS}, {_DEBIT} {_REMEMBERED}")
 SQL_STORE: Final = Statement(f"WITH {_STORE} SELECT 0")
 SQL_CHARGE_AND_DEBIT: Final = Statement(f"WITH {_CHARGE}, {_DEBIT} {_REMEMBERED}")
 
@@ -151,6 +175,15 @@ async def accept(
         await SQL_CHARGE_AND_ADVANCE.value(connection, **_charge(charges), **_advance(next_turns))
     elif charges:
         await SQL_CHARGE.value(connection, **_charge(charges))
+
+
+async def accept_texts(
+    connection: Connection, account: Held, next_turns: Mapping[Flow, int], batch: NewBatch, debit: Debit
+) -> None:
+    """Write a batch whose recipients get texts of their own; the account is held by us."""
+    assert batch.texts is not None
+    parameters = _charge([(account, debit.amount)]) | _advance(next_turns) | _store([batch]) | _debit([debit])
+    _check(await SQL_ACCEPT_TEXTS.value(connection, **parameters, texts=batch.texts), [debit])
 
 
 async def store(connection: Connection, batch: NewBatch) -> None:
@@ -209,7 +242,11 @@ def _store(batches: Sequence[NewBatch]) -> dict[str, Any]:
         "bodies": [batch.request.body for batch in batches],
         "leg_batch_ids": [batch.id for batch, _ in legs],
         "leg_account_ids": [batch.account_id for batch, _ in legs],
-        "leg_segments": [batch.quote.segments for batch, _ in legs],
+        "leg_segments": [
+            segments
+            for batch in batches
+            for segments in batch.leg_segments or [batch.quote.segments] * len(batch.quote.legs)
+        ],
         "leg_lanes": [batch.lane for batch, _ in legs],
         "leg_countries": [leg.country for _, leg in legs],
         "leg_costs": [leg.cost for _, leg in legs],

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import AccountId
+from tumira.ids import AccountId, EndpointId
 from tumira.rules.window import Window
 from tumira.store.sql import Connection, Statement
 
@@ -26,9 +26,12 @@ class Held(Struct):
     rate_limit: int
     window: Window
     daily_limit: Decimal | None
+    # The most that one call may cost, by the account's own wish.
+    call_limit: Decimal | None
     spent_on: date | None
     spent_today: Decimal
     weight: int
+    # By the operator, or because its owner closed it.
     suspended: bool
     low_balance: Decimal
     # Whether texts that are refused may be kept for the operator to look at.
@@ -38,8 +41,8 @@ class Held(Struct):
 
 
 _HELD: Final = """
-SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, spent_on, spent_today, weight,
-       suspended_at IS NOT NULL AS suspended, low_balance, review_consent
+SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, call_limit, spent_on, spent_today,
+       weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance, review_consent
   FROM accounts
 """
 
@@ -71,6 +74,7 @@ def _held(row: asyncpg.Record) -> Held:
         rate_limit=row["rate_limit"],
         window=Window(tuple(row["call_times"]), tuple(row["call_counts"])),
         daily_limit=row["daily_limit"],
+        call_limit=row["call_limit"],
         spent_on=row["spent_on"],
         spent_today=row["spent_today"],
         weight=row["weight"],
@@ -95,11 +99,14 @@ class Account:
     review_consent: bool
     suspended_at: datetime | None
     created_at: datetime
+    call_limit: Decimal | None
+    # When its owner closed it; its balance is still theirs.
+    closed_at: datetime | None
 
 
 _ACCOUNT: Final = """
 SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance, review_consent,
-       suspended_at, created_at
+       suspended_at, created_at, call_limit, closed_at
   FROM accounts
 """
 
@@ -174,6 +181,7 @@ SQL_SET_LIMITS: Final = Statement("""
 UPDATE accounts
    SET rate_limit = coalesce(%(rate_limit)s, rate_limit),
        daily_limit = CASE WHEN %(change_daily)s::boolean THEN %(daily_limit)s ELSE daily_limit END,
+       call_limit = CASE WHEN %(change_call)s::boolean THEN %(call_limit)s ELSE call_limit END,
        low_balance = coalesce(%(low_balance)s, low_balance)
  WHERE id = %(account_id)s
 """)
@@ -183,17 +191,54 @@ async def set_limits(
     connection: Connection,
     account_id: AccountId,
     *,
-    rate_limit: int | None,
-    daily_limit: Decimal | None,
-    change_daily: bool,
-    low_balance: Decimal | None,
+    rate_limit: int | None = None,
+    daily_limit: Decimal | None = None,
+    change_daily: bool = False,
+    call_limit: Decimal | None = None,
+    change_call: bool = False,
+    low_balance: Decimal | None = None,
 ) -> None:
-    """Change how often an account may call, how much it may spend in a day, and when it is told."""
+    """Change how often an account may call, how much it may spend in a day or a call, and when it is told."""
     await SQL_SET_LIMITS.rows(
         connection,
         account_id=account_id,
         rate_limit=rate_limit,
         daily_limit=daily_limit,
         change_daily=change_daily,
+        call_limit=call_limit,
+        change_call=change_call,
         low_balance=low_balance,
     )
+
+
+SQL_SET_NAMES: Final = Statement(
+    "UPDATE accounts SET name = %(name)s, business = %(business)s WHERE id = %(account_id)s"
+)
+
+
+async def set_names(connection: Connection, account_id: AccountId, name: str, business: str) -> None:
+    """Change who answers for an account, and whose messages these are."""
+    await SQL_SET_NAMES.rows(connection, account_id=account_id, name=name, business=business)
+
+
+# Nothing is told to endpoints of an account that nobody can look at any more; what waits for them stays.
+SQL_CLOSE: Final = Statement("""
+WITH closed AS (
+    UPDATE accounts SET closed_at = coalesce(closed_at, clock_timestamp()) WHERE id = %(account_id)s
+), revoked AS (
+    UPDATE api_keys
+       SET revoked_at = clock_timestamp()
+     WHERE account_id = %(account_id)s
+       AND revoked_at IS NULL
+)
+UPDATE webhook_endpoints
+   SET state = 'paused', reason = NULL, changed_at = clock_timestamp()
+ WHERE account_id = %(account_id)s
+   AND state <> 'paused'
+RETURNING id
+""")
+
+
+async def close(connection: Connection, account_id: AccountId) -> Sequence[EndpointId]:
+    """Close an account with its keys, and return the endpoints that were paused with it."""
+    return [EndpointId(row["id"]) for row in await SQL_CLOSE.rows(connection, account_id=account_id)]

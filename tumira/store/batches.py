@@ -129,19 +129,48 @@ async def list_named_messages(
     return {row["id"]: Message(*row) for row in rows}
 
 
+# Only a text with places, which has a brace in it, stands for others that its messages have; no other batch
+# is looked into.
+SQL_LIST_OLD_TEXTS: Final = Statement("""
+SELECT id, strpos(body, '{') > 0 AS has_places
+  FROM batches
+ WHERE completed_at < clock_timestamp() - make_interval(days => %(days)s)
+   AND body IS NOT NULL
+ ORDER BY completed_at
+ LIMIT %(count_max)s
+""")
+
+# Held in their order, because a late receipt may be settling one of them.
+SQL_ERASE_MESSAGE_TEXTS: Final = Statement("""
+WITH old AS MATERIALIZED (
+    SELECT id
+      FROM messages
+     WHERE id BETWEEN %(low)s AND %(high)s
+       AND batch_id = %(batch_id)s
+       AND body IS NOT NULL
+     ORDER BY id
+       FOR NO KEY UPDATE
+)
+UPDATE messages
+   SET body = NULL
+ WHERE id = ANY(ARRAY(SELECT id FROM old))
+   AND id BETWEEN %(low)s AND %(high)s
+""")
+
+# One that somebody holds is erased the next time.
 SQL_ERASE_TEXTS: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id
       FROM batches
-     WHERE completed_at < clock_timestamp() - make_interval(days => %(days)s)
-       AND body IS NOT NULL
-     ORDER BY completed_at
-     LIMIT %(count_max)s
+     WHERE id = ANY(%(ids)s::uuid[])
+       AND id BETWEEN %(low)s AND %(high)s
+     ORDER BY id
        FOR NO KEY UPDATE SKIP LOCKED
 ), erased AS (
     UPDATE batches
        SET body = NULL
      WHERE id = ANY(ARRAY(SELECT id FROM old))
+       AND id BETWEEN %(low)s AND %(high)s
 )
 SELECT count(*) FROM old
 """)
@@ -149,7 +178,15 @@ SELECT count(*) FROM old
 
 async def erase_texts(connection: Connection, count_max: int) -> int:
     """Erase the texts of batches that were completed long enough ago, and return how many."""
-    return int(await SQL_ERASE_TEXTS.value(connection, days=TEXT_KEPT.days, count_max=count_max))
+    rows = await SQL_LIST_OLD_TEXTS.rows(connection, days=TEXT_KEPT.days, count_max=count_max)
+    if not rows:
+        return 0
+    ids = sorted(row["id"] for row in rows)
+    # Messages before batches, as everybody holds them.
+    for batch_id in sorted(row["id"] for row in rows if row["has_places"]):
+        low, high = message_bounds(batch_id)
+        await SQL_ERASE_MESSAGE_TEXTS.rows(connection, low=low, high=high, batch_id=batch_id)
+    return int(await SQL_ERASE_TEXTS.value(connection, ids=ids, low=ids[0], high=ids[-1]))
 
 
 # A code stands in the text that carries it, and is of no use after ten minutes, delivered or not.

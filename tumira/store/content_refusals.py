@@ -1,15 +1,18 @@
 """Which texts were refused, how often, and for which words?
 
-A text itself is kept only while its account consents to review. Rows are kept for 30 days after the last
+A text itself is kept only while its account consents to review, or where its owner gave it to us to ask for
+one. Rows are kept for 30 days after the last
 time, and at most 10,000 of an account: a chore deletes the oldest above that, so between two of its turns
 there can be as many more as the account makes calls.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Final
 
 import asyncpg
@@ -21,8 +24,15 @@ from tumira.store.sql import Connection, Statement
 KEPT: Final = timedelta(days=30)
 PER_ACCOUNT_MAX: Final = 10_000
 
+_NUMBER: Final = re.compile(r"\d+")
+
 # The words that weighed, each with its category.
 Words = Sequence[Mapping[str, str]]
+
+
+def digest_of(text: str) -> bytes:
+    """Return under what a text is kept: one with another code, date or amount in figures is the same."""
+    return sha256(_NUMBER.sub("0", text).encode()).digest()
 
 
 class NewRefusal(Struct, frozen=True):
@@ -49,9 +59,14 @@ class ContentRefusal:
     score: float
     reasons: Words
     text: str | None
+    digest: bytes
+    # When its owner asked the operator to look at it, and what they say about it.
+    review_asked_at: datetime | None
+    review_note: str | None
 
 
-# What is kept about the text is that of the last time: templates and the account's consent change.
+# What is kept about the text is that of the last time: templates and the account's consent change. A text
+# that its owner gave us for a review stays until the operator has seen it.
 SQL_RECORD: Final = Statement("""
 INSERT INTO content_refusals AS old
        (account_id, digest, first_at, last_at, count, category, score, reasons, text)
@@ -65,7 +80,7 @@ SELECT account_id, digest, at, at, count, category, score, reasons::jsonb, text
        category = excluded.category,
        score = excluded.score,
        reasons = excluded.reasons,
-       text = excluded.text
+       text = coalesce(excluded.text, CASE WHEN old.review_asked_at IS NOT NULL THEN old.text END)
 """)
 
 
@@ -89,7 +104,8 @@ async def record(connection: Connection, refusals: Sequence[NewRefusal]) -> None
 
 
 _REFUSAL: Final = """
-SELECT account_id, first_at, last_at, count, category, score, reasons, text
+SELECT account_id, first_at, last_at, count, category, score, reasons, text, digest, review_asked_at,
+       review_note
   FROM content_refusals
 """
 
@@ -111,6 +127,30 @@ async def list_latest(
     return [_refusal(row) for row in rows]
 
 
+SQL_FIND: Final = Statement(_REFUSAL + "WHERE account_id = %(account_id)s AND digest = %(digest)s")
+
+
+async def find(connection: Connection, account_id: AccountId, digest: bytes) -> ContentRefusal | None:
+    """Return one of an account's refused texts; None if it has no such."""
+    row = await SQL_FIND.row(connection, account_id=account_id, digest=digest)
+    return None if row is None else _refusal(row)
+
+
+SQL_ASK_REVIEW: Final = Statement("""
+UPDATE content_refusals
+   SET review_asked_at = clock_timestamp(), review_note = %(note)s, text = %(text)s
+ WHERE account_id = %(account_id)s
+   AND digest = %(digest)s
+""")
+
+
+async def ask_review(
+    connection: Connection, account_id: AccountId, digest: bytes, *, note: str, text: str
+) -> None:
+    """Keep a refused text that its owner gave us, and what they say about it, for the operator to see."""
+    await SQL_ASK_REVIEW.rows(connection, account_id=account_id, digest=digest, note=note, text=text)
+
+
 def _refusal(row: asyncpg.Record) -> ContentRefusal:
     return ContentRefusal(
         AccountId(row["account_id"]),
@@ -121,6 +161,9 @@ def _refusal(row: asyncpg.Record) -> ContentRefusal:
         row["score"],
         json.loads(row["reasons"]),
         row["text"],
+        row["digest"],
+        row["review_asked_at"],
+        row["review_note"],
     )
 
 

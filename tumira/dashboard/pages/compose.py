@@ -300,6 +300,11 @@ def _say(refusal: Refusal) -> str:
                 f"This costs {_usd(detail['required'])} and the balance is {_usd(detail['available'])}: "
                 f"{_usd(detail['shortfall'])} is missing. Nothing was sent; top up, or send to fewer numbers."
             )
+        case SpendLimitReached() if "call_limit" in detail:
+            return (
+                f"This costs {_usd(detail['required'])}, and your limit per call is "
+                f"{_usd(detail['call_limit'])}. Nothing was sent; send to fewer numbers, or raise the limit."
+            )
         case SpendLimitReached():
             return (
                 f"This costs {_usd(detail['required'])}, {_usd(detail['spent_today'])} were spent today, and "

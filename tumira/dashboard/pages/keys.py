@@ -11,9 +11,11 @@ from starlette.routing import Route
 from tumira.actions.manage_access import KEYS_MAX, TooManyKeysError, create_key, revoke_own_key
 from tumira.dashboard.visits import Services, Visit, go, private
 from tumira.html.forms import read_form
+from tumira.html.guards import address_of
 from tumira.ids import KEY, KeyId, read_id, write_id
 from tumira.rules import people
-from tumira.store import credentials
+from tumira.store import changes, credentials
+from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
 
 KEYS: Final = "/dashboard/keys"
@@ -79,7 +81,9 @@ async def create(visit: Visit) -> Response:
     if faults:
         return await _page(visit, faults, 422, name=name, scopes=scopes)
     try:
-        _, key = await create_key(visit.services.database, visit.visitor.account_id, name, scopes)
+        _, key = await create_key(
+            visit.services.database, visit.visitor.account_id, name, scopes, actor=_owner(visit)
+        )
     except TooManyKeysError:
         faults[""] = (
             f"You have {KEYS_MAX} keys in use, and that is the most. Revoke one that you do not need."
@@ -92,10 +96,14 @@ async def revoke(visit: Visit) -> Response:
     """End a key's use."""
     key_id = read_id(KEY, _path_id(visit.request))
     if key_id is None or not await revoke_own_key(
-        visit.services.database, visit.visitor.account_id, KeyId(key_id)
+        visit.services.database, visit.visitor.account_id, KeyId(key_id), actor=_owner(visit)
     ):
         raise HTTPException(404, "You have no such key")
     return go(KEYS + "?revoked=1")
+
+
+def _owner(visit: Visit) -> Actor:
+    return Actor(changes.OWNER, address_of(visit.request))
 
 
 def _path_id(request: Request) -> str:

@@ -1,16 +1,27 @@
-"""How does somebody come in, leave, and get in again without their password?"""
+"""How does somebody come in, in one step or two, leave, and get in again without their password?"""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions import send_codes
-from tumira.actions.send_codes import Wait
-from tumira.actions.sign_in import SignedIn, TooOften, Unproved, finish_reset, sign_in, sign_out
+from tumira.actions.send_codes import Wait, hash_token
+from tumira.actions.sign_in import (
+    Closed,
+    HalfWay,
+    SignedIn,
+    TooOften,
+    Unproved,
+    finish_reset,
+    finish_sign_in,
+    sign_in,
+    sign_out,
+)
 from tumira.dashboard.pages.sign_up import (
     NOT_A_CODE,
     PHONE_FAULT,
@@ -23,17 +34,26 @@ from tumira.dashboard.pages.sign_up import (
     too_often,
 )
 from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.rules import codes, people
-from tumira.store import prices
+from tumira.store import prices, sessions
+from tumira.store.sessions import HALF_MINUTES
 from tumira.store.verifications import Purpose, Verification
 
+SECOND_STEP: Final = "/dashboard/sign-in/code"
 SIGN_OUT: Final = "/dashboard/sign-out"
 FORGOTTEN: Final = "/dashboard/forgotten"
 NEW_PASSWORD: Final = "/dashboard/new-password"  # noqa: S105 - an address
 
 WRONG: Final = "This number and password do not belong together. Check both, or choose a new password."
+CLOSED: Final = (
+    "This account was closed by its owner. To get its balance back, or to open it again, ask the operator."
+)
+WRONG_FACTOR: Final = (
+    "This code is not the right one, or was used before. Wait for the next one, or use a recovery code."
+)
 
 # Only pages of our own, in letters that no browser reads as another host.
 _OWN_PAGE: Final = re.compile(r"/dashboard(?:/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+-]*)?")
@@ -46,6 +66,8 @@ def routes(services: Services) -> Sequence[Route]:
     return [
         public(services, SIGN_IN, show_form),
         public(services, SIGN_IN, enter, "POST"),
+        public(services, SECOND_STEP, show_second_step),
+        public(services, SECOND_STEP, finish, "POST"),
         public(services, SIGN_OUT, leave, "POST"),
         public(services, FORGOTTEN, show_forgotten),
         public(services, FORGOTTEN, send_code, "POST"),
@@ -90,13 +112,66 @@ async def enter(services: Services, request: Request) -> Response:
         response = go(onward)
         services.session.give(response, result.token)
         return response
+    if isinstance(result, HalfWay):
+        return _ask_for_factor(services, result, onward)
     if isinstance(result, Unproved):
         response = go(VERIFY)
         services.verification.give(response, result.token)
         return response
     if isinstance(result, TooOften):
         return _form(services, written, onward, {"": too_often(result)}, 429)
-    return _form(services, written, onward, {"": WRONG}, 422)
+    return _form(services, written, onward, {"": CLOSED if isinstance(result, Closed) else WRONG}, 422)
+
+
+def _half_session(services: Services) -> Cookie:
+    """Return the cookie that leads a browser from the password to the second factor."""
+    return Cookie("tumira_half_session", services.public_url, HALF_MINUTES * 60)
+
+
+def _ask_for_factor(services: Services, half_way: HalfWay, onward: str) -> Response:
+    response = go(SECOND_STEP if onward == HOME else f"{SECOND_STEP}?{urlencode({'next': onward})}")
+    _half_session(services).give(response, half_way.token)
+    return response
+
+
+async def show_second_step(services: Services, request: Request) -> Response:
+    """Ask for the second factor."""
+    token = _half_session(services).read(request)
+    onward = own_page(request.query_params.get("next", ""))
+    if token is not None:
+        async with services.database.connection() as connection:
+            if await sessions.find_half(connection, hash_token(token)) is not None:
+                return _second_step(services, onward, {})
+    return go(onward if await find_visitor(services, request) is not None else SIGN_IN)
+
+
+def _second_step(services: Services, onward: str, faults: Faults, status: int = 200) -> Response:
+    return services.look.page("second_factor_code.html.jinja", status, onward=onward, faults=faults)
+
+
+async def finish(services: Services, request: Request) -> Response:
+    """Begin the session of who has the second factor too."""
+    form = await read_form(request)
+    onward = own_page(form.text("next"))
+    cookie = _half_session(services)
+    token = cookie.read(request)
+    if token is None:
+        return go(SIGN_IN)
+    result = await finish_sign_in(
+        services.database, guest(services, request), token=token, code=form.text("code")[:40]
+    )
+    if isinstance(result, SignedIn):
+        response = go(onward)
+        services.session.give(response, result.token)
+        cookie.take(response)
+        return response
+    if result is None:
+        response = go(SIGN_IN)
+        cookie.take(response)
+        return response
+    if isinstance(result, TooOften):
+        return _second_step(services, onward, {"code": too_often(result)}, 429)
+    return _second_step(services, onward, {"code": WRONG_FACTOR}, 422)
 
 
 async def leave(services: Services, request: Request) -> Response:
@@ -178,6 +253,12 @@ async def set_password(services: Services, request: Request) -> Response:
         services.session.give(response, result.token)
         services.verification.take(response)
         return response
+    if isinstance(result, HalfWay):
+        onward = _ask_for_factor(services, result, HOME)
+        services.verification.take(onward)
+        return onward
     if result is None:
         return go(FORGOTTEN)
+    if isinstance(result, Closed):
+        return _new_password(services, verification, {"": CLOSED}, 422)
     return _new_password(services, verification, fault_of_code(result), 422)

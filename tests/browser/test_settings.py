@@ -1,0 +1,206 @@
+"""Can somebody secure, limit and close their account, on a phone as on a desk, with scripts and without?"""
+
+import time
+from base64 import b32decode
+from decimal import Decimal
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    Opener,
+    Viewport,
+    check_accessibility,
+    layout_shift,
+    overflows,
+    screenshot,
+    wire_bytes,
+)
+from tests.support.people import PASSWORD, SESSION, Person, new_browser, sign_in, sign_up
+from tests.support.service import Service
+from tumira.rules import totp
+
+SETTINGS: Final = "/dashboard/settings"
+NEW: Final = "another good password"
+FIRST_VISIT_MAX: Final = 60_000
+NEXT_VISIT_MAX: Final = 20_000
+SHIFT_MAX: Final = 0.01
+LOOKS: Final = [
+    pytest.param(PHONE, False, id="phone, light"),
+    pytest.param(DESKTOP, True, id="desktop, dark"),
+    pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
+    pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
+]
+
+
+def come_in(page: Page, service: Service, person: Person) -> None:
+    page.context.add_cookies([{"name": SESSION, "value": person.session, "url": service.base}])
+
+
+def check(page: Page, name: str) -> None:
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    assert not overflows(page)
+    assert layout_shift(page) <= SHIFT_MAX
+    check_accessibility(page)
+    screenshot(page, name)
+
+
+def busy_person(service: Service) -> Person:
+    """Return somebody with sessions elsewhere, and with texts that were refused."""
+    person = sign_up(service)
+    for browser in ("Mozilla/5.0 (Linux; Android 14) Chrome/130.0 Mobile Safari/537.36", "x" * 200):
+        other = new_browser(service)
+        other.headers["User-Agent"] = browser
+        sign_in(other, person.phone)
+    service.sql("UPDATE accounts SET balance = $2 WHERE phone = $1", person.phone, Decimal("123.4500"))
+    service.sql(
+        "INSERT INTO content_refusals"
+        " (account_id, digest, first_at, last_at, count, category, score, reasons)"
+        " SELECT id, sha256('a'), now(), now(), 3, 'offer', 0.99,"
+        """ '[{"words": "20% off", "category": "offer"}, {"words": "SAVE20", "category": "offer"}]'"""
+        " FROM accounts WHERE phone = $1",
+        person.phone,
+    )
+    return person
+
+
+def code_of(secret: str) -> str:
+    return totp.code_at(b32decode(secret.replace(" ", "")), int(time.time()) // totp.STEP_S)
+
+
+@pytest.mark.parametrize(("viewport", "dark"), LOOKS)
+def test_every_setting_can_be_reached_by_everybody(
+    service: Service, open_page: Opener, viewport: Viewport, *, dark: bool
+) -> None:
+    person = busy_person(service)
+    page = open_page(service.base, viewport=viewport, dark=dark)
+    come_in(page, service, person)
+    page.goto(SETTINGS)
+    check(page, "settings")
+    page.get_by_role("link", name="Ask for review").first.click()
+    check(page, "settings-review")
+    page.goto(SETTINGS + "/second-factor")
+    check(page, "settings-factor-off")
+    page.get_by_label("Your password").fill(PASSWORD)
+    page.get_by_role("button", name="Set up").click()
+    expect(page.get_by_role("img", name="QR code")).to_be_visible()
+    check(page, "settings-factor-secret")
+    page.get_by_label("Authentication code").fill(code_of(page.locator("#secret").inner_text()))
+    page.get_by_role("button", name="Turn on").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Recovery codes")
+    check(page, "settings-factor-codes")
+    page.goto(SETTINGS + "/second-factor")
+    check(page, "settings-factor-on")
+    page.goto(SETTINGS + "/changes")
+    check(page, "settings-changes")
+    page.goto(SETTINGS)
+    page.get_by_label("Full name").fill(" ")
+    page.get_by_label("Limit per day").fill("five")
+    page.get_by_role("button", name="Save limits").click()
+    expect(page.get_by_role("alert")).to_contain_text("Limit per day")
+    check(page, "settings-faults")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without scripts"])
+def test_the_second_factor_is_set_up_and_asked_for(
+    service: Service, open_page: Opener, *, javascript: bool
+) -> None:
+    person = sign_up(service)
+    page = open_page(service.base, viewport=PHONE, javascript=javascript)
+    come_in(page, service, person)
+    page.goto(SETTINGS)
+    page.get_by_role("link", name="Set it up").click()
+    page.get_by_label("Your password").fill(PASSWORD)
+    page.get_by_role("button", name="Set up").click()
+    page.get_by_label("Authentication code").fill(code_of(page.locator("#secret").inner_text()))
+    page.get_by_role("button", name="Turn on").click()
+    codes = page.get_by_role("list", name="Recovery codes").get_by_role("listitem").all_inner_texts()
+    assert len(codes) == totp.RECOVERY_CODES
+    page.get_by_role("link", name="I have kept them").click()
+    page.context.clear_cookies()
+
+    page.goto("/dashboard/sign-in?next=/dashboard/settings")
+    page.get_by_label("Phone number").fill(person.phone)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Second factor")
+    check(page, "sign-in-code")
+    page.get_by_label("Authentication code").fill("abc")
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("alert")).to_contain_text("not the right one")
+    page.get_by_label("Authentication code").fill(codes[0])
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Settings")
+    expect(page.get_by_text("9 recovery codes left")).to_be_visible()
+
+
+def test_settings_are_changed_without_scripts(service: Service, open_page: Opener) -> None:
+    person = sign_up(service)
+    page = open_page(service.base, viewport=PHONE, javascript=False)
+    come_in(page, service, person)
+    page.goto(SETTINGS)
+    page.get_by_label("Full name").fill("Rudo Dube")
+    page.get_by_label("Business name").fill("Dube Pharmacy")
+    page.get_by_role("button", name="Save profile").click()
+    expect(page.get_by_role("status")).to_have_text("Your profile is saved.")
+    page.get_by_label("Email (optional)").fill("rudo@example.com")
+    page.get_by_role("button", name="Save email").click()
+    page.get_by_label("Limit per call").fill("5")
+    page.get_by_label("Limit per day").fill("12.50")
+    page.get_by_role("button", name="Save limits").click()
+    page.get_by_label("Notice below").fill("2")
+    page.get_by_label("Also by email").uncheck()
+    page.get_by_role("button", name="Save notice").click()
+    expect(page.get_by_label("Full name")).to_have_value("Rudo Dube")
+    expect(page.get_by_label("Email (optional)")).to_have_value("rudo@example.com")
+    expect(page.get_by_label("Limit per call")).to_have_value("5")
+    expect(page.get_by_label("Limit per day")).to_have_value("12.50")
+    expect(page.get_by_label("Notice below")).to_have_value("2")
+    expect(page.get_by_label("Also by email")).not_to_be_checked()
+    page.get_by_label("Current password").fill(PASSWORD)
+    page.get_by_label("New password").fill(NEW)
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
+    page.get_by_role("link", name="history of changes").click()
+    expect(page.get_by_role("row")).to_have_count(6)
+
+
+def test_sessions_elsewhere_are_ended(service: Service, open_page: Opener) -> None:
+    person = busy_person(service)
+    page = open_page(service.base, viewport=PHONE)
+    come_in(page, service, person)
+    page.goto(SETTINGS)
+    page.get_by_role("button", name="Sign out Chrome on Android").click()
+    expect(page.get_by_role("status")).to_have_text("That session has ended.")
+    page.get_by_role("button", name="Sign out everywhere else").click()
+    expect(page.get_by_role("button", name="Sign out everywhere else")).to_have_count(0)
+    expect(page.get_by_text("This one", exact=True)).to_have_count(1)
+
+
+def test_an_account_is_closed(service: Service, open_page: Opener) -> None:
+    person = sign_up(service)
+    page = open_page(service.base, viewport=PHONE)
+    come_in(page, service, person)
+    page.goto(SETTINGS)
+    page.get_by_label("Your password").fill(PASSWORD)
+    page.get_by_label("Type CLOSE to confirm").fill("CLOSE")
+    page.get_by_role("button", name="Close account").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Account closed")
+    check(page, "settings-closed")
+    page.goto(SETTINGS)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def test_the_settings_cost_little_on_the_wire(service: Service, open_page: Opener) -> None:
+    person = busy_person(service)
+    for path in (SETTINGS, SETTINGS + "/second-factor", SETTINGS + "/changes"):
+        page = open_page(service.base, viewport=PHONE)
+        come_in(page, service, person)
+        page.goto(path)
+        first = wire_bytes(page)
+        page.goto(path)
+        assert (first < FIRST_VISIT_MAX, wire_bytes(page) < NEXT_VISIT_MAX) == (True, True), path
+        page.context.close()

@@ -1,0 +1,223 @@
+"""Can somebody send the rows of a file on a phone and at a desk, picked or dropped, and without scripts?"""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    WIDE,
+    Opener,
+    Viewport,
+    check_accessibility,
+    layout_shift,
+    overflows,
+    screenshot,
+    take_faults,
+    wire_bytes,
+)
+from tests.support.people import SESSION, Person, count, run_behind_proxy, sign_up
+from tests.support.service import Service
+from tumira.actions import operate
+from tumira.actions.send_file import send_next_chunk
+from tumira.html.forms import FILE_BYTES_MAX
+from tumira.ids import UploadId
+from tumira.store.database import Database
+
+PAGE: Final = "/dashboard/upload"
+MESSAGE: Final = "Dear {name}, your parcel is at the desk. Collect it by Friday."
+BEFORE_ALL: Final = UploadId(UUID(int=0))
+SHIFT_MAX: Final = 0.1
+BYTES_MAX: Final = 60_000
+DROP: Final = """([text, names]) => {
+  const moved = new DataTransfer();
+  names.forEach((name) => moved.items.add(new File([text], name, { type: "text/csv" })));
+  const zone = document.getElementById("drop");
+  for (const kind of ["dragenter", "dragover", "drop"]) {
+    zone.dispatchEvent(new DragEvent(kind, { dataTransfer: moved, bubbles: true, cancelable: true }));
+  }
+}"""
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service."""
+    with run_behind_proxy(server_url) as service:
+        yield service
+
+
+@pytest.fixture
+def person(service: Service) -> Person:
+    """Give somebody with 100 dollars."""
+    person = sign_up(service)
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    service.run(operate.credit, row["id"], Decimal(100), note="for tests", actor="test")
+    return person
+
+
+def visit(page: Page, service: Service, person: Person) -> Page:
+    page.context.add_cookies([{"name": SESSION, "value": person.session, "url": service.base}])
+    page.goto(PAGE)
+    return page
+
+
+def sheet(rows: int, bad: int = 0) -> bytes:
+    lines = [f"+2637712{place:05},Person {place}" for place in range(rows)]
+    return "\n".join(
+        ["to,name", *(f"077120{place:04},Short {place}" for place in range(bad)), *lines]
+    ).encode()
+
+
+def check(page: Page, data: bytes, message: str = MESSAGE) -> None:
+    file = {"name": "customers.csv", "mimeType": "text/csv", "buffer": data}
+    page.get_by_label("CSV file").set_input_files(file)  # type: ignore[arg-type]
+    page.get_by_label("Message").fill(message)
+    press(page, "Check")
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def inspect(page: Page, name: str) -> None:
+    """Look at a page as a careful person would."""
+    expect(page.locator("h1")).to_have_count(1)
+    # Before the picture, for which the window becomes as long as the page.
+    assert layout_shift(page) < SHIFT_MAX
+    screenshot(page, name)
+    check_accessibility(page)
+    assert overflows(page) == []
+
+
+async def send_everything(database: Database) -> None:
+    for _ in range(100):
+        if await send_next_chunk(database, BEFORE_ALL) is None:
+            return
+
+
+@pytest.mark.parametrize(
+    ("viewport", "dark"), [(PHONE, False), (PHONE, True), (DESKTOP, False), (DESKTOP, True), (WIDE, False)]
+)
+def test_every_page_on_the_way_is_accessible_and_fits(
+    service: Service, person: Person, open_page: Opener, viewport: Viewport, *, dark: bool
+) -> None:
+    page = visit(open_page(service.base, viewport=viewport, dark=dark), service, person)
+    inspect(page, "upload")
+    assert wire_bytes(page) < BYTES_MAX
+    check(page, b"", "Dear {nmae}")
+    expect(page.get_by_role("alert")).to_contain_text("The file is empty")
+    take_faults(page)
+    inspect(page, "upload-refused")
+    check(page, sheet(1200, bad=4))
+    expect(page.locator("h1")).to_have_text("customers.csv")
+    inspect(page, "upload-checked")
+    page.get_by_text("Rows that can be sent").click()
+    expect(page.get_by_text("Dear Person 0, your parcel")).to_be_visible()
+    inspect(page, "upload-checked-rows")
+    press(page, "Send")
+    expect(page.locator("h1")).to_have_text("Send 1,200 messages?")
+    inspect(page, "upload-confirm")
+    press(page, "Confirm")
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    inspect(page, "upload-sending")
+    service.run(send_next_chunk, BEFORE_ALL)
+    expect(page.get_by_text("1,000 of 1,200 messages handed over.")).to_be_visible()
+    service.sql("UPDATE accounts SET suspended_at = now() WHERE phone = $1", person.phone)
+    service.run(send_everything)
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    inspect(page, "upload-stopped")
+    service.sql("UPDATE accounts SET suspended_at = NULL WHERE phone = $1", person.phone)
+    press(page, "Resume")
+    service.run(send_everything)
+    expect(page.get_by_text("1,200 of 1,200 messages handed over: all of them")).to_be_visible()
+    inspect(page, "upload-sent")
+    page.get_by_role("link", name="Rows 1,006 to 1,205").click()
+    expect(page.locator("h1")).to_contain_text("Batch of")
+
+
+def test_the_whole_way_works_without_scripts(service: Service, person: Person, open_page: Opener) -> None:
+    page = visit(open_page(service.base, javascript=False), service, person)
+    check(page, sheet(12, bad=1))
+    press(page, "Send")
+    press(page, "Confirm")
+    expect(page.get_by_text("0 of 12 messages handed over.")).to_be_visible()
+    service.run(send_everything)
+    # The page loads itself again.
+    expect(page.get_by_text("12 of 12 messages handed over: all of them")).to_be_visible()
+
+
+def test_a_dropped_file_is_taken_and_several_are_not(
+    service: Service, person: Person, open_page: Opener
+) -> None:
+    page = visit(open_page(service.base), service, person)
+    page.evaluate(DROP, [sheet(3).decode(), ["a.csv", "b.csv"]])
+    expect(page.locator("#file-fault")).to_have_text("Choose one file; these are several.")
+    page.evaluate(DROP, [sheet(3).decode(), ["dropped.csv"]])
+    expect(page.locator("#file-fault")).to_have_text("")
+    page.get_by_label("Message").fill(MESSAGE)
+    press(page, "Check")
+    expect(page.locator("h1")).to_have_text("dropped.csv")
+
+
+def test_a_file_that_is_too_large_is_not_even_sent(
+    service: Service, person: Person, open_page: Opener
+) -> None:
+    page = visit(open_page(service.base), service, person)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.method))
+    check(page, bytes(FILE_BYTES_MAX + 1))
+    expect(page.locator("#file-fault")).to_have_text(
+        "The file is larger than 5 MB; split it, and send the parts."
+    )
+    assert "POST" not in asked
+    check(page, sheet(2))
+    expect(page.locator("h1")).to_have_text("customers.csv")
+
+
+def test_bad_rows_are_downloaded(service: Service, person: Person, open_page: Opener) -> None:
+    page = visit(open_page(service.base), service, person)
+    check(page, sheet(1, bad=2))
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Download bad rows").click()
+    assert waiting.value.suggested_filename.startswith("bad-rows-upl_")
+    text = waiting.value.path().read_text(encoding="utf-8-sig")
+    assert text.splitlines()[0] == "to,name,row,code,reason,suggestion"
+    assert len(text.splitlines()) == 3
+
+
+def test_pressing_confirm_twice_sends_once(service: Service, person: Person, open_page: Opener) -> None:
+    page = visit(open_page(service.base), service, person)
+    check(page, sheet(20))
+    press(page, "Send")
+    page.get_by_role("button", name="Confirm").dblclick()
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    service.run(send_everything)
+    expect(page.get_by_text("20 of 20 messages handed over: all of them")).to_be_visible()
+    # Whoever goes back to the question finds the answer.
+    page.go_back()
+    expect(page.get_by_text("20 of 20 messages handed over: all of them")).to_be_visible()
+    service.run(send_everything)
+    sent = count(
+        service,
+        "SELECT count(*) FROM messages m JOIN accounts a ON a.id = m.account_id WHERE a.phone = $1",
+        person.phone,
+    )
+    assert sent == 20
+
+
+def test_nothing_in_a_file_becomes_part_of_a_page(
+    service: Service, person: Person, open_page: Opener
+) -> None:
+    page = visit(open_page(service.base), service, person)
+    hostile = "<img src=x onerror=document.title=1><script>document.title=2</script>"
+    data = f"to,{hostile}\n12,{hostile}\n+263771200001,{hostile}\n".encode()
+    check(page, data, "Your parcel is here. {" + hostile + "}")
+    expect(page.locator("h1")).to_have_text("customers.csv")
+    assert page.locator("main img").count() == 0
+    assert "customers.csv" in json.dumps(page.title())

@@ -1,0 +1,496 @@
+"""Does the ledger show every movement with the balance after it, and is topping up explained truthfully?"""
+
+import csv
+import html
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+import httpx
+import pytest
+
+from tests.support.postgres import clone
+from tests.support.service import NO_TLS, Caller, Service, run_web
+from tumira.actions import operate
+from tumira.actions.send_codes import hash_token, new_token
+from tumira.engine.chores import CHORES, run_chore
+from tumira.ids import BATCH, MESSAGE, new_id, read_id, write_id
+from tumira.rules import money
+from tumira.rules.destinations import Destination, Price, PriceStatus
+from tumira.store import audit
+from tumira.store.database import Database
+
+LEDGER: Final = "/dashboard/ledger"
+TOP_UP: Final = "/dashboard/top-up"
+LOCAL_TIME: Final = timedelta(hours=2)
+ONE: Final = "+263771200001"
+HOSTILE: Final = '"><script>alert(1)</script><b>{{ 7 * 7 }}'
+SOUND: Final = "These entries add up to your balance"
+BROKEN: Final = "Something is wrong: these entries do not add up to your balance."
+ADD_UP: Final = next(chore for chore in CHORES if chore.name == "add up ledgers")
+
+_ROW: Final = re.compile(r'<tr>\s*<th scope="row">(.*?)</tr>', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Somebody who is signed in."""
+
+    service: Service
+    caller: Caller
+    token: str
+
+    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
+        """Ask for a page."""
+        return httpx.request(
+            method,
+            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
+            headers={"Cookie": f"tumira_session={self.token}"},
+            timeout=30,
+            trust_env=False,
+            verify=NO_TLS,
+        )
+
+    def page(self, path: str = LEDGER, /, **query: str) -> str:
+        """Return a page as it was written."""
+        response = self.ask(path, **query)
+        assert response.status_code == 200, response.text
+        assert response.text.count("<h1") == 1
+        return response.text
+
+    def lines(self, **query: str) -> Sequence[str]:
+        """Return the entries of the page, each as it is read."""
+        return [words(row) for row in _ROW.findall(self.page(LEDGER, **query))]
+
+    def rows(self, **query: str) -> Sequence[Mapping[str, str]]:
+        """Download the entries."""
+        response = self.ask(LEDGER + ".csv", **query)
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/csv; charset=utf-8"
+        assert response.headers["content-disposition"].startswith("attachment; ")
+        return list(csv.DictReader(io.StringIO(response.text, newline="")))
+
+    def send(self, *to: str, **fields: Any) -> str:
+        """Send, and return the batch."""
+        response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
+        assert response.status_code == 202, response.text
+        batch_id: str = response.json()["batch_id"]
+        return batch_id
+
+    def refund(self, batch_id: str, reason: str | None) -> str:
+        """Let the only message of a batch fail and be paid back, and return it."""
+        (row,) = self.service.sql("SELECT id FROM messages WHERE batch_id = $1", read_id(BATCH, batch_id))
+        self.service.sql(
+            "WITH ended AS (UPDATE messages SET status = 'undelivered', refunded_at = now(),"
+            " failure_reason = $2 WHERE id = $1 RETURNING *), paid AS (UPDATE accounts SET balance = balance"
+            " + (SELECT cost FROM ended) WHERE id = (SELECT account_id FROM ended))"
+            " INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)"
+            " SELECT account_id, 'revenue', 'customer', cost, batch_id, id FROM ended",
+            row["id"],
+            reason,
+        )
+        return write_id(MESSAGE, row["id"])
+
+    def credit(self, amount: str, note: str) -> None:
+        """Let the operator give or take money."""
+        self.service.run(operate.credit, self.caller.id, Decimal(amount), note=note, actor="test")
+
+    def top_up(self, amount: str) -> None:
+        """Let money come by a provider."""
+        self.service.sql(
+            "WITH paid AS (UPDATE accounts SET balance = balance + $2 WHERE id = $1)"
+            " INSERT INTO transfers (account_id, from_book, to_book, amount)"
+            " VALUES ($1, 'topup:paynow', 'customer', $2)",
+            self.caller.id,
+            Decimal(amount),
+        )
+
+    def fill(self, count: int) -> None:
+        """Let many debits of a cent be there, beside the money for them, a minute apart until now."""
+        self.credit(str(count), "for many")
+        self.service.sql(
+            "WITH paid AS (UPDATE accounts SET balance = balance - 0.01 * $2 WHERE id = $1)"
+            " INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)"
+            " SELECT $1, 'customer', 'revenue', 0.01, gen_random_uuid() FROM generate_series(1, $2::integer)",
+            self.caller.id,
+            count,
+        )
+
+
+@pytest.fixture
+def customer(service: Service) -> Customer:
+    """Give somebody with a hundred dollars."""
+    return sign_in(service)
+
+
+@pytest.fixture(scope="module")
+def own_service(server_url: str) -> Iterator[Service]:
+    """Give a service whose books and prices may be changed."""
+    with clone(server_url) as url, run_web(url) as running:
+        yield running
+
+
+def sign_in(service: Service, balance: str = "100") -> Customer:
+    """Open an account, and a session of it."""
+    caller = service.open_account(balance)
+    token = new_token()
+    service.sql(
+        "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
+        " VALUES ($1, $2, $3, '127.0.0.1', 'test')",
+        new_id(int(datetime.now(UTC).timestamp() * 1000)),
+        hash_token(token),
+        caller.id,
+    )
+    return Customer(service, caller, token)
+
+
+def words(page: str) -> str:
+    """Return what of a page is read, in one line."""
+    main = page[page.index("<main") :] if "<main" in page else page
+    return re.sub(r" (?=[.,])", "", " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split()))
+
+
+def link(page: str, name: str) -> str | None:
+    """Return where a link of this name leads."""
+    for address, inside in re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>(.*?)</a>', page, re.DOTALL):
+        if words(inside) == name:
+            return html.unescape(address)
+    return None
+
+
+def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Customer) -> None:
+    batch_id = customer.send(ONE, "+27821230001", reference="order-7")
+    failed = customer.send()
+    message_id = customer.refund(failed, "ABSENT_SUBSCRIBER")
+    customer.top_up("5")
+    customer.credit("-1.5", "Paid twice")
+    lines = [re.sub(r"^\d+ \w+ \d{4}, [\d:]+ ", "", line) for line in customer.lines()]
+    assert lines == [
+        "Adjustment by the operator Paid twice \u2212US$1.50 US$103.44",
+        "Top-up by paynow +US$5.00 US$104.94",
+        (f"Refund of a message to {ONE} The handset was off or out of reach. +US$0.04 US$99.94"),
+        "Batch to 1 recipient \u2212US$0.04 US$99.90",
+        "Batch to 2 recipients Reference order-7 \u2212US$0.06 US$99.94",
+        "Adjustment by the operator Opening balance +US$100.00 US$100.00",
+    ]
+    page = customer.page()
+    assert link(page, "Batch to 2 recipients") == f"/dashboard/batches/{batch_id}"
+    assert link(page, f"message to {ONE}") == f"/dashboard/messages/{message_id}"
+    assert f"{SOUND} Just now all 6 entries, from the first to the last, came to US$103.44." in words(page)
+    assert " style=" not in page
+
+
+def test_a_refund_without_a_reason_says_what_became_of_the_message(customer: Customer) -> None:
+    customer.refund(customer.send(), None)
+    assert "The carrier reports that it did not arrive." in customer.lines()[0]
+
+
+def test_what_is_no_longer_kept_is_said_to_be_so(customer: Customer) -> None:
+    customer.fill(1)
+    (row,) = customer.service.sql(
+        "SELECT batch_id FROM transfers WHERE account_id = $1 ORDER BY id DESC LIMIT 1", customer.caller.id
+    )
+    name = write_id(BATCH, row["batch_id"])
+    assert f"Batch that is no longer kept {name}" in customer.lines()[0]
+    assert f"/dashboard/batches/{name}" not in customer.page()
+
+
+def test_movements_come_fifty_a_page_with_their_balances(customer: Customer) -> None:
+    customer.fill(120)
+    shown: list[str] = []
+    path: str | None = LEDGER
+    for _ in range(5):
+        if path is None:
+            break
+        page = customer.page(path)
+        lines = [words(row) for row in _ROW.findall(page)]
+        assert len(lines) <= 50
+        shown.extend(line.rpartition(" ")[2] for line in lines)
+        path = link(page, "Older")
+    expected = [Decimal(220) - place * Decimal("0.01") for place in range(121)]
+    assert shown == [f"US${amount:,.2f}" for amount in [*expected[::-1], Decimal(100)]]
+    assert link(customer.page(LEDGER, before="1"), "Newest") == LEDGER
+    assert "There are no older entries." in words(customer.page(LEDGER, before="1"))
+
+
+def test_filters_show_the_running_balance_of_all_movements(customer: Customer) -> None:
+    customer.send()
+    customer.top_up("5")
+    customer.send()
+    customer.refund(customer.send(), "NO_ROUTE")
+    customer.credit("2", "Thank you")
+    today = (datetime.now(UTC) + LOCAL_TIME).date()
+    yesterday, tomorrow = str(today - timedelta(days=1)), str(today + timedelta(days=1))
+    for query, expected in (
+        ({"kind": "all"}, ["106.92", "104.92", "104.88", "104.92", "104.96", "99.96", "100.00"]),
+        ({"kind": "sends"}, ["104.88", "104.92", "99.96"]),
+        ({"kind": "refunds"}, ["104.92"]),
+        ({"kind": "top-ups"}, ["104.96"]),
+        ({"kind": "adjustments"}, ["106.92", "100.00"]),
+        ({"kind": "top-ups", "from": str(today), "to": str(today)}, ["104.96"]),
+        ({"from": tomorrow}, []),
+        ({"to": yesterday}, []),
+        ({"kind": "refunds", "from": yesterday, "to": tomorrow}, ["104.92"]),
+    ):
+        shown = [line.rpartition(" ")[2] for line in customer.lines(**query)]
+        assert shown == [f"US${amount}" for amount in expected], query
+    page = customer.page(LEDGER, kind="top-ups", to=yesterday)
+    assert "Nothing fits this filter." in words(page)
+    assert link(page, "Clear") == LEDGER
+    assert '<option value="top-ups" selected>' in page
+    assert SOUND in words(page)
+
+
+def test_a_day_begins_and_ends_at_the_local_midnight(own_service: Service) -> None:
+    customer = sign_in(own_service)
+    at = datetime.now(UTC).replace(hour=22, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    for statement in ("DISABLE TRIGGER USER", "ENABLE TRIGGER USER"):
+        own_service.sql(f"ALTER TABLE transfers {statement}")
+        if statement.startswith("DISABLE"):
+            own_service.sql(
+                "UPDATE transfers SET created_at = $2 WHERE account_id = $1", customer.caller.id, at
+            )
+    day = at.date() + timedelta(days=1)
+    assert len(customer.lines(**{"from": str(day), "to": str(day)})) == 1
+    assert customer.lines(to=str(day - timedelta(days=1))) == []
+
+
+def test_a_filter_that_cannot_be_read_says_why_beside_the_field(customer: Customer) -> None:
+    for query, name in (
+        ({"kind": "gifts"}, "kind"),
+        ({"from": "16.11.2026"}, "from"),
+        ({"to": "9999-12-31"}, "to"),
+        ({"from": "2026-11-16", "to": "2026-11-15"}, "to"),
+    ):
+        response = customer.ask(LEDGER, **query)
+        assert response.status_code == 422
+        assert response.text.count('role="alert"') == 1
+        assert f'href="#{name}"' in response.text
+        assert f'id="{name}-fault"' in response.text
+        assert not _ROW.findall(response.text)
+        assert customer.ask(LEDGER + ".csv", **query).status_code == 422
+
+
+def test_whatever_is_in_the_address_the_page_answers(customer: Customer) -> None:
+    for query in ("kind=%00", "kind=&kind=x", "from=&to=", "from=%ff", "%", "before=0", "before=" + "9" * 18):
+        assert customer.ask(f"{LEDGER}?{query}").status_code in {200, 422}, query
+    for query in ("before=", "before=x", "before=-1", "before=%D9%A3", "before=" + "9" * 19):
+        assert customer.ask(f"{LEDGER}?{query}").status_code == 404, query
+
+
+def test_nobody_sees_the_movements_of_others(customer: Customer) -> None:
+    stranger = sign_in(customer.service)
+    stranger.send(reference="theirs")
+    assert len(customer.lines()) == 1
+    assert len(customer.rows()) == 1
+    nobody = Customer(customer.service, customer.caller, "x" * 43)
+    for path in (LEDGER, LEDGER + ".csv", TOP_UP):
+        response = nobody.ask(path)
+        assert (response.status_code, response.text) == (303, "")
+        assert response.headers["location"].startswith("/dashboard/sign-in?next=")
+
+
+def test_who_has_no_movements_is_told_where_money_comes_from(service: Service) -> None:
+    page = sign_in(service, "0").page()
+    assert "No money has moved yet." in words(page)
+    assert link(page, "Add money") == TOP_UP
+    assert f"{SOUND} Just now all 0 entries" in words(page)
+
+
+def test_markup_in_a_note_or_a_reference_is_shown_as_it_was_written(customer: Customer) -> None:
+    customer.send(reference=HOSTILE)
+    customer.credit("1", HOSTILE)
+    for query in ({}, {"kind": HOSTILE, "from": HOSTILE, "to": HOSTILE}):
+        response = customer.ask(LEDGER, **query)
+        assert "<script>alert" not in response.text
+        assert "script-src 'self'" in response.headers["content-security-policy"]
+    assert (
+        customer.page().count(html.escape(HOSTILE).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")) == 2
+    )
+    assert "<script>alert" not in customer.ask(TOP_UP, amount=HOSTILE).text
+
+
+def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: Customer) -> None:
+    batch_id = customer.send(reference="order-7")
+    message_id = customer.refund(batch_id, "NO_ROUTE")
+    customer.top_up("5")
+    customer.fill(600)
+    rows = customer.rows()
+    assert len({row["entry"] for row in rows}) == len(rows) == 605
+    balance = Decimal(0)
+    for row in reversed(rows):
+        balance += Decimal(row["received_usd"] or 0) - Decimal(row["paid_usd"] or 0)
+        assert row["balance_after_usd"] == money.write(balance)
+        assert datetime.fromisoformat(row["at_utc"]).utcoffset() == timedelta()
+    _, sent, returned, topped_up = rows[::-1][:4]
+    assert (sent["kind"], sent["batch_id"], sent["reference"]) == ("sends", batch_id, "order-7")
+    assert (sent["paid_usd"], sent["received_usd"]) == ("0.0400", "")
+    assert (returned["kind"], returned["message_id"], returned["number"]) == ("refunds", message_id, ONE)
+    assert returned["reason"] == "No carrier serves the recipient's country."
+    assert (topped_up["kind"], topped_up["note"]) == ("top-ups", "paynow")
+    filtered = customer.rows(kind="adjustments")
+    assert [row["note"] for row in filtered] == ["for many", "Opening balance"]
+    assert [row["balance_after_usd"] for row in filtered] == ["", ""]
+    response = customer.ask(LEDGER + ".csv", "HEAD")
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["cache-control"] == "no-store"
+
+
+def test_cells_of_a_download_are_never_formulas(customer: Customer) -> None:
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", '=HYPERLINK("http://x")', "plain, with a comma"]
+    for text in texts:
+        customer.send(reference=text)
+        customer.credit("1", text)
+    rows = customer.rows()[::-1][1:]
+    for column, cells in (("reference", rows[::2]), ("note", rows[1::2])):
+        found = [row[column] for row in cells]
+        assert found == [f"'{text}" for text in texts[:-1]] + texts[-1:], column
+
+
+async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
+    """Return what `tumira audit` finds about balances."""
+    (check,) = [one for one in audit.CHECKS if one.name == "balance"]
+    async with audit.snapshot(database) as connection:
+        return {row["account_id"] for row in (await audit.run(connection, check)).rows}
+
+
+def proof(customer: Customer) -> str:
+    """Return what the page says of the sum, without its times."""
+    said = words(customer.page())
+    return re.sub(r"\d+ \w+ \d{4}, \d\d:\d\d:\d\d", "TIME", said)
+
+
+def test_the_page_says_what_was_proved_and_when(own_service: Service) -> None:
+    customer = sign_in(own_service)
+    customer.fill(2500)
+    assert f"{SOUND} Just now all 2,502 entries, from the first to the last, came to" in proof(customer)
+    assert "anew" not in proof(customer)
+    own_service.run(run_chore, ADD_UP)
+    customer.send()
+    assert (
+        f"{SOUND} Just now the 503 entries after TIME, added to the sum that was noted there, came to"
+        " US$2,574.96. On TIME all entries that there were, 2,502 from the first one on, had been added up"
+        " anew, and came to your balance of that moment."
+    ) in proof(customer)
+    own_service.sql("UPDATE ledger_proofs SET proved_at = NULL WHERE account_id = $1", customer.caller.id)
+    assert "have not been added up anew yet; that is under way." in proof(customer)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SELECT $1::uuid",
+        "UPDATE accounts SET balance = balance + 0.0001 WHERE id = $1",
+        "UPDATE transfers SET amount = 101 WHERE note = 'Opening balance' AND account_id = $1",
+        "DELETE FROM transfers WHERE note = 'for many' AND account_id = $1",
+    ],
+)
+def test_the_page_equals_the_audit_on_good_and_on_broken_books(own_service: Service, change: str) -> None:
+    customer, neighbour = sign_in(own_service), sign_in(own_service)
+    for one in (customer, neighbour):
+        one.fill(1200)
+    own_service.sql("ALTER TABLE transfers DISABLE TRIGGER USER")
+    own_service.sql(change, customer.caller.id)
+    for is_marked in (False, True):
+        if is_marked:
+            own_service.sql("UPDATE ledger_proofs SET due_at = now()")
+            own_service.run(run_chore, ADD_UP)
+        found = own_service.run(accounts_that_do_not_add_up)
+        is_broken = customer.caller.id in found
+        assert is_broken == (not change.startswith("SELECT"))
+        page = customer.page()
+        assert (BROKEN in words(page), SOUND in words(page)) == (is_broken, not is_broken)
+        # A balance that is not sure is not shown.
+        assert words(page).count("not sure") == (50 if is_broken else 0)
+        assert page.count('role="alert"') == is_broken
+        cells = {row["balance_after_usd"] for row in customer.rows()}
+        assert (cells == {""}) == is_broken
+        assert neighbour.caller.id not in found
+        assert SOUND in words(neighbour.page())
+        assert "not sure" not in words(neighbour.page())
+
+
+def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
+    server_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with clone(server_url) as url, run_web(url) as service:
+        customer = sign_in(service)
+        customer.fill(2500)
+        service.run(run_chore, ADD_UP)
+        service.sql(
+            "UPDATE ledger_marks SET balance = balance + 1"
+            " WHERE transfer_id = (SELECT min(transfer_id) FROM ledger_marks)"
+        )
+        # Nothing on the first page is read from it.
+        page = customer.page()
+        assert SOUND in words(page)
+        assert "not sure" not in words(page)
+        assert "does not add up" not in "".join(capfd.readouterr())
+        (row,) = service.sql("SELECT min(transfer_id) AS id FROM ledger_marks")
+        page = customer.page(LEDGER, before=str(row["id"] + 10))
+        assert f"{BROKEN} What was noted on the way contradicts the entries of this page." in words(page)
+        assert words(page).count("not sure") == 50
+        said = "".join(capfd.readouterr())
+        assert "ledger does not add up" in said
+        assert customer.caller.account_id in said
+        service.sql("UPDATE ledger_proofs SET due_at = now()")
+        service.run(run_chore, ADD_UP)
+        assert BROKEN in words(customer.page())
+        assert "All was well on" in words(customer.page())
+
+
+def test_topping_up_says_what_amounts_buy_and_whom_to_ask(customer: Customer) -> None:
+    (row,) = customer.service.sql("SELECT phone FROM accounts WHERE id = $1", customer.caller.id)
+    page = customer.page(TOP_UP)
+    said = words(page)
+    for expected in (
+        "US$5.00 125 messages 250 messages",
+        "US$10.00 250 messages 500 messages",
+        "US$20.00 500 messages 1,000 messages",
+        "US$50.00 1,250 messages 2,500 messages",
+        "US$100.00 2,500 messages 5,000 messages",
+        "To Zimbabwe, US$0.04 each To South Africa, US$0.02 each",
+        "US$5.00 or more at a time",
+        "the operator of this gateway has set up no way to do so.",
+        f"Ask the operator to credit your account, and give them its number: {row['phone']}",
+    ):
+        assert expected in said, expected
+    assert 'role="status"' not in page
+
+
+def test_any_amount_is_calculated_and_too_small_ones_are_refused(customer: Customer) -> None:
+    said = words(customer.page(TOP_UP, amount=" 12.50 "))
+    assert (
+        "US$12.50 buys 312 messages to Zimbabwe or 625 messages to South Africa, of one segment each." in said
+    )
+    for amount, fault in (
+        ("4.99", "The smallest top-up is US$5.00."),
+        ("0", "The smallest top-up is US$5.00."),
+        ("12,50", "Write the amount in US dollars, like 5 or 12.50."),
+        ("5.001", "Write the amount in US dollars, like 5 or 12.50."),
+        ("1e3", "Write the amount in US dollars, like 5 or 12.50."),
+        ("-5", "Write the amount in US dollars, like 5 or 12.50."),
+        ("\u0665", "Write the amount in US dollars, like 5 or 12.50."),
+    ):
+        response = customer.ask(TOP_UP, amount=amount)
+        assert response.status_code == 422
+        assert response.text.count('role="alert"') == 1
+        assert response.text.count(fault) == 2
+        assert 'id="amount-fault"' in response.text
+        assert f'value="{amount}"' in response.text
+
+
+def test_a_new_country_is_offered_and_one_that_is_only_announced_is_not(own_service: Service) -> None:
+    own_service.run(operate.add_destination, Destination("ZM", "260", "Zambia", (9,)))
+    own_service.run(operate.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE))
+    own_service.run(operate.add_destination, Destination("BW", "267", "Botswana", (8,)))
+    own_service.run(operate.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON))
+    said = words(sign_in(own_service).page(TOP_UP, amount="5"))
+    assert "166 messages to Zambia" in said
+    assert "Botswana" not in said

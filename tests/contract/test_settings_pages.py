@@ -1,0 +1,426 @@
+"""Does somebody change their own settings and nobody else's, and is each change noted?"""
+
+import html
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.people import (
+    PASSWORD,
+    Person,
+    alert,
+    begin_sign_up,
+    code_to,
+    count,
+    goes_to,
+    is_signed_in,
+    new_browser,
+    pass_time,
+    run_behind_proxy,
+    set_password,
+    sign_in,
+    sign_up,
+    texts_to,
+)
+from tests.support.service import Service
+from tumira.actions.manage_templates import list_refusals
+
+SETTINGS: Final = "/dashboard/settings"
+CHANGES: Final = SETTINGS + "/changes"
+NEW: Final = "another good password"
+OFFER: Final = "Get 20% off your next order with the code SAVE20!"
+MANY: Final = tuple(f"+26377120{place:04}" for place in range(60))
+KEY: Final = re.compile(r"tmr_[0-9a-z]{26}_[0-9a-z]{32}")
+SCRIPT: Final = '"><script>alert(1)</script>'
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture
+def person(service: Service) -> Person:
+    """Give somebody with an account of their own."""
+    return sign_up(service)
+
+
+def post(person: Person, form: str, **fields: str) -> httpx.Response:
+    return person.browser.post(f"{SETTINGS}/{form}", data=fields)
+
+
+def end(person: Person, session: str) -> httpx.Response:
+    return post(person, f"sessions/{session}", pressed="1")
+
+
+def saved(answer: httpx.Response) -> str:
+    """Return under which name a change came back."""
+    found = re.fullmatch(r"/dashboard/settings\?done=(\w+)#[a-z-]+", goes_to(answer) or "")
+    assert found is not None, answer.text
+    return found[1]
+
+
+def value_of(page: httpx.Response, field: str) -> str:
+    """Return what stands in a field."""
+    found = re.search(rf'<input id="{field}" [^>]*value="([^"]*)"', page.text)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def account(service: Service, person: Person) -> Any:
+    return service.sql(
+        "SELECT a.*, l.email, l.low_balance_mail FROM accounts a JOIN logins l ON l.account_id = a.id"
+        " WHERE a.phone = $1",
+        person.phone,
+    )[0]
+
+
+def make_key(person: Person) -> str:
+    scopes = ["messages:send", "messages:read", "account:read"]
+    page = person.browser.post("/dashboard/keys", data={"name": "shop", "scope": scopes})
+    (key,) = set(KEY.findall(page.text))
+    return str(key)
+
+
+def give(service: Service, person: Person, amount: str) -> None:
+    service.sql("UPDATE accounts SET balance = $2 WHERE phone = $1", person.phone, Decimal(amount))
+
+
+def send(service: Service, key: str, to: Any = "+263771200001", **fields: Any) -> httpx.Response:
+    body = {"channel": "sms", "to": to, "body": "Your code is 493817."} | fields
+    return service.call(key, "POST", "/messages", json=body)
+
+
+def test_names_are_changed_and_shown_everywhere(service: Service, person: Person) -> None:
+    assert saved(post(person, "profile", name=" Rudo  Dube ", business=SCRIPT)) == "profile"
+    page = person.browser.get(SETTINGS + "?done=profile")
+    assert "Your profile is saved." in page.text
+    assert (value_of(page, "name"), value_of(page, "business")) == ("Rudo Dube", SCRIPT)
+    for path in (SETTINGS, CHANGES, "/dashboard"):
+        assert "<script>alert" not in person.browser.get(path).text
+    assert account(service, person)["business"] == SCRIPT
+
+
+def test_what_cannot_be_saved_is_said_beside_its_field_and_stays_written(
+    service: Service, person: Person
+) -> None:
+    for form, fields in (
+        ("profile", {"name": "", "business": "!!!"}),
+        ("email", {"email": "nobody@nowhere"}),
+        ("limits", {"call_limit": "1e3", "daily_limit": "-5"}),
+        ("limits", {"call_limit": "12345678901", "daily_limit": "5,00"}),
+        ("notice", {"low_balance": "\u0665"}),
+    ):
+        refused = post(person, form, **fields)
+        assert refused.status_code == 422
+        assert alert(refused)
+        for field, text in fields.items():
+            assert value_of(refused, field) == text
+            assert f'id="{field}-fault"' in refused.text
+    before = account(service, person)
+    assert (before["name"], before["email"], before["call_limit"], before["daily_limit"]) == (
+        "Tariro Moyo",
+        None,
+        None,
+        None,
+    )
+    assert "Nothing was changed" in person.browser.get(CHANGES).text
+
+
+def test_an_email_is_added_and_removed(service: Service, person: Person) -> None:
+    assert saved(post(person, "email", email=" tariro@example.com ")) == "email"
+    assert account(service, person)["email"] == "tariro@example.com"
+    assert value_of(person.browser.get(SETTINGS), "email") == "tariro@example.com"
+    assert saved(post(person, "email", email="")) == "email"
+    assert account(service, person)["email"] is None
+
+
+def test_a_new_password_ends_all_other_sessions(service: Service, person: Person) -> None:
+    other = new_browser(service)
+    assert goes_to(sign_in(other, person.phone)) == "/dashboard"
+    refused = post(person, "password", current_password="a guess", new_password=NEW)
+    assert (refused.status_code, "Current password" in alert(refused)) == (422, True)
+    for weak in ("short", "password123", person.phone):
+        refused = post(person, "password", current_password=PASSWORD, new_password=weak)
+        assert (refused.status_code, "New password" in alert(refused)) == (422, True)
+    assert is_signed_in(other)
+    changed = post(person, "password", current_password=PASSWORD, new_password=NEW)
+    assert saved(changed) == "password"
+    assert (is_signed_in(person.browser), is_signed_in(other)) == (True, False)
+    assert sign_in(new_browser(service), person.phone).status_code == 422
+    assert goes_to(sign_in(new_browser(service), person.phone, NEW)) == "/dashboard"
+    for secret in (PASSWORD, NEW):
+        assert secret not in person.browser.get(CHANGES).text
+
+
+def test_the_password_is_guessed_ten_times_at_a_browser_that_was_left_open(person: Person) -> None:
+    statuses = [
+        post(person, form, **fields).status_code
+        for number in range(6)
+        for form, fields in (
+            ("password", {"current_password": f"guess {number}", "new_password": NEW}),
+            ("close", {"password_to_close": f"guess {number}", "word": "CLOSE"}),
+        )
+    ]
+    assert statuses == [422] * 10 + [429] * 2
+    assert is_signed_in(person.browser)
+
+
+def sessions_in(page: httpx.Response) -> list[str]:
+    return re.findall(r'action="/dashboard/settings/sessions/(ses_\w+)"', page.text)
+
+
+def test_sessions_are_listed_in_words_and_ended_one_by_one(service: Service, person: Person) -> None:
+    others = [new_browser(service) for _ in range(3)]
+    for other in others:
+        other.headers["User-Agent"] = "Mozilla/5.0 (Linux; Android 14) Chrome/130.0 Mobile Safari/537.36"
+        sign_in(other, person.phone)
+    page = person.browser.get(SETTINGS)
+    assert page.text.count("Chrome on Android</th>") == 3
+    assert page.text.count("This one") == 1
+    ids = sessions_in(page)
+    assert len(ids) == 3
+    assert saved(end(person, ids[0])) == "session"
+    assert sum(is_signed_in(other) for other in others) == 2
+    assert end(person, ids[0]).status_code == 404
+    assert saved(end(person, "others")) == "sessions"
+    assert sum(is_signed_in(other) for other in others) == 0
+    assert is_signed_in(person.browser)
+
+
+def test_nobody_ends_the_session_of_somebody_else(service: Service, person: Person) -> None:
+    second = new_browser(service)
+    sign_in(second, person.phone)
+    (target,) = sessions_in(person.browser.get(SETTINGS))
+    stranger = sign_up(service)
+    unknown = target[:-1] + ("0" if target[-1] != "0" else "1")
+    answers = [end(stranger, one) for one in (target, unknown, "x")]
+    assert {answer.status_code for answer in answers} == {404}
+    assert len({answer.text for answer in answers}) == 1
+    assert is_signed_in(second)
+
+
+def test_limits_hold_for_programs_and_for_the_dashboard_alike(service: Service, person: Person) -> None:
+    give(service, person, "100")
+    key = make_key(person)
+    assert saved(post(person, "limits", call_limit="0.08", daily_limit="")) == "limits"
+    assert value_of(person.browser.get(SETTINGS), "call_limit") == "0.08"
+    assert send(service, key, MANY[:2]).status_code == 202
+    for to in (MANY[:3], MANY):
+        for dry_run in (False, True):
+            refused = send(service, key, to, dry_run=dry_run)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (429, "SPEND_LIMIT_REACHED")
+            assert "limit per call is 0.0800 USD" in error["message"]
+            assert error["details"][0]["call_limit"] == "0.0800"
+            assert int(refused.headers["Retry-After"]) >= 1
+    composed = person.browser.post(
+        "/dashboard/compose",
+        data={"recipients": " ".join(MANY[:3]), "message": "Your order is on its way.", "reference": ""},
+    )
+    assert "limit per call is US$0.08" in html.unescape(composed.text)
+    assert account(service, person)["balance"] == Decimal("99.9200")
+
+    assert saved(post(person, "limits", call_limit="", daily_limit="0.12")) == "limits"
+    assert send(service, key, MANY[:2]).status_code == 429
+    assert send(service, key, MANY[:1]).status_code == 202
+    assert saved(post(person, "limits", call_limit="", daily_limit="")) == "limits"
+    assert send(service, key, MANY).status_code == 202
+
+
+def mails_to(service: Service, email: str) -> list[str]:
+    rows = service.sql("SELECT subject || ' ' || body AS text FROM mails WHERE recipient = $1", email)
+    return [row["text"] for row in rows]
+
+
+@pytest.mark.parametrize("to", [MANY[:1], MANY], ids=["small", "large"])
+def test_a_low_balance_is_mailed_once_to_who_wants_it(
+    service: Service, person: Person, to: tuple[str, ...]
+) -> None:
+    email = f"low{person.phone[1:]}@example.com"
+    cost = Decimal("0.04") * len(to)
+    give(service, person, str(5 + cost))
+    key = make_key(person)
+    post(person, "email", email=email)
+    assert saved(post(person, "notice", low_balance="5", by_mail="1")) == "notice"
+    assert send(service, key, to).status_code == 202
+    assert mails_to(service, email) == []
+    assert send(service, key, "+263771200001").status_code == 202
+    assert send(service, key, "+263771200001").status_code == 202
+    (mail,) = mails_to(service, email)
+    assert "balance is low" in mail
+    assert "4.9600 USD" in mail
+
+    give(service, person, str(4 + cost))
+    assert saved(post(person, "notice", low_balance="4.01")) == "notice"
+    assert send(service, key, to).status_code == 202
+    assert len(mails_to(service, email)) == 1
+    assert count(service, "SELECT count(*) FROM events WHERE type = 'balance.low'") >= 2
+
+
+def review_of(person: Person) -> str:
+    (path,) = re.findall(
+        r'href="(/dashboard/settings/refusals/[0-9a-f]{64})"', person.browser.get(SETTINGS).text
+    )
+    return str(path)
+
+
+def test_a_refused_text_is_kept_for_review_only_when_its_owner_gives_it(
+    service: Service, person: Person
+) -> None:
+    key = make_key(person)
+    assert send(service, key, body=OFFER).json()["error"]["code"] == "CONTENT_REJECTED"
+    page = person.browser.get(SETTINGS)
+    assert "Words that weighed" in page.text
+    path = review_of(person)
+    assert "Refused text" in person.browser.get(path).text
+
+    wanted = {"text": OFFER, "note": "They asked for it <b>", "consent": "1"}
+    for wrong in ({"text": ""}, {"text": "Another text"}, {"note": "x" * 501}, {"consent": ""}):
+        refused = person.browser.post(path, data=wanted | wrong)
+        assert (refused.status_code, bool(alert(refused))) == (422, True)
+    account_id = account(service, person)["id"]
+    (kept,) = service.run(list_refusals, account_id, 10)
+    assert (kept.text, kept.review_asked_at) == (None, None)
+
+    assert saved(person.browser.post(path, data=wanted)) == "review"
+    (kept,) = service.run(list_refusals, account_id, 10)
+    assert (kept.text, kept.review_note) == (OFFER, "They asked for it <b>")
+    assert kept.review_asked_at is not None
+    assert "Review asked for" in person.browser.get(SETTINGS).text
+    # Refused once more, it is still there for the operator.
+    assert send(service, key, body=OFFER).status_code == 422
+    (kept,) = service.run(list_refusals, account_id, 10)
+    assert (kept.text, kept.count) == (OFFER, 2)
+    assert OFFER not in html.unescape(person.browser.get(CHANGES).text)
+
+
+def test_nobody_sees_the_refused_text_of_somebody_else(service: Service, person: Person) -> None:
+    send(service, make_key(person), body=OFFER)
+    path = review_of(person)
+    stranger = sign_up(service)
+    for one in (path, SETTINGS + "/refusals/" + "0" * 64, SETTINGS + "/refusals/x"):
+        assert stranger.browser.get(one).status_code == 404
+        assert stranger.browser.post(one, data={"text": OFFER, "consent": "1"}).status_code == 404
+
+
+def add_endpoint(service: Service, person: Person) -> None:
+    service.sql(
+        "INSERT INTO webhook_endpoints (id, account_id, url, secret, position)"
+        " VALUES (gen_random_uuid(), $1, 'https://example.com/hook', $2, 0)",
+        account(service, person)["id"],
+        b"s" * 32,
+    )
+
+
+def test_closing_asks_for_password_and_word_and_ends_everything(service: Service, person: Person) -> None:
+    give(service, person, "12.34")
+    key = make_key(person)
+    add_endpoint(service, person)
+    other = new_browser(service)
+    sign_in(other, person.phone)
+    for fields in (
+        {"password_to_close": PASSWORD, "word": "close"},
+        {"password_to_close": PASSWORD, "word": ""},
+        {"password_to_close": "wrong", "word": "CLOSE"},
+    ):
+        refused = post(person, "close", **fields)
+        assert (refused.status_code, bool(alert(refused))) == (422, True)
+    assert send(service, key).status_code == 202
+
+    closed = post(person, "close", password_to_close=PASSWORD, word="CLOSE")
+    assert (closed.status_code, "Account closed" in closed.text) == (200, True)
+    assert "US$12.30" in closed.text
+    assert not is_signed_in(person.browser)
+    assert not is_signed_in(other)
+    assert send(service, key).json()["error"]["code"] == "API_KEY_REVOKED"
+    row = account(service, person)
+    assert row["closed_at"] is not None
+    assert row["balance"] == Decimal("12.3000")
+    (state,) = service.sql("SELECT state FROM webhook_endpoints WHERE account_id = $1", row["id"])
+    assert state[0] == "paused"
+    (change,) = service.sql("SELECT what, actor FROM changes WHERE what = 'account closed'")
+    assert tuple(change) == ("account closed", "owner")
+
+
+def test_a_closed_number_signs_neither_in_nor_up_again(service: Service, person: Person) -> None:
+    post(person, "close", password_to_close=PASSWORD, word="CLOSE")
+    refused = sign_in(new_browser(service), person.phone)
+    assert (refused.status_code, "was closed by its owner" in alert(refused)) == (422, True)
+    # Who does not know the password does not learn that either.
+    guessed = sign_in(new_browser(service), person.phone, "a guess")
+    assert "closed" not in alert(guessed)
+
+    pass_time(service, person.phone, "1 hour")
+    browser = new_browser(service)
+    browser.post("/dashboard/forgotten", data={"phone": person.phone})
+    refused = set_password(browser, code_to(service, person.phone), NEW)
+    assert (refused.status_code, "was closed by its owner" in alert(refused)) == (422, True)
+    assert not is_signed_in(browser)
+
+    pass_time(service, person.phone, "1 hour")
+    again = new_browser(service)
+    assert goes_to(begin_sign_up(again, person.phone)) == "/dashboard/verify"
+    assert "It has an account" in texts_to(service, person.phone)[-1]
+    assert count(service, "SELECT count(*) FROM accounts WHERE phone = $1", person.phone) == 1
+
+
+def test_a_closed_account_sends_nothing_even_with_a_key_that_was_left(
+    service: Service, person: Person
+) -> None:
+    give(service, person, "10")
+    key = make_key(person)
+    service.sql("UPDATE accounts SET closed_at = now() WHERE phone = $1", person.phone)
+    for to in (MANY[:1], MANY):
+        assert send(service, key, to).json()["error"]["code"] == "ACCOUNT_SUSPENDED"
+    assert not is_signed_in(person.browser)
+
+
+def test_changes_are_told_with_who_and_from_where_and_in_pages(service: Service, person: Person) -> None:
+    post(person, "email", email="first@example.com")
+    address = person.browser.headers["X-Forwarded-For"]
+    page = person.browser.get(CHANGES)
+    assert "Email changed" in page.text
+    assert "first@example.com" in page.text
+    assert address in page.text
+    assert "Older changes" not in page.text
+    service.sql(
+        "INSERT INTO changes (account_id, actor, what, detail)"
+        " SELECT $1, 'root', 'spend limits changed', 'number ' || n || $2 FROM generate_series(1, 60) n",
+        account(service, person)["id"],
+        SCRIPT,
+    )
+    page = person.browser.get(CHANGES)
+    assert page.text.count("The operator (root)") == 50
+    assert "<script>alert" not in page.text
+    (older,) = re.findall(r'href="(/dashboard/settings/changes\?before=\d+)"', page.text)
+    second = person.browser.get(older)
+    assert second.text.count("The operator (root)") == 10
+    assert "first@example.com" in second.text
+    for before in ("x", "-1", "9" * 40, "\u0661"):
+        assert person.browser.get(CHANGES, params={"before": before}).status_code == 200
+    stranger = sign_up(service)
+    assert "Nothing was changed" in stranger.browser.get(CHANGES).text
+    assert "first@example.com" not in stranger.browser.get(older).text
+
+
+@pytest.mark.parametrize(
+    "form", ["profile", "email", "password", "sessions/others", "limits", "notice", "close", "second-factor"]
+)
+def test_another_site_changes_nothing(person: Person, form: str) -> None:
+    answer = person.browser.post(
+        f"{SETTINGS}/{form}", data={"email": "x@example.com"}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
+    assert answer.status_code == 403
+    assert "Nothing was changed" in person.browser.get(CHANGES).text
+
+
+def test_who_is_not_signed_in_is_asked_to(service: Service) -> None:
+    for path in (SETTINGS, CHANGES, SETTINGS + "/second-factor"):
+        assert str(goes_to(new_browser(service).get(path))).startswith("/dashboard/sign-in?next=")

@@ -1,0 +1,146 @@
+"""What does somebody change about their own account? Each change is noted, with who made it from where."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, auto
+from uuid import UUID
+
+from tumira.actions.passwords import hash_secret
+from tumira.actions.proofs import Proof, Suspect, prove
+from tumira.ids import AccountId
+from tumira.rules import browsers, money
+from tumira.store import accounts, changes, content_refusals, deliveries, logins, sessions
+from tumira.store.changes import Actor
+from tumira.store.content_refusals import digest_of
+from tumira.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that may be spent, by a call and in a day; None for as much as there is."""
+
+    per_call: Decimal | None
+    per_day: Decimal | None
+
+
+async def change_names(
+    database: Database, account_id: AccountId, name: str, business: str, actor: Actor
+) -> None:
+    """Change who answers for an account, and whose messages these are."""
+    async with database.transaction() as connection:
+        await accounts.set_names(connection, account_id, name, business)
+        await changes.note(connection, account_id, actor, "profile changed", f"{name}, {business}")
+
+
+async def change_email(database: Database, account_id: AccountId, email: str | None, actor: Actor) -> None:
+    """Change where the owner is written to."""
+    async with database.transaction() as connection:
+        await logins.set_email(connection, account_id, email)
+        what = "email removed" if email is None else "email changed"
+        await changes.note(connection, account_id, actor, what, email or "")
+
+
+async def change_password(
+    database: Database, suspect: Suspect, session_id: UUID, old: str, new: str, actor: Actor
+) -> Proof:
+    """Change the password of who knows the old one, and end all other sessions."""
+    proof = await prove(database, suspect, old)
+    if proof is not Proof.RIGHT:
+        return proof
+    password_hash = await hash_secret(new)
+    async with database.transaction() as connection:
+        await logins.set_password(connection, suspect.account_id, password_hash)
+        await sessions.delete_others(connection, suspect.account_id, session_id)
+        await changes.note(connection, suspect.account_id, actor, "password changed")
+    return proof
+
+
+async def end_session(database: Database, account_id: AccountId, session_id: UUID, actor: Actor) -> bool:
+    """End one of an account's sessions; False for an unknown one and for somebody else's."""
+    async with database.transaction() as connection:
+        browser = await sessions.delete_own(connection, account_id, session_id)
+        if browser is None:
+            return False
+        await changes.note(connection, account_id, actor, "session ended", browsers.describe(browser))
+    return True
+
+
+async def end_other_sessions(
+    database: Database, account_id: AccountId, session_id: UUID, actor: Actor
+) -> None:
+    """End all sessions of an account but this one."""
+    async with database.transaction() as connection:
+        ended = await sessions.delete_others(connection, account_id, session_id)
+        await changes.note(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
+
+
+async def change_limits(database: Database, account_id: AccountId, limits: Limits, actor: Actor) -> None:
+    """Change how much may be spent; it counts from the next call."""
+    async with database.transaction() as connection:
+        await accounts.set_limits(
+            connection,
+            account_id,
+            daily_limit=limits.per_day,
+            change_daily=True,
+            call_limit=limits.per_call,
+            change_call=True,
+        )
+        detail = f"per call {_amount(limits.per_call)}, per day {_amount(limits.per_day)}"
+        await changes.note(connection, account_id, actor, "spend limits changed", detail)
+
+
+def _amount(amount: Decimal | None) -> str:
+    return "none" if amount is None else f"{money.write(amount)} USD"
+
+
+async def change_notice(
+    database: Database, account_id: AccountId, below: Decimal, actor: Actor, *, by_mail: bool
+) -> None:
+    """Change when the owner is told that the balance is low, and whether by e-mail too."""
+    async with database.transaction() as connection:
+        await accounts.set_limits(connection, account_id, low_balance=below)
+        await logins.set_low_balance_mail(connection, account_id, wanted=by_mail)
+        detail = f"below {_amount(below)}, {'also by email' if by_mail else 'not by email'}"
+        await changes.note(connection, account_id, actor, "low-balance notice changed", detail)
+
+
+class Asked(Enum):
+    """What became of a wish for a review."""
+
+    DONE = auto()
+    NO_REFUSAL = auto()
+    OTHER_TEXT = auto()
+
+
+async def ask_review(
+    database: Database, account_id: AccountId, digest: bytes, text: str, note: str, actor: Actor
+) -> Asked:
+    """Have the operator look at a refused text, which is not kept unless its owner gives it to us now."""
+    async with database.transaction() as connection:
+        if await content_refusals.find(connection, account_id, digest) is None:
+            return Asked.NO_REFUSAL
+        # A form ends lines in its own way, and programs in theirs.
+        writings = (text, text.strip(), text.replace("\n", "\r\n"))
+        written = next((one for one in writings if digest_of(one) == digest), None)
+        if written is None:
+            return Asked.OTHER_TEXT
+        await content_refusals.ask_review(connection, account_id, digest, note=note, text=written)
+        await changes.note(connection, account_id, actor, "review of a refused text asked for")
+    return Asked.DONE
+
+
+async def close_account(database: Database, suspect: Suspect, password: str, actor: Actor) -> Proof:
+    """Close an account for good: nobody signs in, calls or is told of anything; the balance stays."""
+    proof = await prove(database, suspect, password)
+    if proof is not Proof.RIGHT:
+        return proof
+    async with database.transaction() as connection:
+        # Held first, so that a send is done before or finds the account closed.
+        held = await accounts.hold(connection, suspect.account_id)
+        paused = await accounts.close(connection, suspect.account_id)
+        await deliveries.park_retries(connection, paused)
+        await sessions.delete_all(connection, suspect.account_id)
+        await changes.note(
+            connection, suspect.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
+        )
+    return proof

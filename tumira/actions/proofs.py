@@ -1,0 +1,47 @@
+"""Is it still the owner who sits at a browser that is signed in? They say their password once more."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from tumira.actions.passwords import matches
+from tumira.ids import AccountId
+from tumira.rules.codes import AttemptLimits
+from tumira.store import attempts, logins
+from tumira.store.database import Database
+
+LIMITS: Final = AttemptLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Somebody who is signed in, and who may be somebody else by now."""
+
+    account_id: AccountId
+    phone: str
+    address: str
+
+
+class Proof(Enum):
+    """What became of a password that was compared, or was not because too many were tried."""
+
+    RIGHT = auto()
+    WRONG = auto()
+    TOO_OFTEN = auto()
+
+
+async def prove(database: Database, suspect: Suspect, password: str) -> Proof:
+    """Compare the password; tries count as those to sign in do."""
+    async with database.transaction() as connection:
+        wait = await attempts.take(connection, suspect.phone, suspect.address, LIMITS)
+        if wait is not None:
+            return Proof.TOO_OFTEN
+        login = await logins.find(connection, suspect.phone)
+    if not await matches(password, None if login is None else login.password_hash):
+        return Proof.WRONG
+    async with database.transaction() as connection:
+        factor = await logins.find_factor(connection, suspect.account_id)
+        # With a second factor a password alone forgives nothing: codes could be guessed without end.
+        if factor is None or factor.since is None:
+            await attempts.forgive(connection, suspect.phone)
+    return Proof.RIGHT

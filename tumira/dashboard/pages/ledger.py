@@ -1,0 +1,331 @@
+"""Where did an account's money come from and go to, and do the entries add up to its balance?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from tumira.dashboard.visits import Services, Visit, private
+from tumira.html.forms import Form
+from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
+from tumira.html.tables import write_rows
+from tumira.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
+from tumira.rules import money
+from tumira.rules.days import local_day
+from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
+from tumira.store import ledger
+from tumira.store.audit import snapshot
+from tumira.store.ledger import Entry, Kind, Returned, Sent, Standing
+from tumira.store.sql import Connection
+
+LEDGER: Final = "/dashboard/ledger"
+
+PAGE: Final = 50
+# So many rows are written in a few milliseconds, during which nobody else is answered.
+PIECE: Final = 250
+ROWS_MAX: Final = 100_000
+# A search that finds little looks at many entries for each row.
+PIECES_MAX: Final = 1_000
+# However many people download, the others find connections.
+DOWNLOADS_AT_ONCE: Final = 2
+
+FIELDS: Final = ("kind", "from", "to")
+YEARS: Final = range(2000, 2100)
+_ID_DIGITS_MAX: Final = 18
+
+# What was paid and what came back stand in columns of their own: a minus sign at the beginning of a cell is
+# what a spreadsheet takes for a formula.
+COLUMNS: Final = (
+    "entry",
+    "at_utc",
+    "kind",
+    "paid_usd",
+    "received_usd",
+    "balance_after_usd",
+    "batch_id",
+    "reference",
+    "message_id",
+    "number",
+    "reason",
+    "note",
+)
+
+_log: Final = structlog.get_logger()
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    downloads = Downloads(asyncio.Semaphore(DOWNLOADS_AT_ONCE))
+    return [
+        private(services, LEDGER, show_ledger),
+        private(services, LEDGER + ".csv", downloads.entries),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A filter as it was filled in, what it means, and what is wrong with it."""
+
+    given: Mapping[str, str]
+    kind: Kind
+    first_day: date | None
+    last_day: date | None
+    faults: Mapping[str, str]
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether all entries are asked for."""
+        return not self.faults and self.kind is Kind.ALL and self.first_day is None and self.last_day is None
+
+    def path(self, path: str, **more: str) -> str:
+        """Write the address of a page about the same filter."""
+        query = urlencode({name: value for name, value in {**self.given, **more}.items() if value})
+        return f"{path}?{query}" if query else path
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry with what it was for, as far as that is kept, and the balance after it, if that is sure."""
+
+    entry: Entry
+    balance: Decimal | None
+    sent: Sent | None
+    returned: Returned | None
+
+    @property
+    def batch_name(self) -> str | None:
+        """Return the batch as its address has it."""
+        return None if self.entry.batch_id is None else write_id(BATCH, self.entry.batch_id)
+
+    @property
+    def message_name(self) -> str | None:
+        """Return the message as its address has it."""
+        return None if self.entry.message_id is None else write_id(MESSAGE, self.entry.message_id)
+
+    @property
+    def method(self) -> str:
+        """Return how a top-up was paid: its book is called `topup:` and the method."""
+        return self.entry.book.partition(":")[2]
+
+    @property
+    def why(self) -> str | None:
+        """Say why a message was paid back."""
+        if self.returned is None:
+            return None
+        reason = FAILURE_REASONS.get(self.returned.failure_reason or "")
+        return reason or MESSAGE_STATUSES[self.returned.status].meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some lines that follow each other; the marks are sound unless they contradict each other."""
+
+    lines: Sequence[Line]
+    older: int | None
+    stopped_at: datetime | None
+    is_sound: bool
+
+
+async def show_ledger(visit: Visit) -> Response:
+    """Show the newest entries, or those that were asked for, and whether all of them add up."""
+    asked = _read_filter(visit)
+    before = _read_before(visit)
+    account_id = visit.visitor.account_id
+    piece = None
+    # One moment, or a message that is sent meanwhile would make the sums differ.
+    async with snapshot(visit.services.database) as connection:
+        standing = await ledger.standing(connection, account_id)
+        if not asked.faults:
+            bounds = await _bounds(connection, account_id, asked)
+            bounds["before"] = min(bounds["before"], before or ledger.LAST)
+            piece = await _read(
+                connection, account_id, asked.kind, PAGE, bounds, with_balances=standing.adds_up
+            )
+    is_sound = standing.adds_up and (piece is None or piece.is_sound)
+    if not is_sound:
+        _report(account_id, standing)
+    return visit.page(
+        "ledger.html.jinja",
+        422 if asked.faults else 200,
+        asked=asked,
+        piece=piece,
+        standing=standing,
+        is_sound=is_sound,
+        is_first=before is None,
+        newest=asked.path(LEDGER),
+        older=piece and piece.older and asked.path(LEDGER, before=str(piece.older)),
+        download=asked.path(LEDGER + ".csv"),
+        rows_max=ROWS_MAX,
+        kinds=Kind,
+    )
+
+
+def _report(account_id: AccountId, standing: Standing) -> None:
+    """Tell the operator, once for each look, that what somebody sees does not add up."""
+    _log.error(
+        "ledger does not add up",
+        account_id=write_id(ACCOUNT, account_id),
+        balance=money.write(standing.balance),
+        entries=money.write(standing.total),
+    )
+
+
+def _read_filter(visit: Visit) -> Asked:
+    query = visit.request.query_params
+    form = Form({name: query.getlist(name) for name in FIELDS})
+    given = {name: form.text(name) for name in FIELDS}
+    faults: dict[str, str] = {}
+    kind = Kind.ALL
+    if given["kind"] in set(Kind):
+        kind = Kind(given["kind"])
+    elif given["kind"]:
+        faults["kind"] = "Choose one of the list."
+    first, last = _read_day(given["from"]), _read_day(given["to"])
+    faults |= {
+        name: "Write the date like 2026-11-16."
+        for name, day in (("from", first), ("to", last))
+        if given[name] and day is None
+    }
+    if first is not None and last is not None and last < first:
+        faults["to"] = "This is before the first day; choose the same day or a later one."
+    return Asked(given, kind, first, last, faults)
+
+
+def _read_day(text: str) -> date | None:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if day.year in YEARS else None
+
+
+def _read_before(visit: Visit) -> int | None:
+    text = visit.request.query_params.get("before")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX):
+        raise HTTPException(404, "There is no such page")
+    return int(text)
+
+
+async def _bounds(connection: Connection, account_id: AccountId, asked: Asked) -> dict[str, int]:
+    """Return between which entries the days lie that were asked for."""
+    bounds = {"since": 0, "before": ledger.LAST}
+    if asked.first_day is not None:
+        bounds["since"] = await ledger.first_since(connection, account_id, _midnight(asked.first_day))
+    if asked.last_day is not None:
+        next_day = asked.last_day + timedelta(days=1)
+        # Nothing later than the day is asked for, also if it has not come yet.
+        bounds["before"] = await ledger.first_since(connection, account_id, _midnight(next_day))
+    return bounds
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=LOCAL)
+
+
+async def _read(
+    connection: Connection,
+    account_id: AccountId,
+    kind: Kind,
+    count_max: int,
+    bounds: Mapping[str, int],
+    *,
+    with_balances: bool,
+) -> Piece:
+    found = await ledger.list_entries(connection, account_id, kind, count_max, **bounds)
+    entries = found.entries
+    balances: Mapping[int, Decimal] | None = {}
+    if with_balances and entries:
+        balances = await ledger.balances_after(connection, account_id, [entry.id for entry in entries])
+    sent = await ledger.list_sent(
+        connection,
+        account_id,
+        [entry.batch_id for entry in entries if entry.batch_id and not entry.message_id],
+    )
+    returned = await ledger.list_returned(
+        connection, account_id, [entry.message_id for entry in entries if entry.message_id]
+    )
+    lines = [
+        Line(
+            entry,
+            (balances or {}).get(entry.id),
+            sent.get(entry.batch_id) if entry.batch_id else None,
+            returned.get(entry.message_id) if entry.message_id else None,
+        )
+        for entry in entries
+    ]
+    return Piece(lines, found.older, found.stopped_at, balances is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """The table that can be downloaded; few people at once read pieces of it from the database."""
+
+    turns: asyncio.Semaphore
+
+    async def entries(self, visit: Visit) -> Response:
+        """Download the entries that were asked for."""
+        asked = _read_filter(visit)
+        if asked.faults:
+            raise HTTPException(422, "This filter cannot be read; go back and change it")
+        name = f"ledger-{local_day(datetime.now(UTC))}.csv"
+        headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+        if visit.request.method == "HEAD":
+            return Response(media_type="text/csv", headers=headers)
+        return StreamingResponse(self._pieces(visit, asked), media_type="text/csv", headers=headers)
+
+    async def _pieces(self, visit: Visit, asked: Asked) -> AsyncIterator[bytes]:
+        yield write_rows([COLUMNS])
+        account_id = visit.visitor.account_id
+        async with self.turns, snapshot(visit.services.database) as connection:
+            standing = await ledger.standing(connection, account_id)
+            bounds = await _bounds(connection, account_id, asked)
+        # Between entries of one kind lie many others, all of which would have to be added up.
+        with_balances = asked.kind is Kind.ALL and standing.adds_up
+        left = ROWS_MAX
+        for _ in range(PIECES_MAX):
+            # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
+            async with self.turns, snapshot(visit.services.database) as connection:
+                piece = await _read(
+                    connection,
+                    account_id,
+                    asked.kind,
+                    min(PIECE, left),
+                    bounds,
+                    with_balances=with_balances,
+                )
+            if not piece.is_sound:
+                _report(account_id, standing)
+            left -= len(piece.lines)
+            yield write_rows([_row(line) for line in piece.lines])
+            if piece.older is None or not left:
+                return
+            bounds["before"] = piece.older
+
+
+def _row(line: Line) -> Sequence[Any]:
+    entry = line.entry
+    amount = money.write(abs(entry.amount))
+    return (
+        entry.id,
+        write_machine_time(entry.created_at),
+        entry.kind.value,
+        amount if entry.amount < 0 else None,
+        amount if entry.amount > 0 else None,
+        None if line.balance is None else money.write(line.balance),
+        line.batch_name,
+        line.sent and line.sent.reference,
+        line.message_name,
+        line.returned and line.returned.recipient,
+        line.why,
+        entry.note or line.method or None,
+    )

@@ -1,0 +1,100 @@
+"""How does somebody add a second factor to their password, and take it away again?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import second_factor
+from tumira.actions.proofs import Proof
+from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.html.forms import read_form
+from tumira.rules import people, qr_codes, totp
+from tumira.store import logins
+from tumira.store.logins import Factor
+
+SECOND_FACTOR: Final = SETTINGS + "/second-factor"
+
+WRONG_CODE: Final = (
+    "Your device does not show this code now. Check that its clock is right, and enter the next code."
+)
+WRONG: Final = "The password or the code is not right. A code is good once: wait for the next one."
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, SECOND_FACTOR, show),
+        private(services, SECOND_FACTOR, begin, "POST"),
+        private(services, SECOND_FACTOR + "/confirm", confirm, "POST"),
+        private(services, SECOND_FACTOR + "/off", turn_off, "POST"),
+    ]
+
+
+async def show(visit: Visit) -> Response:
+    """Show what there is: nothing, a secret whose device is awaited, or a factor in use."""
+    return await _page(visit, {})
+
+
+async def _page(visit: Visit, faults: Faults, status: int = 200) -> Response:
+    async with visit.services.database.connection() as connection:
+        factor = await logins.find_factor(connection, visit.visitor.account_id)
+    return visit.page(
+        "second_factor.html.jinja",
+        status,
+        faults=faults,
+        factor=factor,
+        secret=_Secret(factor, visit.visitor.phone) if factor is not None and factor.since is None else None,
+    )
+
+
+class _Secret:
+    """A secret as a device takes it: typed, opened as a link, or read by its camera."""
+
+    def __init__(self, factor: Factor, phone: str) -> None:
+        self.text = totp.write_secret(factor.secret)
+        self.uri = totp.write_uri(factor.secret, phone)
+        self.path = qr_codes.write_path(qr_codes.draw(self.uri))
+        self.size = qr_codes.SIZE
+
+
+async def begin(visit: Visit) -> Response:
+    """Make a secret for who knows the password."""
+    form = await read_form(visit.request)
+    password = form.raw("password")[: people.PASSWORD_MAX]
+    proof = await second_factor.begin(visit.services.database, suspect_of(visit), password)
+    if proof is not Proof.RIGHT:
+        fault, status = fault_of_proof(proof)
+        return await _page(visit, {"password": fault}, status)
+    return go(SECOND_FACTOR)
+
+
+async def confirm(visit: Visit) -> Response:
+    """Ask for the factor from now on, and show the recovery codes this once."""
+    form = await read_form(visit.request)
+    result = await second_factor.confirm(
+        visit.services.database, visit.visitor.account_id, form.text("code")[:40], actor_of(visit)
+    )
+    if result is None:
+        return await _page(visit, {"code": WRONG_CODE}, 422)
+    return visit.page("second_factor_codes.html.jinja", recovery_codes=result.recovery_codes)
+
+
+async def turn_off(visit: Visit) -> Response:
+    """Ask for the password alone from now on."""
+    form = await read_form(visit.request)
+    proof = await second_factor.turn_off(
+        visit.services.database,
+        suspect_of(visit),
+        form.raw("password")[: people.PASSWORD_MAX],
+        form.text("code")[:40],
+        actor_of(visit),
+    )
+    if proof is not Proof.RIGHT:
+        fault, status = fault_of_proof(proof, WRONG)
+        return await _page(visit, {"": fault}, status)
+    return go(f"{SETTINGS}?done=off#second-factor")

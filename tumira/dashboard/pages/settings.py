@@ -1,0 +1,340 @@
+"""What may somebody set about their own account, and how do they leave it?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import manage_login
+from tumira.actions.manage_login import Asked, Limits
+from tumira.actions.proofs import Proof, Suspect
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.html.forms import Form, read_form
+from tumira.html.guards import address_of
+from tumira.ids import read_id, write_id
+from tumira.rules import browsers, money, people
+from tumira.store import accounts, changes, content_refusals, logins, sessions
+from tumira.store.accounts import Account
+from tumira.store.changes import Actor
+from tumira.store.content_refusals import ContentRefusal
+from tumira.store.logins import Contact
+
+SETTINGS: Final = "/dashboard/settings"
+CHANGES: Final = SETTINGS + "/changes"
+REVIEW: Final = SETTINGS + "/refusals/{digest}"
+
+SESSION: Final = "ses_"
+REFUSALS_SHOWN: Final = 20
+CHANGES_SHOWN: Final = 50
+NOTE_MAX: Final = 500
+TEXT_MAX: Final = 2_000
+CLOSE_WORD: Final = "CLOSE"
+# Above all numbers that a change can have.
+_LATEST: Final = 2**63 - 1
+_DIGEST_BYTES: Final = 32
+
+NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
+WRONG_PASSWORD: Final = "This is not your password."  # noqa: S105 - what is said about one
+TOO_OFTEN: Final = "Too many attempts. Please try again in a quarter of an hour."
+# What is said after a change, by the name under which the form comes back.
+DONE: Final = {
+    "profile": "Your profile is saved.",
+    "email": "Your email address is saved.",
+    "password": "Your password is changed. All other sessions have ended.",
+    "session": "That session has ended.",
+    "sessions": "All other sessions have ended.",
+    "limits": "Your spend limits are saved. They count from the next call.",
+    "notice": "Your low-balance notice is saved.",
+    "review": "The operator will look at the text. You can send such texts once it is allowed.",
+    "off": "The second factor is off. Your password alone signs you in.",
+}
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, SETTINGS, show),
+        private(services, SETTINGS + "/profile", change_profile, "POST"),
+        private(services, SETTINGS + "/email", change_email, "POST"),
+        private(services, SETTINGS + "/password", change_password, "POST"),
+        private(services, SETTINGS + "/sessions/others", end_others, "POST"),
+        private(services, SETTINGS + "/sessions/{id}", end_session, "POST"),
+        private(services, SETTINGS + "/limits", change_limits, "POST"),
+        private(services, SETTINGS + "/notice", change_notice, "POST"),
+        private(services, REVIEW, show_review),
+        private(services, REVIEW, ask_review, "POST"),
+        private(services, SETTINGS + "/close", close, "POST"),
+        private(services, CHANGES, show_changes),
+    ]
+
+
+def actor_of(visit: Visit) -> Actor:
+    """Return who changes something on a page."""
+    return Actor(changes.OWNER, address_of(visit.request))
+
+
+def suspect_of(visit: Visit) -> Suspect:
+    """Return who has to say their password once more."""
+    return Suspect(visit.visitor.account_id, visit.visitor.phone, address_of(visit.request))
+
+
+def fault_of_proof(proof: Proof, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
+    """Say why a password did not do, and how that is answered."""
+    return (TOO_OFTEN, 429) if proof is Proof.TOO_OFTEN else (wrong, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What stands in the fields: what is set, or what somebody wrote instead and has to correct."""
+
+    name: str
+    business: str
+    email: str
+    call_limit: str
+    daily_limit: str
+    low_balance: str
+    by_mail: bool
+
+
+def _fill(account: Account, contact: Contact) -> _Filled:
+    return _Filled(
+        account.name,
+        account.business,
+        contact.email or "",
+        _write(account.call_limit),
+        _write(account.daily_limit),
+        _write(account.low_balance),
+        contact.low_balance_mail,
+    )
+
+
+def _write(amount: Decimal | None) -> str:
+    """Write an amount as people would type it."""
+    if amount is None:
+        return ""
+    whole, _, decimals = money.write(amount).partition(".")
+    decimals = decimals.rstrip("0")
+    return f"{whole}.{decimals:0<2}" if decimals else whole
+
+
+async def show(visit: Visit) -> Response:
+    """Show all settings."""
+    return await _page(visit, {}, done=visit.request.query_params.get("done", ""))
+
+
+async def _page(
+    visit: Visit, faults: Faults, status: int = 200, *, done: str = "", **written: str | bool
+) -> Response:
+    account_id = visit.visitor.account_id
+    async with visit.services.database.connection() as connection:
+        account = await accounts.find(connection, account_id)
+        contact = await logins.get_contact(connection, account_id)
+        factor = await logins.find_factor(connection, account_id)
+        opened = await sessions.list_of_account(connection, account_id)
+        refused = await content_refusals.list_latest(connection, account_id, REFUSALS_SHOWN)
+    assert account is not None
+    return visit.page(
+        "settings.html.jinja",
+        status,
+        filled=replace(_fill(account, contact), **written),  # type: ignore[arg-type]
+        faults=faults,
+        said=DONE.get(done),
+        factor=factor if factor is not None and factor.since is not None else None,
+        sessions=[(write_id(SESSION, one.id), browsers.describe(one.browser), one) for one in opened],
+        refused=refused,
+    )
+
+
+def _done(what: str, section: str) -> Response:
+    return go(f"{SETTINGS}?done={what}#{section}")
+
+
+async def change_profile(visit: Visit) -> Response:
+    """Change the names."""
+    form = await read_form(visit.request)
+    name, business = people.clean_name(form.text("name")), people.clean_name(form.text("business"))
+    found = {"name": people.fault_of_name(name), "business": people.fault_of_name(business)}
+    faults = {field: fault for field, fault in found.items() if fault is not None}
+    if faults:
+        return await _page(visit, faults, 422, name=name, business=business)
+    await manage_login.change_names(
+        visit.services.database, visit.visitor.account_id, name, business, actor_of(visit)
+    )
+    return _done("profile", "profile")
+
+
+async def change_email(visit: Visit) -> Response:
+    """Change, add or remove the e-mail address."""
+    form = await read_form(visit.request)
+    email = form.text("email")[:300]
+    fault = people.fault_of_email(email) if email else None
+    if fault is not None:
+        return await _page(visit, {"email": fault}, 422, email=email)
+    await manage_login.change_email(
+        visit.services.database, visit.visitor.account_id, email or None, actor_of(visit)
+    )
+    return _done("email", "contact")
+
+
+async def change_password(visit: Visit) -> Response:
+    """Change the password of who knows the old one."""
+    form = await read_form(visit.request)
+    old, new = form.raw("current_password")[: people.PASSWORD_MAX], form.raw("new_password")
+    visitor = visit.visitor
+    weak = people.fault_of_password(new, visitor.name, visitor.business, visitor.phone)
+    if weak is not None:
+        return await _page(visit, {"new_password": weak}, 422)
+    proof = await manage_login.change_password(
+        visit.services.database, suspect_of(visit), visitor.session_id, old, new, actor_of(visit)
+    )
+    if proof is not Proof.RIGHT:
+        fault, status = fault_of_proof(proof)
+        return await _page(visit, {"current_password": fault}, status)
+    return _done("password", "password")
+
+
+async def end_session(visit: Visit) -> Response:
+    """End a session somewhere."""
+    await read_form(visit.request)
+    session_id = read_id(SESSION, str(visit.request.path_params["id"]))
+    if session_id is None or not await manage_login.end_session(
+        visit.services.database, visit.visitor.account_id, session_id, actor_of(visit)
+    ):
+        raise HTTPException(404, "There is no such session; it may have ended already")
+    return _done("session", "sessions")
+
+
+async def end_others(visit: Visit) -> Response:
+    """End all sessions but this one."""
+    await read_form(visit.request)
+    visitor = visit.visitor
+    await manage_login.end_other_sessions(
+        visit.services.database, visitor.account_id, visitor.session_id, actor_of(visit)
+    )
+    return _done("sessions", "sessions")
+
+
+async def change_limits(visit: Visit) -> Response:
+    """Change how much may be spent."""
+    form = await read_form(visit.request)
+    written = {name: form.text(name)[:40] for name in ("call_limit", "daily_limit")}
+    amounts = {name: money.parse(text) for name, text in written.items()}
+    faults = {name: NOT_AN_AMOUNT for name, text in written.items() if text and amounts[name] is None}
+    if faults:
+        return await _page(visit, faults, 422, **written)
+    await manage_login.change_limits(
+        visit.services.database,
+        visit.visitor.account_id,
+        Limits(amounts["call_limit"], amounts["daily_limit"]),
+        actor_of(visit),
+    )
+    return _done("limits", "limits")
+
+
+async def change_notice(visit: Visit) -> Response:
+    """Change when the owner is told that the balance is low."""
+    form = await read_form(visit.request)
+    written, by_mail = form.text("low_balance")[:40], bool(form.text("by_mail"))
+    below = money.parse(written or "0")
+    if below is None:
+        return await _page(visit, {"low_balance": NOT_AN_AMOUNT}, 422, low_balance=written, by_mail=by_mail)
+    await manage_login.change_notice(
+        visit.services.database, visit.visitor.account_id, below, actor_of(visit), by_mail=by_mail
+    )
+    return _done("notice", "notice")
+
+
+async def show_review(visit: Visit) -> Response:
+    """Ask for the text that was refused, which we do not have."""
+    return _review(visit, await _refusal(visit), {})
+
+
+async def _refusal(visit: Visit) -> ContentRefusal:
+    text = str(visit.request.path_params["digest"])
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    found = None
+    if len(digest) == _DIGEST_BYTES:
+        async with visit.services.database.connection() as connection:
+            found = await content_refusals.find(connection, visit.visitor.account_id, digest)
+    if found is None:
+        raise HTTPException(404, "There is no such refused text; they are forgotten after 30 days")
+    return found
+
+
+def _review(
+    visit: Visit, refusal: ContentRefusal, faults: Faults, status: int = 200, **written: str | bool
+) -> Response:
+    filled = {"text": refusal.text or "", "note": refusal.review_note or "", "consent": False} | written
+    return visit.page("review.html.jinja", status, refusal=refusal, faults=faults, filled=filled)
+
+
+async def ask_review(visit: Visit) -> Response:
+    """Have the operator look at a refused text."""
+    form = await read_form(visit.request)
+    refusal = await _refusal(visit)
+    text, note, consent = form.raw("text")[:TEXT_MAX], form.text("note"), bool(form.text("consent"))
+    faults = _review_faults(form, note, consent=consent)
+    if not faults:
+        asked = await manage_login.ask_review(
+            visit.services.database, visit.visitor.account_id, refusal.digest, text, note, actor_of(visit)
+        )
+        if asked is Asked.DONE:
+            return _done("review", "refusals")
+        faults["text"] = "This is not the text that was refused; paste it as it was sent."
+    return _review(visit, refusal, faults, 422, text=text, note=note, consent=consent)
+
+
+def _review_faults(form: Form, note: str, *, consent: bool) -> dict[str, str]:
+    faults = {}
+    if not form.text("text"):
+        faults["text"] = "Paste the text that was refused."
+    if len(note) > NOTE_MAX:
+        faults["note"] = f"At most {NOTE_MAX} characters."
+    if not consent:
+        faults["consent"] = "Without this nobody can look at the text."
+    return faults
+
+
+async def close(visit: Visit) -> Response:
+    """Close the account."""
+    form = await read_form(visit.request)
+    if form.text("word") != CLOSE_WORD:
+        return await _page(visit, {"word": f"Write {CLOSE_WORD}, in capital letters."}, 422)
+    proof = await manage_login.close_account(
+        visit.services.database,
+        suspect_of(visit),
+        form.raw("password_to_close")[: people.PASSWORD_MAX],
+        actor_of(visit),
+    )
+    if proof is not Proof.RIGHT:
+        fault, status = fault_of_proof(proof)
+        return await _page(visit, {"password_to_close": fault}, status)
+    # Shown at once: nobody can come back to read it.
+    response = visit.services.look.page("closed.html.jinja", visitor=visit.visitor)
+    visit.services.session.take(response)
+    return response
+
+
+async def show_changes(visit: Visit) -> Response:
+    """Show who changed what, the latest first."""
+    text = visit.request.query_params.get("before", "")
+    before = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_LATEST)) else _LATEST
+    async with visit.services.database.connection() as connection:
+        found = await changes.list_before(connection, visit.visitor.account_id, before, CHANGES_SHOWN + 1)
+    shown = found[:CHANGES_SHOWN]
+    return visit.page(
+        "changes.html.jinja",
+        changes=shown,
+        owner=changes.OWNER,
+        older=shown[-1].id if len(found) > CHANGES_SHOWN else None,
+        is_latest=before == _LATEST,
+    )

@@ -1,0 +1,374 @@
+"""How does somebody send the messages of a file, after they have seen which of its rows can be sent?"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from tumira.actions import send_file
+from tumira.actions.send_file import Begun, Changed, Offer, Wanted
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.errors import (
+    AccountSuspended,
+    InsufficientBalance,
+    Refusal,
+    ServiceUnavailable,
+    SpendLimitReached,
+    ValidationFailed,
+)
+from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
+from tumira.html.layout import HEADERS, PRIVATE, write_usd
+from tumira.html.tables import write_rows
+from tumira.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
+from tumira.rules import money
+from tumira.rules.destinations import Tariff
+from tumira.rules.quotes import REFERENCE_MAX
+from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
+from tumira.rules.uploads import MessageFault
+from tumira.rules.validity import TEXT_KEPT
+from tumira.store import prices, uploads
+from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Upload
+
+PLACE: Final = "/dashboard/upload"
+
+PAGE: Final = 100
+RECENT: Final = 20
+SAMPLES: Final = 3
+# So many rows are written in a few milliseconds, during which nobody else is answered.
+PIECE: Final = 250
+
+_TOO_LARGE: Final = 413
+
+_STATES: Final = {CHECKED: "not sent", SENDING: "sending", SENT: "sent", STOPPED: "stopped"}
+_CODES: Final = {
+    "INVALID_NUMBER": "without a valid number",
+    "UNSUPPORTED_DESTINATION": "to a country that we do not send to",
+    "DUPLICATE": "the same as a row above",
+    "TOO_MANY_SEGMENTS": "with too long a text",
+    "CONTENT_REJECTED": "with marketing",
+    "EMPTY_TEXT": "without a text",
+    "MISSING_VALUE": "without a value that the message needs",
+}
+_CHANGED: Final = (
+    "The prices have changed since this was shown. Nothing was sent: look again, and confirm if you agree."
+)
+_UNREACHABLE: Final = "Some of these numbers cannot be sent to any more. Check the file again to see which."
+_BUSY: Final = (
+    "No answer came in time, so this may not be on its way. Press Confirm again: however often you press, "
+    "each message is sent once and paid for once."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody filled in, but for the file, which a page cannot give back."""
+
+    message: str = ""
+    country: str = ""
+    reference: str = ""
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, PLACE, show_form),
+        private(services, PLACE, check, "POST"),
+        private(services, PLACE + "/{id}", show),
+        private(services, PLACE + "/{id}/send", ask),
+        private(services, PLACE + "/{id}/send", confirm, "POST"),
+        private(services, PLACE + "/{id}/progress", show_progress),
+        private(services, PLACE + "/{id}/bad-rows.csv", download),
+    ]
+
+
+async def show_form(visit: Visit) -> Response:
+    """Show an empty form, and what was uploaded lately."""
+    return await _form(visit, Draft(), {})
+
+
+async def _form(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
+    async with visit.services.database.connection() as connection:
+        tariff = await prices.get_tariff(connection)
+        recent = await uploads.list_recent(connection, visit.visitor.account_id, RECENT)
+    return visit.page(
+        "upload.html.jinja",
+        status,
+        draft=draft,
+        faults=faults,
+        destinations=tariff.destinations,
+        recent=recent,
+        states=_STATES,
+        upload_name=_name,
+        rows_max=ROWS_MAX,
+        bytes_max=FILE_BYTES_MAX,
+        kept_days=TEXT_KEPT.days,
+    )
+
+
+async def check(visit: Visit) -> Response:
+    """Check a file, and lead to what was found in it."""
+    try:
+        form, file = await read_upload(visit.request)
+    except HTTPException as error:
+        if error.status_code != _TOO_LARGE:
+            raise
+        # What else was filled in came behind the file, or was not read either.
+        return await _form(visit, Draft(), {"file": f"{error.detail}."}, _TOO_LARGE)
+    draft = Draft(form.raw("message"), form.text("country"), form.text("reference"))
+    async with visit.services.database.connection() as connection:
+        faults = _faults(await prices.get_tariff(connection), draft, file)
+    if faults:
+        return await _form(visit, draft, faults, ValidationFailed.status)
+    wanted = Wanted(
+        file.name or "file.csv", file.data, draft.message, draft.country or None, draft.reference or None
+    )
+    checked = await send_file.check_file(visit.services.database, visit.visitor.account_id, wanted)
+    match checked:
+        case SheetFault():
+            return await _form(visit, draft, {"file": checked.message}, ValidationFailed.status)
+        case MessageFault():
+            return await _form(visit, draft, {"message": checked.message}, ValidationFailed.status)
+    return go(_path(checked))
+
+
+def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
+    faults: dict[str, str] = {}
+    if not file.name and not file.data:
+        faults["file"] = "Choose a file."
+    if not draft.message.strip():
+        faults["message"] = "Write the message."
+    if draft.country and draft.country not in {one.country for one in tariff.destinations}:
+        faults["country"] = "Choose one of the list."
+    if len(draft.reference) > REFERENCE_MAX:
+        faults["reference"] = f"At most {REFERENCE_MAX} characters."
+    return faults
+
+
+async def show(visit: Visit) -> Response:
+    """Show what was found in a file, or how far it was sent."""
+    upload = await _find(visit)
+    if upload.state == CHECKED:
+        return await _verdict(visit, upload)
+    return visit.page("upload_sent.html.jinja", **await _progress(visit, upload))
+
+
+async def _verdict(visit: Visit, upload: Upload) -> Response:
+    after, start = _number(visit, "after"), _number(visit, "from")
+    async with visit.services.database.connection() as connection:
+        offer = await send_file.price_rest(connection, upload)
+        counts = await uploads.count_faults(connection, upload.id)
+        faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
+        good = await uploads.list_good(connection, upload.id, start, PAGE)
+        tariff = await prices.get_tariff(connection)
+    return visit.page(
+        "upload_checked.html.jinja",
+        upload=upload,
+        here_path=_path(upload.id),
+        offer=offer,
+        parts=_parts(tariff, offer),
+        shortfall=max(offer.total_cost - visit.visitor.balance, Decimal(0)),
+        counts=counts,
+        codes=_CODES,
+        bad=sum(counts.values()),
+        faults=faults[:PAGE],
+        after=after,
+        next_after=faults[PAGE - 1].line if len(faults) > PAGE else None,
+        good=good,
+        start=start,
+        next_start=start + PAGE if start + PAGE < upload.recipients else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """What goes to one country, as it is shown."""
+
+    name: str
+    count: int
+    segments: int
+    cost: Decimal
+
+
+def _parts(tariff: Tariff, offer: Offer) -> Sequence[PartRow]:
+    names = {one.country: one.name for one in tariff.destinations}
+    return [
+        PartRow(names.get(part.country, part.country), part.count, part.segments, part.cost)
+        for part in offer.parts
+    ]
+
+
+async def ask(visit: Visit) -> Response:
+    """Ask for confirmation of what a file, or the rest of one, costs."""
+    upload = await _find(visit)
+    if upload.state in {SENDING, SENT} or not upload.recipients:
+        return go(_path(upload.id))
+    return await _confirmation(visit, upload)
+
+
+async def _confirmation(
+    visit: Visit, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
+) -> Response:
+    async with visit.services.database.connection() as connection:
+        offer = await send_file.price_rest(connection, upload)
+        samples = await uploads.list_good(connection, upload.id, 0, SAMPLES)
+        tariff = await prices.get_tariff(connection)
+    faults = faults or {}
+    if offer.unreachable:
+        faults = {"": _UNREACHABLE}
+    return visit.page(
+        "upload_confirm.html.jinja",
+        status,
+        upload=upload,
+        here_path=_path(upload.id),
+        faults=faults,
+        offer=offer,
+        agreed=money.write(offer.total_cost),
+        parts=_parts(tariff, offer),
+        samples=samples,
+        sent=upload.recipients - offer.count - offer.unreachable,
+        balance_after=visit.visitor.balance - offer.total_cost,
+    )
+
+
+async def confirm(visit: Visit) -> Response:
+    """Have a file sent, or the rest of it, if it costs what was shown."""
+    upload = await _find(visit)
+    agreed = _read_amount(await read_form(visit.request))
+    decided = await send_file.confirm(visit.services.database, visit.visitor.account_id, upload.id, agreed)
+    match decided:
+        case None:
+            raise HTTPException(404, "There is no such file")
+        case Begun():
+            return go(_path(upload.id))
+        case Changed():
+            return await _confirmation(visit, upload, {"": _CHANGED}, 409)
+    return await _confirmation(visit, upload, {"": _say(decided)}, decided.status)
+
+
+def _read_amount(form: Form) -> Decimal:
+    try:
+        amount = Decimal(form.text("agreed"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    # What is no amount was not agreed to.
+    return amount if amount.is_finite() else Decimal(-1)
+
+
+def _say(refusal: Refusal) -> str:
+    detail: Mapping[str, Any] = refusal.details[0] if refusal.details else {}
+    match refusal:
+        case InsufficientBalance():
+            return (
+                f"This costs {_usd(detail['required'])} and {_usd(detail['available'])} can be spent: "
+                f"{_usd(detail['shortfall'])} is missing. Nothing was sent; top up, and confirm again."
+            )
+        case SpendLimitReached() if "daily_limit" in detail:
+            return (
+                f"This costs {_usd(detail['required'])}, {_usd(detail['spent_today'])} were spent today, and "
+                f"the limit for a day is {_usd(detail['daily_limit'])}. Nothing was sent; raise the limit "
+                "or wait until midnight."
+            )
+        case SpendLimitReached() if "call_limit" in detail:
+            return (
+                f"This costs {_usd(detail['required'])}, and the limit for a call, which a file counts as, "
+                f"is {_usd(detail['call_limit'])}. Nothing was sent; raise the limit, or send a smaller file."
+            )
+        case AccountSuspended():
+            return "This account is suspended, so nothing was sent. Please ask the operator why."
+        case ServiceUnavailable():
+            return _BUSY
+    return refusal.message
+
+
+def _usd(amount: str) -> str:
+    return write_usd(Decimal(amount))
+
+
+async def show_progress(visit: Visit) -> Response:
+    """Give the script of the page how far a file was sent."""
+    upload = await _find(visit)
+    if upload.state == CHECKED:
+        raise HTTPException(404, "This file is not being sent")
+    return visit.services.look.page("upload_progress.html.jinja", **await _progress(visit, upload))
+
+
+async def _progress(visit: Visit, upload: Upload) -> Mapping[str, Any]:
+    async with visit.services.database.connection() as connection:
+        chunks = await uploads.list_chunks(connection, upload.id)
+        counts = await uploads.count_faults(connection, upload.id)
+    left = [chunk for chunk in chunks if chunk.batch_id is None]
+    return {
+        "upload": upload,
+        "here_path": _path(upload.id),
+        "state": _STATES[upload.state],
+        "is_sending": upload.state == SENDING,
+        "chunks": chunks,
+        "handed": upload.recipients - sum(chunk.count for chunk in left),
+        "paid": sum((chunk.cost for chunk in chunks if chunk.batch_id is not None), Decimal(0)),
+        "left_cost": sum((chunk.cost for chunk in left), Decimal(0)),
+        "bad": sum(counts.values()),
+        "batch_name": _batch_name,
+    }
+
+
+async def download(visit: Visit) -> Response:
+    """Download the rows that cannot be sent, with what is wrong with them."""
+    upload = await _find(visit)
+    name = f"bad-rows-{write_id(UPLOAD, upload.id)}.csv"
+    return StreamingResponse(
+        _bad_rows(visit, upload),
+        media_type="text/csv; charset=utf-8",
+        headers={**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def _bad_rows(visit: Visit, upload: Upload) -> AsyncIterator[bytes]:
+    columns = list(upload.columns)
+    if not any(name_key(column) in NUMBER_NAMES for column in columns) and columns[0] == "column1":
+        # A file without a header gets one, so that it is read the same way when it comes back corrected.
+        columns[0] = NUMBER_NAMES[0]
+    # The mark tells spreadsheets that this is UTF-8.
+    yield b"\xef\xbb\xbf" + write_rows([(*columns, "row", "code", "reason", "suggestion")])
+    after = 0
+    for _ in range(ROWS_MAX // PIECE + 1):
+        async with visit.services.database.connection() as connection:
+            faults = await uploads.list_faults(connection, upload.id, PIECE, after=after)
+        if not faults:
+            return
+        after = faults[-1].line
+        yield write_rows(
+            [(*fault.cells, fault.line, fault.code, fault.reason, fault.suggestion) for fault in faults]
+        )
+
+
+async def _find(visit: Visit) -> Upload:
+    upload_id = read_id(UPLOAD, visit.request.path_params["id"])
+    upload = None
+    if upload_id is not None:
+        async with visit.services.database.connection() as connection:
+            upload = await uploads.find(connection, visit.visitor.account_id, UploadId(upload_id))
+    if upload is None:
+        raise HTTPException(404, "There is no such file; we keep one for a week")
+    return upload
+
+
+def _number(visit: Visit, name: str) -> int:
+    """Return from which row on somebody wants to look; what is no such number is the beginning."""
+    text = visit.request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= len(str(10 * ROWS_MAX)) else 0
+
+
+def _name(upload_id: UploadId) -> str:
+    return write_id(UPLOAD, upload_id)
+
+
+def _batch_name(batch_id: BatchId) -> str:
+    return write_id(BATCH, batch_id)
+
+
+def _path(upload_id: UploadId) -> str:
+    return f"{PLACE}/{_name(upload_id)}"

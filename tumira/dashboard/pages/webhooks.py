@@ -1,0 +1,510 @@
+"""Where are an account's events sent, how does that go, and how is it put right?"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import manage_webhooks, view_attempts
+from tumira.actions.manage_webhooks import (
+    DESCRIPTION_MAX,
+    ENDPOINTS_MAX,
+    OVERLAP,
+    REPLAYABLE,
+    By,
+    EndpointError,
+    NoEndpointError,
+)
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.html.forms import Form, read_form
+from tumira.html.guards import address_of
+from tumira.html.layout import LOCAL, write_plural
+from tumira.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
+from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
+from tumira.rules import webhook_urls
+from tumira.rules.days import local_day
+from tumira.rules.events import MEANINGS, SUBSCRIBABLE
+from tumira.rules.webhook_urls import URL_MAX
+from tumira.store import changes
+from tumira.store.changes import Actor
+from tumira.store.deliveries import Attempt, Waiting
+from tumira.store.endpoints import Endpoint
+
+WEBHOOKS: Final = "/dashboard/webhooks"
+# A try has no id that others know; this one is for the addresses of pages.
+ATTEMPT: Final = "att_"
+PAGE: Final = 25
+# How long the answer to a test is awaited before the page is shown without it.
+TEST_WAIT_S: Final = 4.0
+LOOK_S: Final = 0.1
+
+# So much of an answer is kept.
+ANSWER_MAX: Final = 1024
+
+EVERYTHING: Final = "everything"
+FAILED: Final = "failed"
+
+# What is said after something was done, by the name in the address.
+DONE: Final = {
+    "changed": "The endpoint is changed.",
+    "paused": "The endpoint is paused. What happens from now on is kept for it.",
+    "resumed": "The endpoint is active. What waited for it is being sent.",
+    "resumed-from-now": "The endpoint is active. It is told of what happens from now on.",
+    "replayed": "The event is sent once more.",
+    "waits": "The event has not been sent for the first time yet; it comes by itself.",
+}
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    pages = Pages(Resolver())
+    one = WEBHOOKS + "/{id}"
+    return [
+        private(services, WEBHOOKS, show_endpoints),
+        private(services, WEBHOOKS, pages.add, "POST"),
+        private(services, one, show_endpoint),
+        private(services, one + "/change", pages.change, "POST"),
+        private(services, one + "/pause", pause, "POST"),
+        private(services, one + "/resume", resume, "POST"),
+        private(services, one + "/resume-from-now", resume_from_now, "POST"),
+        private(services, one + "/rotate", rotate, "POST"),
+        private(services, one + "/test", send_test, "POST"),
+        private(services, one + "/replay", replay, "POST"),
+        private(services, one + "/replay/{event}", replay_one, "POST"),
+        private(services, one + "/remove", remove, "POST"),
+        private(services, one + "/attempts/{attempt}", show_attempt),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An endpoint as it was filled in; no types stand for none that is ticked."""
+
+    url: str = ""
+    description: str = ""
+    types: Sequence[str] = SUBSCRIBABLE
+
+    @property
+    def wanted(self) -> Sequence[str] | None:
+        """Return the types to be told of; None for all, also those that will be added."""
+        return None if len(self.types) == len(SUBSCRIBABLE) else self.types
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages on which an address is given, whose name has to be looked up."""
+
+    resolve: Resolve
+
+    async def add(self, visit: Visit) -> Response:
+        """Add an endpoint, and show its secret this once."""
+        given = _read_endpoint(await read_form(visit.request))
+        faults = _faults_of(given)
+        doubt = None if faults else await self._look_at(visit, given.url, faults)
+        if not faults:
+            try:
+                endpoint, secret = await manage_webhooks.add_endpoint(
+                    visit.services.database,
+                    visit.visitor.account_id,
+                    given.url,
+                    given.wanted,
+                    given.description,
+                    allow_private=visit.services.webhooks_allow_private,
+                    by=_by(visit),
+                )
+                return await _list(visit, {}, added=endpoint, secret=secret, doubt=doubt)
+            except EndpointError as error:
+                faults[error.field] = error.plain
+        return await _list(visit, faults, 422, given=given)
+
+    async def change(self, visit: Visit) -> Response:
+        """Change where an endpoint is, what it is told of, or its description."""
+        endpoint, _ = await _get(visit)
+        given = _read_endpoint(await read_form(visit.request))
+        faults = _faults_of(given)
+        if not faults and given.url != endpoint.url:
+            await self._look_at(visit, given.url, faults)
+        if not faults:
+            try:
+                await manage_webhooks.change_endpoint(
+                    visit.services.database,
+                    endpoint.id,
+                    # One that was allowed once is not looked at again as long as it stays.
+                    url=None if given.url == endpoint.url else given.url,
+                    types=given.wanted,
+                    change_types=True,
+                    description=given.description,
+                    allow_private=visit.services.webhooks_allow_private,
+                    by=_by(visit),
+                )
+                return go(f"{_path(endpoint.id)}?done=changed")
+            except EndpointError as error:
+                faults[error.field] = error.plain
+        return await _show(visit, faults, 422, given=given)
+
+    async def _look_at(self, visit: Visit, url: str, faults: dict[str, str]) -> str | None:
+        """Note it as a fault when a URL leads to where we do not call; return why it cannot be called yet."""
+        allow_private = visit.services.webhooks_allow_private
+        try:
+            target = webhook_urls.parse(url, allow_private=allow_private)
+            await vet(target, allow_private=allow_private, resolve=self.resolve)
+        except (ValueError, NotPublicError) as error:
+            faults["url"] = str(error)
+        except CallFailedError as error:
+            return str(error)
+        return None
+
+
+def _read_endpoint(form: Form) -> Given:
+    ticked = form.all("type")
+    types = [type_ for type_ in SUBSCRIBABLE if type_ in ticked]
+    return Given(form.text("url"), form.text("description"), types)
+
+
+def _faults_of(given: Given) -> dict[str, str]:
+    faults = {}
+    if not given.url:
+        faults["url"] = "Write where we shall send events, as in https://hooks.example.com/tumira."
+    if not given.types:
+        faults["types"] = "Tick at least one."
+    return faults
+
+
+async def show_endpoints(visit: Visit) -> Response:
+    """Show all endpoints, and the form for another."""
+    return await _list(visit, {}, removed="removed" in visit.request.query_params)
+
+
+async def _list(
+    visit: Visit,
+    faults: Mapping[str, str],
+    status: int = 200,
+    *,
+    given: Given | None = None,
+    added: Endpoint | None = None,
+    secret: str | None = None,
+    doubt: str | None = None,
+    removed: bool = False,
+) -> Response:
+    found = await manage_webhooks.list_endpoints(
+        visit.services.database, visit.visitor.account_id, manage_webhooks.OWN_MAX
+    )
+    return visit.page(
+        "webhooks.html.jinja",
+        status,
+        rows=[
+            (write_id(ENDPOINT, one.id), one, _total(waiting), manage_webhooks.warning(one))
+            for one, waiting in found
+        ],
+        endpoints_max=ENDPOINTS_MAX,
+        given=given or Given(),
+        added=added and write_id(ENDPOINT, added.id),
+        secret=secret,
+        doubt=doubt,
+        removed=removed,
+        faults=faults,
+        **_fields(),
+    )
+
+
+def _fields() -> Mapping[str, Any]:
+    """Return what the form of an endpoint needs."""
+    return {
+        "meanings": {type_: MEANINGS[type_] for type_ in SUBSCRIBABLE},
+        "url_max": URL_MAX,
+        "description_max": DESCRIPTION_MAX,
+    }
+
+
+def _total(waiting: Waiting) -> int:
+    return waiting.behind + waiting.retries + waiting.replays
+
+
+async def show_endpoint(visit: Visit) -> Response:
+    """Show an endpoint, how it is, and the latest tries."""
+    return await _show(visit, {})
+
+
+async def _show(
+    visit: Visit,
+    faults: Mapping[str, str],
+    status: int = 200,
+    *,
+    given: Given | None = None,
+    since: str | None = None,
+    secret: str | None = None,
+) -> Response:
+    endpoint, waiting = await _get(visit)
+    query = visit.request.query_params
+    before = query.get("before")
+    attempts, is_more = await view_attempts.list_tries(
+        visit.services.database,
+        visit.visitor.account_id,
+        endpoint.id,
+        None if before is None else _read(ATTEMPT, before, "page"),
+        PAGE,
+    )
+    now = datetime.now(UTC)
+    here = _path(endpoint.id)
+    older = (
+        f"{here}?{urlencode({'before': write_id(ATTEMPT, attempts[-1].id)})}#attempts" if is_more else None
+    )
+    return visit.page(
+        "webhook.html.jinja",
+        status,
+        path=here,
+        endpoint=endpoint,
+        endpoint_id=write_id(ENDPOINT, endpoint.id),
+        waiting=waiting,
+        waiting_total=_total(waiting),
+        warning=manage_webhooks.warning(endpoint),
+        rests=endpoint.health.rests(now),
+        both_sign=len(endpoint.secrets_at(now)) > 1,
+        overlap_hours=int(OVERLAP.total_seconds()) // 3600,
+        secret=secret,
+        done=_done(query.get("done"), query.get("count")),
+        tested=await _tested(visit, endpoint, query.get("test")),
+        given=given or _given(endpoint),
+        attempts=[_row(one) for one in attempts],
+        is_first=before is None,
+        older=older,
+        faults=faults,
+        since=since or str(local_day(now - timedelta(days=1))),
+        replayable_days=REPLAYABLE.days,
+        everything=EVERYTHING,
+        failed=FAILED,
+        **_fields(),
+    )
+
+
+def _given(endpoint: Endpoint) -> Given:
+    types = SUBSCRIBABLE if endpoint.types is None else endpoint.types
+    return Given(endpoint.url, endpoint.description, types)
+
+
+def _row(attempt: Attempt) -> tuple[str, str, Attempt, bool]:
+    return (
+        write_id(ATTEMPT, attempt.id),
+        write_id(EVENT, attempt.event_id),
+        attempt,
+        view_attempts.has_arrived(attempt),
+    )
+
+
+def _done(name: str | None, count: str | None) -> str | None:
+    """Return what was done, in words; the address may have been made up by anybody."""
+    if name == "replayed-many" and count is not None and count.isascii() and count.isdigit():
+        number = int(count[:9])
+        if not number:
+            return "There is nothing to send once more."
+        return f"Of {write_plural(number, 'event')}, those that the endpoint takes are sent once more."
+    return None if name is None else DONE.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A test that was asked for, and the try if there was one."""
+
+    event_id: str
+    attempt_id: str | None = None
+    attempt: Attempt | None = None
+    arrived: bool = False
+
+
+async def _tested(visit: Visit, endpoint: Endpoint, text: str | None) -> Tested | None:
+    event_id = None if text is None else read_id(EVENT, text)
+    if event_id is None:
+        return None
+    attempt = await view_attempts.find_answer(
+        visit.services.database, visit.visitor.account_id, endpoint.id, EventId(event_id)
+    )
+    if attempt is None:
+        return Tested(write_id(EVENT, event_id))
+    attempt_id, written, _, arrived = _row(attempt)
+    return Tested(written, attempt_id, attempt, arrived)
+
+
+async def pause(visit: Visit) -> Response:
+    """Send nothing more to an endpoint."""
+    endpoint_id = _id(visit)
+    with _not_found():
+        await manage_webhooks.pause_endpoint(visit.services.database, endpoint_id, by=_by(visit))
+    return go(f"{_path(endpoint_id)}?done=paused")
+
+
+async def resume(visit: Visit) -> Response:
+    """Send again to an endpoint, what waited for it too."""
+    return await _resume(visit, from_now=False)
+
+
+async def resume_from_now(visit: Visit) -> Response:
+    """Send to an endpoint what happens from now on."""
+    return await _resume(visit, from_now=True)
+
+
+async def _resume(visit: Visit, *, from_now: bool) -> Response:
+    endpoint_id = _id(visit)
+    with _not_found():
+        await manage_webhooks.resume_endpoint(
+            visit.services.database, endpoint_id, from_now=from_now, by=_by(visit)
+        )
+    return go(f"{_path(endpoint_id)}?done=resumed{'-from-now' if from_now else ''}")
+
+
+async def rotate(visit: Visit) -> Response:
+    """Give an endpoint a new secret, and show it this once."""
+    seen = _read_time((await read_form(visit.request)).text("seen"))
+    try:
+        with _not_found():
+            _, secret = await manage_webhooks.rotate_secret(
+                visit.services.database, _id(visit), by=_by(visit), seen=seen
+            )
+    except EndpointError as error:
+        return await _show(visit, {error.field: error.plain}, 409)
+    return await _show(visit, {}, secret=secret)
+
+
+def _read_time(text: str) -> datetime:
+    """Read when a page saw the endpoint changed; a time that it never was, if that is not said."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+async def send_test(visit: Visit) -> Response:
+    """Have a test sent, and wait a little for the answer."""
+    endpoint_id = _id(visit)
+    database, account_id = visit.services.database, visit.visitor.account_id
+    try:
+        with _not_found():
+            event_id = await manage_webhooks.send_test(database, endpoint_id, by=_by(visit))
+    except EndpointError as error:
+        return await _show(visit, {error.field: error.plain}, 409)
+    for _ in range(int(TEST_WAIT_S / LOOK_S)):
+        if await view_attempts.find_answer(database, account_id, endpoint_id, event_id) is not None:
+            break
+        await asyncio.sleep(LOOK_S)
+    return go(f"{_path(endpoint_id)}?{urlencode({'test': write_id(EVENT, event_id)})}")
+
+
+async def replay_one(visit: Visit) -> Response:
+    """Have one event sent once more."""
+    endpoint_id = _id(visit)
+    event_id = EventId(_read(EVENT, visit.request.path_params["event"], "event"))
+    try:
+        with _not_found():
+            count = await manage_webhooks.replay_event(
+                visit.services.database, endpoint_id, event_id, by=_by(visit)
+            )
+    except EndpointError as error:
+        return await _show(visit, {error.field: error.plain}, 409)
+    return go(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
+
+
+async def replay(visit: Visit) -> Response:
+    """Have everything since a day sent once more, or what failed since then."""
+    endpoint_id = _id(visit)
+    form = await read_form(visit.request)
+    text = form.text("since")
+    now = datetime.now(UTC)
+    since = _read_day(text)
+    if since is None or since > now:
+        return await _show(visit, {"since": "Write a day that has begun, like 2026-11-16."}, 422, since=text)
+    if since < now - REPLAYABLE - timedelta(days=1):
+        fault = f"Events are kept for {REPLAYABLE.days} days; choose a later day."
+        return await _show(visit, {"since": fault}, 422, since=text)
+    database = visit.services.database
+    try:
+        with _not_found():
+            if form.text("what") == FAILED:
+                count = await manage_webhooks.replay_failed(database, endpoint_id, since, by=_by(visit))
+            else:
+                until = now + timedelta(minutes=1)
+                count = await manage_webhooks.replay_between(
+                    database, endpoint_id, since, until, by=_by(visit)
+                )
+    except EndpointError as error:
+        return await _show(visit, {error.field: error.plain}, 409, since=text)
+    return go(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
+
+
+def _read_day(text: str) -> datetime | None:
+    """Read a day as the moment at which it begins for our customers."""
+    try:
+        day = date.fromisoformat(text)
+        return datetime(day.year, day.month, day.day, tzinfo=LOCAL).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+async def remove(visit: Visit) -> Response:
+    """Remove an endpoint and all that waits for it."""
+    with _not_found():
+        await manage_webhooks.remove_endpoint(visit.services.database, _id(visit), by=_by(visit))
+    return go(f"{WEBHOOKS}?removed=1")
+
+
+async def show_attempt(visit: Visit) -> Response:
+    """Show what was sent in one try, and what was answered."""
+    endpoint, _ = await _get(visit)
+    attempt_id = _read(ATTEMPT, visit.request.path_params["attempt"], "try")
+    found = await view_attempts.find_try(visit.services.database, endpoint, attempt_id)
+    if found is None:
+        raise HTTPException(404, "There is no such try")
+    attempt, sent = found
+    return visit.page(
+        "webhook_attempt.html.jinja",
+        path=_path(endpoint.id),
+        endpoint=endpoint,
+        attempt=attempt,
+        event_id=write_id(EVENT, attempt.event_id),
+        arrived=view_attempts.has_arrived(attempt),
+        sent=sent,
+        was_changed=endpoint.changed_at > attempt.at,
+        answer_max=ANSWER_MAX,
+    )
+
+
+async def _get(visit: Visit) -> tuple[Endpoint, Waiting]:
+    with _not_found():
+        return await manage_webhooks.get_endpoint(
+            visit.services.database, visit.visitor.account_id, _id(visit)
+        )
+
+
+@contextmanager
+def _not_found() -> Iterator[None]:
+    """Answer in the same words for an endpoint that does not exist and one of somebody else."""
+    try:
+        yield
+    except NoEndpointError as error:
+        raise HTTPException(404, "There is no such endpoint") from error
+
+
+def _id(visit: Visit) -> EndpointId:
+    return EndpointId(_read(ENDPOINT, visit.request.path_params["id"], "endpoint"))
+
+
+def _read(prefix: str, text: str, what: str) -> UUID:
+    identifier = read_id(prefix, text)
+    if identifier is None:
+        raise HTTPException(404, f"There is no such {what}")
+    return identifier
+
+
+def _path(endpoint_id: EndpointId) -> str:
+    return f"{WEBHOOKS}/{write_id(ENDPOINT, endpoint_id)}"
+
+
+def _by(visit: Visit) -> By:
+    return By(Actor(changes.OWNER, address_of(visit.request)), visit.visitor.account_id)

@@ -1,0 +1,37 @@
+"""Who sends the files that people have confirmed? Each worker takes a chunk of one, then of the next."""
+
+import asyncio
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from tumira.actions.send_file import send_next_chunk
+from tumira.ids import UploadId
+from tumira.store.database import Database, is_unavailable
+
+LOOK_S: Final = 0.5
+FAILED_S: Final = 2.0
+
+_BEFORE_ALL: Final = UploadId(UUID(int=0))
+
+_log: Final = structlog.get_logger()
+
+
+async def run_uploader(database: Database) -> None:
+    """Send what was confirmed, until cancelled; several files take turns, chunk by chunk."""
+    after = _BEFORE_ALL
+    while True:
+        wait_s = 0.0
+        try:
+            upload_id = await send_next_chunk(database, after)
+        except Exception as error:  # noqa: BLE001 - nothing of the chunk was sent, and it is tried again
+            if is_unavailable(error):
+                _log.warning("database unavailable", error=repr(error))
+            else:
+                _log.error("file not sent", exc_info=error)
+            upload_id, wait_s = None, FAILED_S
+        if upload_id is None and after == _BEFORE_ALL:
+            wait_s = max(wait_s, LOOK_S)
+        after = upload_id or _BEFORE_ALL
+        await asyncio.sleep(wait_s)

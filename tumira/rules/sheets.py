@@ -1,0 +1,417 @@
+"""Which rows does a spreadsheet file hold, and which of its columns has the numbers?
+
+A file is text with a row on each line, as spreadsheets save it when asked for CSV: in one of a few encodings,
+with commas, semicolons or tabs, with a header or without one. Which of these it is, is found by looking; a
+file that could be read in two ways is refused where the wrong one would be sent to somebody.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
+from typing import Final
+
+from msgspec import Struct
+
+BYTES_MAX: Final = 10 * 1024 * 1024
+ROWS_MAX: Final = 10_000
+COLUMNS_MAX: Final = 50
+CELL_MAX: Final = 2_000
+
+# The names of the column with the numbers, the first that is there counting.
+NUMBER_NAMES: Final = ("to", "phone", "number", "mobile", "cell", "msisdn")
+
+DELIMITERS: Final = (",", ";", "\t")
+
+# Every cell as long as allowed, every character of it a quote and so written twice, between quotes.
+_RECORD_MAX: Final = COLUMNS_MAX * (2 * CELL_MAX + len('"",'))
+# How many rows are looked at to find the delimiter, and to tell a header.
+_SAMPLE: Final = 20
+# Blank rows are passed over, but not without end; and nobody needs to know how many millions are too many.
+_LINES_MAX: Final = 10 * ROWS_MAX
+_COUNTED_MAX: Final = 1_000_000
+# Short files are looked at whole, to tell UTF-16 from other text with NULs.
+_BYTES_LOOKED_AT: Final = 4096
+
+_MAGIC: Final = (
+    (b"PK\x03\x04", "a workbook or an archive"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
+    (b"%PDF", "a PDF"),
+    (b"\x1f\x8b", "an archive"),
+)
+_BYTE_ORDER_MARKS: Final = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+# Bytes that are one character in UTF-8, and in Windows-1252 nothing that anybody writes: accented letters,
+# typographic marks, emoji. Others are left out: É before a closing quote is a character of UTF-8 too.
+_PLAINLY_UTF_8: Final = re.compile(
+    rb"\xc3[\x80-\xbf]|\xe2[\x80-\xbf]{2}|\xef[\xbb-\xbf][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}"
+)
+_LINE_END: Final = re.compile(rb"\r\n?|\n")
+_TEXT_LINE_END: Final = re.compile(r"\r\n?|\n")
+# Not what Python calls a line: a cell may well hold a form feed or U+2028.
+_LINE: Final = re.compile(rf"[^\r\n]{{1,{_RECORD_MAX}}}(?:\r\n?|\n)?|\r\n?|\n")
+# A row has to have more than blanks and delimiters, whichever of them is the one of the file.
+_FILLED: Final = re.compile(r"[^\s,;]")
+_FILLED_LINE: Final = re.compile(r"[^\s,;][^\r\n]*")
+# Excel writes the delimiter into a first line that it does not show as a row.
+_NAMED_DELIMITER: Final = re.compile(r'"?sep=([,;\t])"?[,;\t]*(?:\r\n?|\n)', re.IGNORECASE)
+_BLANKS: Final = "\t\n\r ,;"
+_OWN_APOSTROPHE: Final = re.compile(r"\s*'(?=\s*[+0-9])")
+_NUMBER: Final = re.compile(r"\s*(?:'\s*)?\+?[0-9](?:[\s().\u2010-\u2015\-]{0,3}[0-9]){6,16}\s*")
+
+
+class SheetCode(StrEnum):
+    """What can be wrong with a file as a whole."""
+
+    EMPTY = "EMPTY"
+    TOO_LARGE = "TOO_LARGE"
+    NOT_TEXT = "NOT_TEXT"
+    ENCODING = "ENCODING"
+    QUOTES = "QUOTES"
+    ROW_TOO_LONG = "ROW_TOO_LONG"
+    CELL_TOO_LONG = "CELL_TOO_LONG"
+    TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS"
+    TOO_MANY_ROWS = "TOO_MANY_ROWS"
+
+
+@dataclass(frozen=True, slots=True)
+class SheetFault:
+    """Why a file cannot be used; the message says what to do."""
+
+    code: SheetCode
+    message: str
+
+
+class Row(Struct, frozen=True):
+    """A row, as many cells as there are columns; `line` counts as a spreadsheet does, blank rows too."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A file that was read. Its columns have different names, whatever the case of their letters."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    number_column: int
+    has_header: bool
+    encoding: str
+    delimiter: str
+
+
+def read_sheet(data: bytes) -> Sheet | SheetFault:
+    """Read a file, or say what keeps it from being read."""
+    if len(data) > BYTES_MAX:
+        return SheetFault(
+            SheetCode.TOO_LARGE,
+            f"The file is larger than {BYTES_MAX // 1024 // 1024} MB. Split it, or leave out columns.",
+        )
+    decoded = _decode(data)
+    if isinstance(decoded, SheetFault):
+        return decoded
+    text, encoding = decoded
+    text = _without_blank_end(text)
+    named = _NAMED_DELIMITER.match(text)
+    start = named.end() if named else 0
+    delimiter = named[1] if named else _find_delimiter(text)
+    rows = _read_rows(text, start, delimiter)
+    if isinstance(rows, SheetFault):
+        return rows
+    if not rows:
+        return SheetFault(SheetCode.EMPTY, "The file is empty. Choose one with a row for each recipient.")
+    return _lay_out(rows, encoding, delimiter)
+
+
+def can_be_number(cell: str) -> bool:
+    """Tell whether a cell looks like a phone number, of whatever country."""
+    return _NUMBER.fullmatch(cell) is not None
+
+
+def name_key(name: str) -> str:
+    """Return what two names of columns have in common if they are the same to a person."""
+    return " ".join(name.split()).casefold()
+
+
+def _decode(data: bytes) -> tuple[str, str] | SheetFault:
+    """Return the text of a file and the name of its encoding."""
+    for magic, kind in _MAGIC:
+        if data.startswith(magic):
+            return SheetFault(
+                SheetCode.NOT_TEXT,
+                f"This is {kind}. Open it in your spreadsheet program and save it as CSV.",
+            )
+    mark, encoding = next((one for one in _BYTE_ORDER_MARKS if data.startswith(one[0])), (b"", None))
+    encoding = encoding or _find_encoding(data)
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8" or mark or _PLAINLY_UTF_8.search(data):
+            return _encoding_fault(data, encoding, error.start)
+        return _decode_western(data)
+    if "\0" in text:
+        return SheetFault(
+            SheetCode.NOT_TEXT,
+            "This is no text file. Open it in your spreadsheet program and save it as CSV.",
+        )
+    return text.lstrip("\ufeff"), encoding
+
+
+def _find_encoding(data: bytes) -> str:
+    """Tell UTF-16 without a mark by its NULs: in Latin text nearly every second byte is one."""
+    sample = data[:_BYTES_LOOKED_AT]
+    first, second = sample[::2].count(0), sample[1::2].count(0)
+    plenty = len(sample) // 4
+    if second > plenty and first <= second // 10:
+        return "utf-16-le"
+    if first > plenty and second <= first // 10:
+        return "utf-16-be"
+    return "utf-8"
+
+
+def _decode_western(data: bytes) -> tuple[str, str] | SheetFault:
+    """Decode what is not UTF-8 and so comes from an older program on Windows, or is Latin-1, its subset."""
+    try:
+        text = data.decode("windows-1252")
+    except UnicodeDecodeError as error:
+        return _encoding_fault(data, "windows-1252", error.start)
+    if "\0" in text:
+        return SheetFault(
+            SheetCode.NOT_TEXT,
+            "This is no text file. Open it in your spreadsheet program and save it as CSV.",
+        )
+    return text, "windows-1252"
+
+
+def _encoding_fault(data: bytes, encoding: str, place: int) -> SheetFault:
+    """Say where a file is damaged, or was put together from files in different encodings."""
+    if encoding.startswith("utf-16"):
+        return SheetFault(
+            SheetCode.ENCODING, "The file is damaged or was cut off. Save it again, as CSV UTF-8."
+        )
+    line = len(_LINE_END.findall(data, 0, place)) + 1
+    return SheetFault(
+        SheetCode.ENCODING,
+        f"Line {line:,} has characters in another encoding than the rest. "
+        "Save the file as CSV UTF-8, and look at that line.",
+    )
+
+
+class _Lines:
+    """The lines of a text from some place on, given out until a record is longer than any can be."""
+
+    def __init__(self, text: str, start: int = 0) -> None:
+        self.end = start
+        self.in_record = 0
+        self.too_long = False
+        self._found: Final = _LINE.finditer(text, start)
+        self._length: Final = len(text)
+        self._record_start = start
+
+    def __iter__(self) -> Iterator[str]:
+        for found in self._found:
+            self.end = found.end()
+            self.in_record += 1
+            # Looked at before it is copied or parsed: what is too long may be the whole file.
+            if self.end - self._record_start >= _RECORD_MAX and self.end < self._length:
+                self.too_long = True
+                return
+            yield found[0]
+
+    def end_record(self) -> None:
+        """Begin to count the next record."""
+        self._record_start = self.end
+        self.in_record = 0
+
+
+def _records(lines: _Lines, delimiter: str) -> Iterator[list[str]]:
+    """Give the records of a text, the blank ones too; `csv.Error` where its quotes are wrong."""
+    for record in csv.reader(lines, delimiter=delimiter, strict=True):
+        lines.end_record()
+        yield record
+
+
+def _without_blank_end(text: str) -> str:
+    """Cut off the blank rows at the end: a spreadsheet may save all it has, a million."""
+    filled = len(text.rstrip(_BLANKS))
+    line_end = _TEXT_LINE_END.search(text, filled)
+    return text[: line_end.end()] if line_end else text
+
+
+def _is_blank(cells: Sequence[str]) -> bool:
+    return _FILLED.search("".join(cells)) is None
+
+
+def _find_delimiter(text: str) -> str:
+    """Return the delimiter that makes the first rows most alike; the comma if there is none at all."""
+    # Blank rows say nothing, and a file may begin with more of them than are looked at.
+    filled = _FILLED.search(text)
+    place = filled.start() if filled else 0
+    start = max(text.rfind("\n", 0, place), text.rfind("\r", 0, place)) + 1
+    return max(DELIMITERS, key=lambda delimiter: _likeness(text, start, delimiter))
+
+
+def _likeness(text: str, start: int, delimiter: str) -> tuple[float, int, int]:
+    """Return what part of the first rows is equally wide, how many numbers are in them, and how wide."""
+    sample: list[list[str]] = []
+    wrong = 0
+    try:
+        sample.extend(islice(_records(_Lines(text, start), delimiter), _SAMPLE))
+    except csv.Error:
+        # Quotes that are wrong with one delimiter may be right with another.
+        wrong = 1
+    filled = [cells for cells in sample if not _is_blank(cells)]
+    widths = Counter(len(cells) for cells in filled if len(cells) > 1)
+    if not widths:
+        return (0.0, 0, 0)
+    width, alike = max(widths.items(), key=lambda item: (item[1], item[0]))
+    numbers = sum(can_be_number(cell) for cells in filled for cell in cells[:COLUMNS_MAX])
+    return (alike / (len(filled) + wrong), numbers, width)
+
+
+def _read_rows(text: str, start: int, delimiter: str) -> Sequence[Row] | SheetFault:
+    """Read all rows that are not blank, the header with them."""
+    lines = _Lines(text, start)
+    rows: list[Row] = []
+    line = 0
+    try:
+        for line, cells in enumerate(_records(lines, delimiter), 1):
+            if line > _LINES_MAX:
+                return SheetFault(
+                    SheetCode.TOO_MANY_ROWS,
+                    f"The file has more than {_LINES_MAX:,} rows, most of them blank. Remove the blank ones.",
+                )
+            if _is_blank(cells):
+                continue
+            if fault := _fault_of_row(line, cells):
+                return fault
+            rows.append(Row(line, tuple(cells)))
+            # One more than allowed may be the header.
+            if len(rows) > ROWS_MAX + 1:
+                return _too_many_rows(rows, _count_rows(text, lines.end, delimiter))
+    except csv.Error as error:
+        return _fault_of_record(line + 1, lines, error)
+    if lines.too_long:
+        return _fault_of_record(line + 1, lines, None)
+    return rows
+
+
+def _fault_of_row(line: int, cells: Sequence[str]) -> SheetFault | None:
+    if len(cells) > COLUMNS_MAX:
+        return SheetFault(
+            SheetCode.TOO_MANY_COLUMNS,
+            f"Row {line:,} has {len(cells):,} columns; at most {COLUMNS_MAX} are read. Leave some out.",
+        )
+    if max(map(len, cells)) <= CELL_MAX:
+        return None
+    column = next(place for place, cell in enumerate(cells, 1) if len(cell) > CELL_MAX)
+    length = len(cells[column - 1])
+    # What a quote that is not closed swallows ends at the next quote, if there is one.
+    broken = "\n" in cells[column - 1] or "\r" in cells[column - 1]
+    return SheetFault(
+        SheetCode.CELL_TOO_LONG,
+        f"Row {line:,} has {length:,} characters in column {column}; at most {CELL_MAX:,} are read. "
+        + ("Look for a quote there that is not closed." if broken else "Shorten it."),
+    )
+
+
+def _fault_of_record(line: int, lines: _Lines, error: csv.Error | None) -> SheetFault:
+    """Say what is wrong with the record that could not be read to its end."""
+    # A cell that is longer than the csv module takes is no matter of quotes, unless it runs over lines.
+    if lines.in_record <= 1 and (error is None or "field limit" in str(error)):
+        return SheetFault(
+            SheetCode.ROW_TOO_LONG,
+            f"Row {line:,} is longer than a row can be. Choose a table with a row for each recipient.",
+        )
+    return SheetFault(
+        SheetCode.QUOTES,
+        f"Row {line:,} has a quote that is not closed, or text behind a closing one. "
+        'Put quotes around the whole cell, and write a quote inside it twice: "".',
+    )
+
+
+def _count_rows(text: str, start: int, delimiter: str) -> int:
+    """Count the rows from here on, for the message alone: quotes that are wrong there do not matter."""
+    if text.find('"', start) < 0:
+        return sum(1 for _ in islice(_FILLED_LINE.finditer(text, start), _COUNTED_MAX))
+    count = 0
+    with suppress(csv.Error):
+        for cells in islice(_records(_Lines(text, start), delimiter), _COUNTED_MAX):
+            count += not _is_blank(cells)
+    return count
+
+
+def _too_many_rows(rows: Sequence[Row], more: int) -> SheetFault:
+    count = len(rows) + more - _has_header(rows)
+    written = f"{count:,}" if count < _COUNTED_MAX else f"more than {_COUNTED_MAX:,}"
+    return SheetFault(
+        SheetCode.TOO_MANY_ROWS,
+        f"The file has {written} rows; at most {ROWS_MAX:,} are sent at once. Upload it in parts.",
+    )
+
+
+def _has_header(rows: Sequence[Row]) -> bool:
+    """Tell a header: it names the numbers, or has none where rows below it have one."""
+    # A recipient must not be lost because the column beside the number says `to`.
+    if any(map(can_be_number, rows[0].cells)):
+        return False
+    if not {name_key(cell) for cell in rows[0].cells}.isdisjoint(NUMBER_NAMES):
+        return True
+    return any(can_be_number(cell) for row in rows[1 : 1 + _SAMPLE] for cell in row.cells)
+
+
+def _lay_out(rows: Sequence[Row], encoding: str, delimiter: str) -> Sheet | SheetFault:
+    """Name the columns, find the one with the numbers, and give all rows the same width."""
+    has_header = _has_header(rows)
+    header = rows[0].cells if has_header else ()
+    body = rows[1:] if has_header else rows
+    if not body:
+        return SheetFault(
+            SheetCode.EMPTY, "The file has a header and nothing below it. Add a row for each recipient."
+        )
+    if len(body) > ROWS_MAX:
+        return _too_many_rows(rows, 0)
+    width = max(len(row.cells) for row in chain((rows[0],), body))
+    keys = [name_key(name) for name in header]
+    number_column = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
+    return Sheet(
+        columns=_name_columns(header, width),
+        rows=[_fit(row, width, number_column) for row in body],
+        number_column=number_column,
+        has_header=has_header,
+        encoding=encoding,
+        delimiter=delimiter,
+    )
+
+
+def _name_columns(header: Sequence[str], width: int) -> tuple[str, ...]:
+    """Name each column by its header, or by its place if that is blank or was there before."""
+    names: dict[str, str] = {}
+    given = {name_key(name) for name in header}
+    for place in range(width):
+        name = " ".join(header[place].split()) if place < len(header) else ""
+        if not name or name_key(name) in names:
+            name = f"column{place + 1}"
+            while name_key(name) in given or name_key(name) in names:
+                name += "_"
+        names[name_key(name)] = name
+    return tuple(names.values())
+
+
+def _fit(row: Row, width: int, number_column: int) -> Row:
+    cells = row.cells
+    if len(cells) < width:
+        cells += ("",) * (width - len(cells))
+    # A spreadsheet would calculate `+263 …`, so our own downloads have an apostrophe before it.
+    if "'" in cells[number_column] and (own := _OWN_APOSTROPHE.match(cells[number_column])):
+        number = cells[number_column][own.end() :]
+        cells = (*cells[:number_column], number, *cells[number_column + 1 :])
+    return row if cells is row.cells else Row(row.line, cells)

@@ -1,0 +1,407 @@
+"""Which rows of a sheet can be sent, as which texts and at what price, and what is wrong with the others?"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from tumira.errors import ContentRejected, RecipientCode, Refusal
+from tumira.rules.destinations import Destination, Recipient, Tariff, sort_recipients
+from tumira.rules.recipients import CHANNEL, explain
+from tumira.rules.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
+from tumira.rules.sheets import Row, Sheet, can_be_number, name_key
+from tumira.rules.spelling import name as show_character
+
+# No longer text fits: 153 characters in each segment.
+TEXT_MAX: Final = 153 * SEGMENTS_MAX
+
+_PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_LINE_END: Final = re.compile(r"\r\n?")
+
+# Blanks, marks of direction and the punctuation that people put into numbers.
+_SEPARATORS: Final = re.compile(
+    "[\\s().\\-\u200b-\u200f\u2010-\u2015\u202a-\u202e\u2060\u2066-\u2069\ufeff]+"
+)
+_DIGITS: Final = re.compile(r"\+?[0-9]{7,17}")
+# What programs make of a number that they take for a quantity.
+_FRACTION: Final = re.compile(r"\s*(\+?[0-9]{7,17})[.,]0+\s*")
+_SCIENTIFIC: Final = re.compile(r"\s*\+?([0-9])(?:[.,]([0-9]{1,17}))?[eE]\+?([0-9]{1,2})\s*")
+_SEVERAL: Final = re.compile(r"[,;/|&\n\r]|\bor\b|\band\b")
+_LOOK_ALIKES: Final = str.maketrans("OoIl", "0011")
+
+_SHOWN_MAX: Final = 3
+_SENTENCE_MAX: Final = 60
+
+
+class RowCode(StrEnum):
+    """Why a row cannot be sent."""
+
+    INVALID_NUMBER = "INVALID_NUMBER"
+    UNSUPPORTED_DESTINATION = "UNSUPPORTED_DESTINATION"
+    MISSING_VALUE = "MISSING_VALUE"
+    EMPTY_TEXT = "EMPTY_TEXT"
+    TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
+    CONTENT_REJECTED = "CONTENT_REJECTED"
+    DUPLICATE = "DUPLICATE"
+
+
+class MessageCode(StrEnum):
+    """What can be wrong with a message whatever the rows hold."""
+
+    EMPTY_TEXT = "EMPTY_TEXT"
+    BRACES = "BRACES"
+    UNKNOWN_COLUMN = "UNKNOWN_COLUMN"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFault:
+    """Why a message cannot be sent to any row; the text says what to do."""
+
+    code: MessageCode
+    message: str
+
+
+class Good(Struct, frozen=True):
+    """A row that can be sent."""
+
+    line: int
+    number: str
+    country: str
+    text: str
+    segments: int
+    cost: Decimal
+
+
+class Bad(Struct, frozen=True):
+    """A row that cannot be sent, as it stands in the file; `suggestion` is what it should probably be."""
+
+    line: int
+    cells: tuple[str, ...]
+    code: str
+    reason: str
+    suggestion: str | None
+
+
+class CountryTotal(Struct, frozen=True):
+    """What goes to one country: how many messages, how many segments in all, and their cost."""
+
+    country: str
+    count: int
+    segments: int
+    cost: Decimal
+
+
+class Checked(Struct, frozen=True):
+    """Every row of a sheet, good or bad, in the order of the file; `texts` differ among the good ones."""
+
+    good: Sequence[Good]
+    bad: Sequence[Bad]
+    legs: Sequence[CountryTotal]
+    total_cost: Decimal
+    texts: int
+
+
+class _Fault(Struct, frozen=True):
+    """What is wrong with a number, or with a text wherever it stands."""
+
+    code: str
+    reason: str
+    suggestion: str | None = None
+
+
+def places(message: str) -> Sequence[str]:
+    """Return the columns that a message names in braces, each once, as they come."""
+    names = [found[1] for found in _PIECE.finditer(message) if found[1] is not None]
+    return tuple(dict.fromkeys(" ".join(one.split()) for one in names))
+
+
+def check(
+    tariff: Tariff,
+    sheet: Sheet,
+    message: str,
+    country: str | None,
+    screen: Callable[[str], Refusal | None],
+) -> Checked | MessageFault:
+    """Give every row of a sheet its verdict; numbers without a country code are those of `country`."""
+    form = _read_form(message, sheet.columns)
+    if isinstance(form, MessageFault):
+        return form
+    home = next((one for one in tariff.destinations if one.country == country), None)
+    numbers = [_read_number(home, _cell(row, sheet.number_column)) for row in sheet.rows]
+    recipients = sort_recipients(tariff, CHANNEL, numbers)
+    accepted = {one.number: one for one in recipients.accepted}
+    refused = {one.to: one.code for one in recipients.rejected}
+    texts = _Texts(screen)
+    lines: dict[tuple[str, str], int] = {}
+    good: list[Good] = []
+    bad: list[Bad] = []
+    for row, number in zip(sheet.rows, numbers, strict=True):
+        recipient = accepted.get(number)
+        outcome: Good | _Fault
+        if recipient is None:
+            outcome = _fault_of_number(tariff, home, _cell(row, sheet.number_column), number, refused[number])
+        else:
+            outcome = _write(row, recipient, form, texts, lines)
+        if isinstance(outcome, Good):
+            good.append(outcome)
+        else:
+            bad.append(Bad(row.line, row.cells, str(outcome.code), outcome.reason, outcome.suggestion))
+    legs = _total(good)
+    total_cost = sum((leg.cost for leg in legs), Decimal(0))
+    return Checked(good, bad, legs, total_cost, len({text for _, text in lines}))
+
+
+def _cell(row: Row, column: int) -> str:
+    return row.cells[column] if column < len(row.cells) else ""
+
+
+def _total(good: Sequence[Good]) -> Sequence[CountryTotal]:
+    counts: Counter[str] = Counter()
+    segments: Counter[str] = Counter()
+    costs: dict[str, Decimal] = {}
+    for one in good:
+        counts[one.country] += 1
+        segments[one.country] += one.segments
+        costs[one.country] = costs.get(one.country, Decimal(0)) + one.cost
+    return [
+        CountryTotal(country, counts[country], segments[country], cost) for country, cost in costs.items()
+    ]
+
+
+class _Form(Struct, frozen=True):
+    """A message between whose pieces the cells of a row are put."""
+
+    # The text between the places, one piece more than there are places, and the column of each place.
+    pieces: Sequence[str]
+    columns: Sequence[int]
+    # How often each column is used, and its name.
+    uses: Mapping[int, int]
+    names: Mapping[int, str]
+    # How long the pieces are together, and whether they say anything.
+    length: int
+    is_blank: bool
+
+
+def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
+    """Take a message apart at its places."""
+    if not message.strip():
+        return MessageFault(MessageCode.EMPTY_TEXT, "Write the message.")
+    by_key = {name_key(column): place for place, column in enumerate(columns)}
+    pieces: list[str] = [""]
+    used: list[int] = []
+    unknown: list[str] = []
+    end = 0
+    for found in _PIECE.finditer(message):
+        pieces[-1] += message[end : found.start()]
+        end = found.end()
+        if found[0] in {"{{", "}}"}:
+            pieces[-1] += found[0][0]
+        elif found[1] is None:
+            return MessageFault(
+                MessageCode.BRACES,
+                "A place is a column's name between braces, like {name}. "
+                f"To send a brace itself, write it twice: {found[0] * 2}.",
+            )
+        elif (column := by_key.get(name_key(found[1]))) is None:
+            unknown.append(found[0])
+        else:
+            used.append(column)
+            pieces.append("")
+    pieces[-1] += message[end:]
+    if unknown:
+        return _unknown(unknown, columns)
+    names = {column: columns[column] for column in used}
+    return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), not "".join(pieces).strip())
+
+
+def _unknown(unknown: Sequence[str], columns: Sequence[str]) -> MessageFault:
+    named = ", ".join(dict.fromkeys(unknown))
+    known = ", ".join(f"{{{_shorten(column)}}}" for column in columns)
+    return MessageFault(
+        MessageCode.UNKNOWN_COLUMN,
+        f"The file has no column for {_shorten(named)}; it has {known}. To send a brace, write it twice.",
+    )
+
+
+class _Texts:
+    """The segments of every text met so far, or what is wrong with it; each is looked at once."""
+
+    def __init__(self, screen: Callable[[str], Refusal | None]) -> None:
+        self._screen = screen
+        self._known: dict[str, int | _Fault] = {}
+
+    def look_at(self, text: str) -> int | _Fault:
+        """Return how many segments a text takes, or why it cannot be sent."""
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = self._judge(text)
+        return known
+
+    def _judge(self, text: str) -> int | _Fault:
+        size = measure(text)
+        if size.segments > SEGMENTS_MAX:
+            return _too_many_segments(text, size.segments, size.encoding)
+        refusal = self._screen(text)
+        return size.segments if refusal is None else _refused(refusal)
+
+
+def _write(
+    row: Row, recipient: Recipient, form: _Form, texts: _Texts, lines: dict[tuple[str, str], int]
+) -> Good | _Fault:
+    """Write the text of a row whose number is good."""
+    values = {column: _LINE_END.sub("\n", _cell(row, column).strip()) for column in form.uses}
+    if not all(values.values()):
+        return _missing(form, values)
+    length = form.length + sum(len(values[column]) * uses for column, uses in form.uses.items())
+    # Before it is written: a place that stands there a thousand times makes a very long text.
+    if length > TEXT_MAX:
+        return _too_many_characters(length)
+    text = form.pieces[0] + "".join(
+        values[column] + piece for column, piece in zip(form.columns, form.pieces[1:], strict=True)
+    )
+    segments = texts.look_at(text)
+    if isinstance(segments, _Fault):
+        return segments
+    first = lines.setdefault((recipient.number, text), row.line)
+    if first != row.line:
+        return _Fault(RowCode.DUPLICATE, f"Row {first:,} sends the same text to this number.")
+    return Good(row.line, recipient.number, recipient.country, text, segments, recipient.price_usd * segments)
+
+
+def _missing(form: _Form, values: Mapping[int, str]) -> _Fault:
+    if form.is_blank and not any(values.values()):
+        return _Fault(RowCode.EMPTY_TEXT, "This row has no text.")
+    names = ", ".join(f"“{form.names[column]}”" for column, value in values.items() if not value)
+    return _Fault(RowCode.MISSING_VALUE, f"The message needs {names}, and this row has nothing there.")
+
+
+def _too_many_characters(length: int) -> _Fault:
+    excess = length - TEXT_MAX
+    return _Fault(
+        RowCode.TOO_MANY_SEGMENTS,
+        f"The text has {length:,} characters; at most {SEGMENTS_MAX} segments are sent, with {TEXT_MAX}.",
+        f"Make it shorter by {excess:,} {'character' if excess == 1 else 'characters'}.",
+    )
+
+
+def _too_many_segments(text: str, segments: int, encoding: Encoding) -> _Fault:
+    reason = f"The text takes {segments} segments; at most {SEGMENTS_MAX} are sent."
+    if encoding is Encoding.GSM_7:
+        return _Fault(RowCode.TOO_MANY_SEGMENTS, reason, "Make it shorter.")
+    characters = ucs2_characters(text)
+    shown = ", ".join(show_character(one) for one in characters[:_SHOWN_MAX])
+    more = f" and {len(characters) - _SHOWN_MAX} more" if len(characters) > _SHOWN_MAX else ""
+    return _Fault(
+        RowCode.TOO_MANY_SEGMENTS,
+        reason,
+        f"Make it shorter, or leave out {shown}{more}: with that, a segment holds less than half as much.",
+    )
+
+
+def _refused(refusal: Refusal) -> _Fault:
+    """Say why a text was not let through, and which sentences to leave out."""
+    if not isinstance(refusal, ContentRejected) or not refusal.details:
+        return _Fault(refusal.code, refusal.message)
+    drop: Sequence[str] = refusal.detail["drop"]
+    if not drop:
+        return _Fault(refusal.code, refusal.message)
+    shown = ", ".join(f"“{_shorten(sentence)}”" for sentence in drop[:_SHOWN_MAX])
+    more = f" and {len(drop) - _SHOWN_MAX} more" if len(drop) > _SHOWN_MAX else ""
+    return _Fault(
+        refusal.code, "Part of the text is marketing, which is not carried.", f"Leave out {shown}{more}."
+    )
+
+
+def _shorten(sentence: str) -> str:
+    sentence = " ".join(sentence.split())
+    return sentence if len(sentence) <= _SENTENCE_MAX else sentence[: _SENTENCE_MAX - 1].rstrip() + "…"
+
+
+def _read_number(home: Destination | None, cell: str) -> str:
+    """Write a number as it would be sent to, if it is one; one without a country code as one of `home`."""
+    whole = _FRACTION.fullmatch(cell)
+    plain = _SEPARATORS.sub("", whole[1] if whole else cell)
+    if plain.startswith("00"):
+        return "+" + plain[2:]
+    if home is None or not (plain.isascii() and plain.isdecimal()):
+        return plain
+    return _complete(home, plain) or plain
+
+
+def _complete(home: Destination, digits: str) -> str | None:
+    """Return the number of a country that is written `0771234567`, `771234567` or `263771234567`."""
+    if digits.startswith("0"):
+        national = digits[1:]
+    elif digits.startswith(home.calling_code):
+        # Never a national number, even if it has the length of one: a digit of a full one may have been lost.
+        national = digits[len(home.calling_code) :]
+    else:
+        national = digits
+    fits = len(national) in home.national_lengths and not national.startswith("0")
+    return f"+{home.calling_code}{national}" if fits else None
+
+
+def _fault_of_number(
+    tariff: Tariff, home: Destination | None, cell: str, number: str, code: RecipientCode
+) -> _Fault:
+    """Say why a cell is no number to send to, and which it probably should be."""
+    if not number:
+        return _Fault(code, "This row has no number.")
+    pieces = [piece for piece in _SEVERAL.split(cell) if can_be_number(piece)]
+    if len(pieces) > 1:
+        return _Fault(code, f"There are {len(pieces)} numbers in this cell.", "Give each a row of its own.")
+    rounded = _SCIENTIFIC.fullmatch(cell)
+    if rounded:
+        digits = rounded[1] + (rounded[2] or "")
+        # With all its digits it is only written strangely; otherwise nobody can tell what they were.
+        whole = digits if len(digits) == int(rounded[3]) + 1 else ""
+        reason = "The spreadsheet took this number for a quantity. Format the column as text."
+        return _Fault(code, reason, _suggest(tariff, home, whole))
+    return _Fault(code, _explain(tariff, home, number, code), _suggest(tariff, home, number))
+
+
+def _explain(tariff: Tariff, home: Destination | None, number: str, code: RecipientCode) -> str:
+    if home is not None and _DIGITS.fullmatch(number):
+        if number.startswith("0"):
+            lengths = " or ".join(map(str, home.national_lengths))
+            return f"After the 0 come {lengths} digits in {home.name}; here are {len(number) - 1}."
+        if number.startswith(home.calling_code):
+            return explain(tariff, "+" + number, code)
+    return explain(tariff, number, code)
+
+
+def _suggest(tariff: Tariff, home: Destination | None, number: str) -> str | None:
+    """Return the number that was probably meant, or the few that it could be."""
+    likely = number.translate(_LOOK_ALIKES)
+    if not _DIGITS.fullmatch(likely):
+        return None
+    digits = likely.removeprefix("+")
+    # What begins with a country's code is one of its numbers or none, though it may be as long as another's.
+    named = [one for one in tariff.destinations if digits.startswith(one.calling_code)]
+    found: dict[str, str] = {}
+    for destination in named or tariff.destinations:
+        meant = _likely(destination, likely)
+        if meant is not None and sort_recipients(tariff, CHANNEL, [meant]).accepted:
+            if destination == home:
+                return meant
+            found.setdefault(meant, destination.name)
+    if len(found) == 1:
+        return next(iter(found))
+    shown = [f"{meant} ({name})" for meant, name in found.items()][:_SHOWN_MAX]
+    return " or ".join(shown) or None
+
+
+def _likely(destination: Destination, number: str) -> str | None:
+    """Return which number of a country this could be; a zero between code and number is often written."""
+    code = destination.calling_code
+    digits = number.removeprefix("+")
+    if digits.startswith(code + "0"):
+        return _complete(destination, digits[len(code) :])
+    if number != digits and not digits.startswith(("0", code)):
+        return None
+    return _complete(destination, digits)
