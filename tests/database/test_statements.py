@@ -1,5 +1,6 @@
 """Does every statement fit the schema, and find its rows the short way however large the tables are?"""
 
+import asyncio
 import importlib
 import json
 import pkgutil
@@ -7,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import asyncpg
@@ -14,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 import tumira
+from tests.support.postgres import clone
 from tumira.ids import BatchId, first_id, message_bounds
 from tumira.rules.days import LOCAL_TIME
 from tumira.store import (
@@ -74,11 +77,16 @@ def test_sql_is_written_in_the_store_alone() -> None:
     assert outside == ["tumira.engine.chores.SQL_TRY_LOCK"]
 
 
-@pytest_asyncio.fixture
-async def old_and_large(
-    connection: "asyncpg.Connection[asyncpg.Record]",
-) -> "asyncpg.Connection[asyncpg.Record]":
-    """Give the tables two years of weeks, some with rows, and never analyse them."""
+@pytest.fixture(scope="module")
+def weeks(server_url: str) -> Iterator[str]:
+    """Give a database whose tables have two years of weeks, some with rows, never analysed; to be cloned."""
+    with clone(server_url) as url:
+        asyncio.run(_add_weeks(url))
+        yield urlsplit(url).path.removeprefix("/")
+
+
+async def _add_weeks(url: str) -> None:
+    connection = await asyncpg.connect(url)
     monday = partitions._monday(datetime.now(UTC))
     for weeks in range(2, WEEKS - 8):
         start = monday - timedelta(weeks=weeks)
@@ -91,7 +99,16 @@ async def old_and_large(
             " VALUES ($1, $1, $1, 1, 'ZW', '+263771200001', 0.04)",
             [(uuid_of(first + (place << 40)),) for place in range(2000)],
         )
-    return connection
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def old_and_large(server_url: str, weeks: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Give a connection to a copy of it."""
+    with clone(server_url, weeks) as url:
+        connection = await asyncpg.connect(url)
+        yield connection
+        await connection.close()
 
 
 def uuid_of(value: int) -> str:
@@ -489,15 +506,31 @@ WAYS: Final = {
 }
 
 
+@pytest.fixture(scope="module")
+def archive_of_weeks(server_url: str, weeks: str) -> Iterator[str]:
+    """Give a database in which one account has two years of batches; to be cloned."""
+    with clone(server_url, weeks) as url:
+        asyncio.run(_add_archive(url))
+        yield urlsplit(url).path.removeprefix("/")
+
+
+async def _add_archive(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(TRAFFIC)
+    await connection.execute(ARCHIVE)
+    await connection.close()
+
+
 @pytest_asyncio.fixture
 async def archived(
-    old_and_large: "asyncpg.Connection[asyncpg.Record]",
-) -> "asyncpg.Connection[asyncpg.Record]":
-    """Give a page's connection to a database in which one account has two years of batches."""
-    await old_and_large.execute(TRAFFIC)
-    await old_and_large.execute(ARCHIVE)
-    await set_all(old_and_large, PLANNED_ONCE)
-    return old_and_large
+    server_url: str, archive_of_weeks: str
+) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Give a page's connection to a copy of it."""
+    with clone(server_url, archive_of_weeks) as url:
+        connection = await asyncpg.connect(url)
+        await set_all(connection, PLANNED_ONCE)
+        yield connection
+        await connection.close()
 
 
 async def twice(connection: "asyncpg.Connection[asyncpg.Record]") -> AsyncIterator[str]:
