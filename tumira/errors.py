@@ -274,7 +274,7 @@ class RateLimited(Refusal):
 
 
 class SpendLimitReached(Refusal):
-    """The batch would pass the account's own spending limit for today; nothing was sent or debited."""
+    """The batch would pass the account's own limit per call or for today; nothing was sent or debited."""
 
     code = "SPEND_LIMIT_REACHED"
     status = 429

@@ -44,6 +44,11 @@ PRIVATE: Final = (
     "/dashboard/batches",
     "/dashboard/batches?status=completed",
     "/dashboard/keys",
+    "/dashboard/upload",
+    "/dashboard/webhooks",
+    "/dashboard/top-up",
+    "/dashboard/ledger",
+    "/dashboard/settings",
     "BATCH",
     "MESSAGE",
 )

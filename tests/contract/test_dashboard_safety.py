@@ -46,8 +46,13 @@ ROUTES: Final = [
 ]
 READS: Final = [path for path, method in ROUTES if method == "GET"]
 WRITES: Final = [path for path, method in ROUTES if method == "POST"]
-# Those whose form is more than a button.
-FORMS: Final = [path for path in WRITES if not path.endswith(("/again", "/revoke", "/sign-out"))]
+# Those whose form is more than a button. Of what is unknown nobody reads a form, and a file is no such form.
+FORMS: Final = [
+    path
+    for path in WRITES
+    if not path.endswith(("/again", "/revoke", "/sign-out", "/upload"))
+    and not path.startswith(("/dashboard/upload/", "/dashboard/webhooks/"))
+]
 OPEN: Final = frozenset(
     {
         "/",

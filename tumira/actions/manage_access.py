@@ -10,7 +10,7 @@ from tumira.errors import Trouble
 from tumira.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.rules.keys import ParsedKey, write_key
 from tumira.store import accounts, changes, credentials
-from tumira.store.changes import Actor
+from tumira.store.changes import OPERATOR, Actor
 from tumira.store.credentials import ApiKey, Scope, Secret
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -19,7 +19,6 @@ from tumira.store.sql import Connection
 KEYS_MAX: Final = 100
 
 # Who acts where nobody is named.
-OPERATOR: Final = Actor("operator")
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32

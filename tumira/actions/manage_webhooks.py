@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import structs
 
 from tumira.actions.event_payloads import webhook_test_data
-from tumira.actions.manage_access import OPERATOR as THE_OPERATOR
 from tumira.errors import Trouble
 from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.rules import webhook_urls
@@ -48,7 +47,7 @@ class By:
     account_id: AccountId | None = None
 
 
-OPERATOR: Final = By(THE_OPERATOR)
+OPERATOR: Final = By(changes.OPERATOR)
 
 
 class NoEndpointError(Trouble):

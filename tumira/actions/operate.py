@@ -6,9 +6,11 @@ import asyncpg
 
 from tumira.errors import Trouble
 from tumira.ids import AccountId
+from tumira.rules import money
 from tumira.rules.destinations import Destination, Price
-from tumira.store import accounts, content_refusals, ledger, prices
+from tumira.store import accounts, changes, content_refusals, ledger, prices
 from tumira.store.accounts import Account
+from tumira.store.changes import OPERATOR, Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
@@ -28,15 +30,21 @@ async def credit(
         raise Trouble("The balance would have more than ten digits; nothing was credited.") from None
 
 
-async def suspend(database: Database, account_id: AccountId, *, suspended: bool) -> Account:
+async def suspend(
+    database: Database, account_id: AccountId, *, suspended: bool, actor: Actor = OPERATOR
+) -> Account:
     """Stop an account from sending, or let it send again."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.mark_suspended(connection, account_id, suspended=suspended)
+        what = "account suspended" if suspended else "account may send again"
+        await changes.note(connection, account_id, actor, what)
         return await _existing(connection, account_id)
 
 
-async def review(database: Database, account_id: AccountId, *, consent: bool) -> Account:
+async def review(
+    database: Database, account_id: AccountId, *, consent: bool, actor: Actor = OPERATOR
+) -> Account:
     """Note whether an account's refused texts may be kept; without consent those that were are erased."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
@@ -44,6 +52,8 @@ async def review(database: Database, account_id: AccountId, *, consent: bool) ->
         await accounts.set_review_consent(connection, account_id, consent=consent)
         if not consent:
             await content_refusals.erase_texts(connection, account_id)
+        what = "refused texts are kept" if consent else "refused texts are not kept"
+        await changes.note(connection, account_id, actor, what)
         return await _existing(connection, account_id)
 
 
@@ -57,6 +67,7 @@ async def limit(
     call_limit: Decimal | None = None,
     change_call: bool = False,
     low_balance: Decimal | None = None,
+    actor: Actor = OPERATOR,
 ) -> Account:
     """Change how often an account may call, how much it may spend in a day or a call, and when it is told."""
     async with database.transaction() as connection:
@@ -71,7 +82,17 @@ async def limit(
             change_call=change_call,
             low_balance=low_balance,
         )
-        return await _existing(connection, account_id)
+        now = await _existing(connection, account_id)
+        detail = (
+            f"{now.rate_limit} calls a minute, {_or_none(now.call_limit)} a call, "
+            f"{_or_none(now.daily_limit)} a day, notice below {money.write(now.low_balance)}"
+        )
+        await changes.note(connection, account_id, actor, "limits changed", detail)
+        return now
+
+
+def _or_none(amount: Decimal | None) -> str:
+    return "no limit" if amount is None else money.write(amount)
 
 
 async def add_destination(database: Database, destination: Destination) -> None:

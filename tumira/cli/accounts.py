@@ -117,7 +117,7 @@ async def account_credit(
 @with_database
 async def account_suspend(database: Database, *, account_id: AccountId, lift: bool, as_json: bool) -> None:
     """Stop an account from sending; it can still look things up."""
-    found = await operate.suspend(database, account_id, suspended=not lift)
+    found = await operate.suspend(database, account_id, suspended=not lift, actor=Actor(actor()))
     show(_account(found), as_json=as_json, title="Suspended." if not lift else "Not suspended any more.")
 
 
@@ -153,6 +153,7 @@ async def account_limit(
         call_limit=_amount_or_none(call),
         change_call=call is not None,
         low_balance=low_balance,
+        actor=Actor(actor()),
     )
     show(_account(found), as_json=as_json, title="Done.")
 
@@ -192,7 +193,7 @@ async def account_review(
     """Note whether an account lets you look at its texts that are refused."""
     if consent is None:
         raise Trouble("Say what the account wants: --consent or --no-consent.")
-    found = await operate.review(database, account_id, consent=consent)
+    found = await operate.review(database, account_id, consent=consent, actor=Actor(actor()))
     kept = "Texts that are refused from now on are kept for 30 days."
     title = kept if consent else "Refused texts are not kept; those that were are erased."
     show(_account(found), as_json=as_json, title=title)

@@ -19,6 +19,10 @@ class Actor:
     address: str | None = None
 
 
+# Where nobody says which of the operator's system users it is.
+OPERATOR: Final = Actor("operator")
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One thing that was changed."""
