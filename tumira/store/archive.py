@@ -220,10 +220,13 @@ class Batch:
     created_at: datetime
     completed_at: datetime | None
     body: str | None
+    # Whether it came from a file, each of whose rows has a text of its own.
+    has_places: bool
 
 
 SQL_FIND: Final = Statement(f"""
-SELECT {_COLUMNS}, body
+SELECT {_COLUMNS}, body,
+       EXISTS (SELECT FROM upload_chunks WHERE batch_id = %(batch_id)s AND bodies IS NOT NULL) AS has_places
   FROM batches
  WHERE id = %(batch_id)s
    AND account_id = %(account_id)s
