@@ -259,8 +259,15 @@ def test_who_is_signed_out_while_typing_is_told_before_anything_is_lost(
     expect(page.locator("#verdict")).to_contain_text("You are signed out.")
 
 
-@pytest.mark.parametrize("javascript", [True, False])
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
+@pytest.mark.parametrize(
+    ("viewport", "javascript"),
+    [
+        (PHONE, True),
+        (DESKTOP, False),
+        pytest.param(PHONE, False, marks=pytest.mark.long),
+        pytest.param(DESKTOP, True, marks=pytest.mark.long),
+    ],
+)
 def test_a_message_is_composed_confirmed_and_sent(
     dashboard: Service, open_page: Opener, viewport: Viewport, *, javascript: bool
 ) -> None:
@@ -286,8 +293,22 @@ def test_a_message_is_composed_confirmed_and_sent(
     assert tuple(batch.values()) == (f"{ORDER}\nThank you.", "order-1042", 3, Decimal("0.1000"))
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP, WIDE])
+@pytest.mark.parametrize(
+    ("viewport", "dark"),
+    [
+        (PHONE, True),
+        *(
+            pytest.param(viewport, dark, marks=pytest.mark.long)
+            for viewport, dark in (
+                (PHONE, False),
+                (DESKTOP, False),
+                (DESKTOP, True),
+                (WIDE, False),
+                (WIDE, True),
+            )
+        ),
+    ],
+)
 def test_everybody_can_use_it_on_any_screen(
     dashboard: Service, open_page: Opener, viewport: Viewport, *, dark: bool
 ) -> None:

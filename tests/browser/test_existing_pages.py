@@ -72,8 +72,15 @@ def _texts(home: Path) -> str:
     return "".join(file.read_text() for file in (home / "data" / "simulator").iterdir())
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize(
+    ("viewport", "dark"),
+    [
+        pytest.param(PHONE, False, id="phone, light"),
+        pytest.param(DESKTOP, True, id="desktop, dark"),
+        pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
+        pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("path", PAGES)
 def test_everybody_can_read_it(
     node: Node, open_page: Opener, path: str, viewport: Viewport, *, dark: bool

@@ -159,8 +159,12 @@ def make_key(page: Page) -> str:
 
 @pytest.mark.parametrize(
     ("viewport", "javascript"),
-    [(PHONE, True), (DESKTOP, True), (PHONE, False)],
-    ids=["phone", "desktop", "phone without scripts"],
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(DESKTOP, False, id="desktop without scripts"),
+        pytest.param(DESKTOP, True, id="desktop", marks=pytest.mark.long),
+        pytest.param(PHONE, False, id="phone without scripts", marks=pytest.mark.long),
+    ],
 )
 def test_from_the_front_page_to_a_delivered_message(
     node: Node, open_page: Opener, viewport: Viewport, *, javascript: bool

@@ -31,7 +31,7 @@ LONG: Final = "Kubatana-Tose-Trading-" * 5
 
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
-    pytest.param(DESKTOP, True, id="desktop, dark"),
+    pytest.param(DESKTOP, True, id="desktop, dark", marks=pytest.mark.long),
     pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
     pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
     pytest.param(WIDE, False, id="wide, light", marks=pytest.mark.long),

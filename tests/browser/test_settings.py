@@ -30,7 +30,7 @@ NEXT_VISIT_MAX: Final = 20_000
 SHIFT_MAX: Final = 0.01
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
-    pytest.param(DESKTOP, True, id="desktop, dark"),
+    pytest.param(DESKTOP, True, id="desktop, dark", marks=pytest.mark.long),
     pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
     pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
 ]

@@ -102,7 +102,14 @@ async def send_everything(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("viewport", "dark"), [(PHONE, False), (PHONE, True), (DESKTOP, False), (DESKTOP, True), (WIDE, False)]
+    ("viewport", "dark"),
+    [
+        (PHONE, False),
+        *(
+            pytest.param(viewport, dark, marks=pytest.mark.long)
+            for viewport, dark in ((PHONE, True), (DESKTOP, False), (DESKTOP, True), (WIDE, False))
+        ),
+    ],
 )
 def test_every_page_on_the_way_is_accessible_and_fits(
     service: Service, person: Person, open_page: Opener, viewport: Viewport, *, dark: bool

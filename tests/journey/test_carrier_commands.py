@@ -50,6 +50,7 @@ def test_a_carrier_is_added_while_it_is_away_and_listed(cli: Cli) -> None:
     assert cli.json("carrier", "list") == [added]
 
 
+@pytest.mark.long
 def test_people_read_that_it_was_added_changed_and_removed(cli: Cli) -> None:
     assert cli.text("carrier", "add", "main", URL).startswith("Carrier added.\n  name         main\n")
     changed = cli.text("carrier", "add", "main", URL.replace("tps=50", "tps=0"), "--countries", "ZA")

@@ -205,6 +205,7 @@ async def serve_beside(hall: Hall, seconds: float, title: str, *senders: tuple[s
     assert served > 0.8 * RATE
 
 
+@pytest.mark.long
 async def test_a_bank_beside_a_thousand_backlogs_sends_at_once(database_url: str, tmp_path: Path) -> None:
     async with open_hall(database_url, tmp_path / "worker.log") as hall:
         *shops, bank = await hall.open_accounts(1001)

@@ -178,6 +178,7 @@ async def test_a_test_says_why_nothing_was_answered(operator: Allowing, node: No
     assert tried["answer"] == "Connection refused."
 
 
+@pytest.mark.long
 async def test_what_fails_waits_is_shown_and_comes_when_the_endpoint_is_moved(
     operator: Allowing, node: Node
 ) -> None:
