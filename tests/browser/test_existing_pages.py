@@ -212,6 +212,7 @@ def test_a_refused_form_is_a_page_like_others(open_page: Opener) -> None:
     with serving(refused=422) as server:
         page = open_page(server.base)
         page.goto("/refused")
+        page.wait_for_load_state("networkidle")
         assert take_faults(page) == ()
 
 

@@ -24,6 +24,8 @@ DROP_TRIES: Final = 20
 Result = TypeVar("Result")
 
 _numbers: Final = itertools.count(1)
+# Dropping a database takes longer than making one, and nobody has to wait for it.
+_dropping: Final[list[ThreadPoolExecutor]] = []
 
 
 def complete(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -53,7 +55,14 @@ def run_server() -> Iterator[str]:
     with open_directory("tumira-test-") as path, embedded.start(path / "data", lambda _line: None) as url:
         execute(url, f"CREATE DATABASE {TEMPLATE}")
         complete(_migrate(sibling(url, TEMPLATE)))
-        yield url
+        with ThreadPoolExecutor(1) as dropping:
+            _dropping.append(dropping)
+            try:
+                yield url
+            finally:
+                _dropping.remove(dropping)
+                # What is still to be dropped goes with the server.
+                dropping.shutdown(cancel_futures=True)
 
 
 async def _migrate(url: str) -> None:
@@ -70,7 +79,7 @@ def clone(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
     try:
         yield sibling(server_url, name)
     finally:
-        _drop(server_url, name)
+        _dropping[-1].submit(_drop, server_url, name)
 
 
 def _drop(server_url: str, name: str) -> None:
