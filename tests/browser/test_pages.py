@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -160,10 +161,17 @@ def test_every_page_can_be_used_by_everybody(
         look(page, paths.get(path, path), named(path))
 
 
+@pytest.mark.parametrize(
+    "visited",
+    [
+        pytest.param(("/", "/dashboard", "/dashboard/compose", "BATCH"), id="some"),
+        pytest.param((*PUBLIC, *PRIVATE), id="all", marks=pytest.mark.long),
+    ],
+)
 def test_a_page_costs_little_the_first_time_and_less_after(
-    service: Service, person: Person, paths: dict[str, str], open_page: Opener
+    service: Service, person: Person, paths: dict[str, str], open_page: Opener, visited: Sequence[str]
 ) -> None:
-    for path in (*PUBLIC, *PRIVATE):
+    for path in visited:
         page = open_page(service.base, viewport=PHONE)
         if path in PRIVATE:
             come_in(page, service, SESSION, person.session)

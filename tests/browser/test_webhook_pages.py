@@ -163,7 +163,11 @@ def test_the_pages_cost_little(service: Service, person: Person, open_page: Open
 
 
 @pytest.mark.parametrize(
-    ("viewport", "javascript"), [(PHONE, True), (DESKTOP, False)], ids=["phone", "desktop without scripts"]
+    ("viewport", "javascript"),
+    [
+        pytest.param(PHONE, True, id="phone"),
+        pytest.param(DESKTOP, False, id="desktop without scripts", marks=pytest.mark.long),
+    ],
 )
 def test_an_endpoint_is_set_up_looked_after_and_removed(
     service: Service, open_page: Opener, viewport: Viewport, *, javascript: bool

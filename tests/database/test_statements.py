@@ -615,7 +615,9 @@ async def test_a_batch_and_its_messages_are_read_from_one_week(
             (archive.SQL_LIST_MESSAGES, "messages"),
         ):
             found = await generic_plan(archived, statement, values)
-            assert len(list(scans(found))) == 1, when
+            # Whether it came from a file is looked up by an index of its own.
+            weeks = [place for place in scans(found) if place != ("upload_chunks", "Index Scan")]
+            assert len(weeks) == 1, when
             assert rows_read(found, table) == 1, (statement.text, when)
 
 

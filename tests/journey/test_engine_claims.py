@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
+import pytest
 import pytest_asyncio
 
 from tests.support.engine import Engine, numbers, open_engine
@@ -48,6 +49,7 @@ async def test_a_message_that_is_settled_while_it_is_claimed_leaves_the_queue(en
         assert await engine.audit() == []
 
 
+@pytest.mark.long
 async def test_a_carrier_that_is_changed_again_and_again_strands_no_message(engine: Engine) -> None:
     async with run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port, ["ZW"])

@@ -79,6 +79,7 @@ async def fill(engine: Engine, sender: Caller) -> None:
         await engine.send(sender, numbers(1000, start=1000 * place), BULK)
 
 
+@pytest.mark.long
 async def test_bulk_gets_one_place_in_ten_beside_a_flood_of_small_sends(engine: Engine) -> None:
     caller = await engine.open_account()
     await engine.send(caller, numbers(1000), BULK)

@@ -223,6 +223,7 @@ async def test_throttling_loses_nothing_and_doubles_nothing(engine: Engine) -> N
         assert await engine.audit() == []
 
 
+@pytest.mark.long
 async def test_a_carrier_that_never_answers_gets_a_message_four_times_and_it_stays_open(
     engine: Engine,
 ) -> None:

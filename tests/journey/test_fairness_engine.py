@@ -215,6 +215,7 @@ async def test_a_bank_beside_a_thousand_backlogs_sends_at_once(database_url: str
         await hall.audit()
 
 
+@pytest.mark.long
 async def test_more_small_sends_than_the_carrier_takes_are_shared_fairly(
     database_url: str, tmp_path: Path
 ) -> None:

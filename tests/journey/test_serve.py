@@ -253,6 +253,7 @@ def test_when_postgresql_was_killed_everything_comes_back(home: Path) -> None:
         assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_when_serve_was_killed_the_rest_ends_by_itself(home: Path) -> None:
     node = Node(home)
     node.start()

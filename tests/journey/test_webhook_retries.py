@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+import pytest
 import pytest_asyncio
 
 from tests.support.receivers import Line, Receiver, Request, Responder, answer, first, ok, run_receiver
@@ -105,6 +106,7 @@ async def check_warnings(hooks: Hooks, endpoint: Added, attempt: Attempt) -> Non
     assert (manage_webhooks.warning(found) is None) == (found.health.warnings == 0)
 
 
+@pytest.mark.long
 async def test_an_event_that_alone_is_refused_is_given_up_after_eleven_tries(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
@@ -258,6 +260,7 @@ async def test_five_days_of_nothing_but_failures_disable_an_endpoint(hooks: Hook
     assert arrived == set(await hooks.event_ids())
 
 
+@pytest.mark.long
 async def test_few_failures_disable_nothing_however_long_ago_the_first_was(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)

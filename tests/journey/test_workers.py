@@ -144,6 +144,7 @@ def thousands(count: int) -> Sequence[Sequence[str]]:
     return [numbers(1000, 1000 * place) for place in range(count)]
 
 
+@pytest.mark.long
 def test_two_workers_share_a_carrier_until_one_is_asked_to_end_and_leaves_nothing_in_doubt(
     place: Place,
 ) -> None:
