@@ -76,9 +76,13 @@ def wait_for_chunks(reader: Reader, upload_id: UploadId, chunks: int) -> None:
 def kill(node: Node, part: str) -> None:
     """End a part of a node as a power cut would, and wait until the node has a database again."""
     process = node.part(part)
+    begun = node.said().count("is ready")
     if process is not None:
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: not process.lives, f"{part} does not end")
+        if part == "postgres":
+            # All parts begin again with it, and one that dies before they have ends the node.
+            node.wait_for_words("is ready", begun + 1)
     until(lambda: embedded.attach(node.home / "data") is not None, "the database does not come back")
 
 

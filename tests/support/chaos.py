@@ -239,7 +239,9 @@ class Reader:
         while True:
             try:
                 url = embedded.attach(self._data_dir)
-                assert url is not None, "the node has ended"
+                if url is None:
+                    # A node that starts its server again lets go of the directory for a moment.
+                    raise ConnectionError
                 return asyncio.run(_fetch(url, statement, *arguments))
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 assert time.monotonic() < deadline, "the database does not come back"
