@@ -1,0 +1,129 @@
+"""Does the front page say what the service is, and the overview how an account stands?"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.customers import Customer, link, open_session, words
+from tests.support.people import sign_up
+from tests.support.service import NO_TLS, Service
+from tumira.actions import operate
+from tumira.ids import BATCH, read_id
+from tumira.rules.destinations import Price, PriceStatus
+
+OVERVIEW: Final = "/dashboard"
+PLACES: Final = (
+    "Overview",
+    "Compose",
+    "Upload",
+    "Batches",
+    "API keys",
+    "Webhooks",
+    "Top up",
+    "Ledger",
+    "Settings",
+)
+
+
+@pytest.fixture
+def customer(service: Service) -> Customer:
+    """Give somebody with a hundred dollars who has sent nothing."""
+    caller = service.open_account()
+    return Customer(service, caller, open_session(service, caller))
+
+
+def front_page(service: Service) -> str:
+    return httpx.get(service.base + "/", trust_env=False, verify=NO_TLS, timeout=30).text
+
+
+def test_the_front_page_says_what_it_is_and_what_it_costs_by_the_prices_of_now(service: Service) -> None:
+    said = words(front_page(service))
+    for expected in (
+        "to Zimbabwe and South Africa",
+        "Zimbabwe US$0.04 per segment US$5.00 buys 125 messages",
+        "Zimbabwe coming soon US$0.019 per segment",
+        "South Africa US$0.02 per segment US$5.00 buys 250 messages",
+        "No monthly fee",
+        "No set-up fee",
+        "No minimum volume",
+        "Prepaid in US dollars",
+        "No free credit",
+    ):
+        assert expected in said, expected
+    page = front_page(service)
+    assert [link(page, name) for name in ("Sign up", "Sign in", "Docs")] == [
+        "/dashboard/sign-up",
+        "/dashboard/sign-in",
+        "/docs",
+    ]
+    service.run(operate.set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE))
+    try:
+        assert "South Africa US$0.025 per segment US$5.00 buys 200 messages" in words(front_page(service))
+    finally:
+        service.run(operate.set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE))
+
+
+def test_the_way_around_names_every_page_and_each_opens(service: Service) -> None:
+    browser = sign_up(service).browser
+    page = browser.get(OVERVIEW).text
+    for name in PLACES:
+        address = link(page, name)
+        assert address is not None, name
+        opened = browser.get(address)
+        assert opened.status_code == 200
+        assert f"<h1>{name}</h1>" in opened.text
+        assert re.findall(r'<a href="([^"]*)" aria-current="page">', opened.text) == [address]
+
+
+def test_a_new_account_sees_its_balance_what_it_buys_and_what_to_do_next(customer: Customer) -> None:
+    page = customer.page(OVERVIEW)
+    assert "US$100.00 2,500 messages to Zimbabwe 5,000 messages to South Africa" in words(page)
+    assert "Nothing was sent in this time." in words(page)
+    assert link(page, "Write your first message") == "/dashboard/compose"
+    assert '<svg class="chart"' not in page
+
+
+def test_what_was_sent_is_drawn_counted_and_explained(customer: Customer) -> None:
+    ended = customer.send("+263771200001", "+263771200002", "+27821230001")
+    customer.send("+263771200003", "+263771200004")
+    batch_id = read_id(BATCH, ended)
+    customer.service.sql(
+        "UPDATE batches SET pending = 0, status = 'completed', completed_at = now() WHERE id = $1", batch_id
+    )
+    customer.service.sql(
+        "INSERT INTO traffic (account_id, day, country, delivered, undelivered)"
+        " SELECT $1, (now() AT TIME ZONE 'Africa/Harare')::date, country, delivered, lost"
+        "   FROM (VALUES ('ZW', 1, 1), ('ZA', 1, 0)) AS ended (country, delivered, lost)",
+        customer.caller.id,
+    )
+    page = customer.page(OVERVIEW)
+    said = words(page)
+    assert "Today 5 messages 2 delivered 2 on their way 1 not delivered, refunded" in said
+    assert "Zimbabwe 50.0 % 1 of 2 South Africa 100 % 1 of 1" in said
+    # No carrier is connected here, and the page says so instead of letting its reader wonder.
+    assert (
+        "2 messages on their way 2 to Zimbabwe: waiting for a carrier: none is connected for Zimbabwe" in said
+    )
+    chart = re.search(r'<svg class="chart".*?</svg>', page, re.DOTALL)
+    assert chart is not None
+    assert set(re.findall(r'<rect class="(\w+)"', chart[0])) == {"delivered", "failed", "waiting"}
+    assert "2 delivered" in chart[0]
+    table = page[page.index("The same as a table") :]
+    assert re.findall(r'<td data-name="([^"]*)">(\d+)</td>', table) == [
+        ("Messages", "5"),
+        ("Delivered", "2"),
+        ("Not delivered", "1"),
+        ("Unconfirmed", "0"),
+        ("On their way", "2"),
+    ]
+
+
+def test_nobody_sees_the_traffic_of_another(customer: Customer, service: Service) -> None:
+    customer.send()
+    caller = service.open_account()
+    assert "Nothing was sent in this time." in words(
+        Customer(service, caller, open_session(service, caller)).page(OVERVIEW)
+    )

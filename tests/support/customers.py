@@ -1,0 +1,89 @@
+"""How does a test look at pages as a customer? Signed in straight in the database, with a key beside it."""
+
+import csv
+import html
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import httpx
+
+from tests.support.service import NO_TLS, Caller, Service
+from tumira.actions.send_codes import hash_token, new_token
+from tumira.ids import new_id
+
+ONE: Final = "+263771200001"
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """Somebody who is signed in."""
+
+    service: Service
+    caller: Caller
+    token: str
+
+    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
+        """Ask for a page."""
+        return httpx.request(
+            method,
+            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
+            headers={"Cookie": f"tumira_session={self.token}"},
+            timeout=30,
+            trust_env=False,
+            verify=NO_TLS,
+        )
+
+    def page(self, path: str, /, **query: str) -> str:
+        """Return a page as it was written."""
+        response = self.ask(path, **query)
+        assert response.status_code == 200, response.text
+        assert response.text.count("<h1") == 1
+        return response.text
+
+    def table(self, path: str, /, **query: str) -> Sequence[Mapping[str, str]]:
+        """Download a table."""
+        response = self.ask(path, **query)
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/csv; charset=utf-8"
+        assert response.headers["content-disposition"].startswith("attachment; ")
+        return list(csv.DictReader(io.StringIO(response.text, newline="")))
+
+    def send(self, *to: str, **fields: Any) -> str:
+        """Send, and return the batch."""
+        response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
+        assert response.status_code == 202, response.text
+        batch_id: str = response.json()["batch_id"]
+        return batch_id
+
+
+def open_session(service: Service, caller: Caller) -> str:
+    """Begin a session of an account, and return its token."""
+    token = new_token()
+    service.sql(
+        "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
+        " VALUES ($1, $2, $3, '127.0.0.1', 'test')",
+        new_id(int(datetime.now(UTC).timestamp() * 1000)),
+        hash_token(token),
+        caller.id,
+    )
+    return token
+
+
+def words(page: str) -> str:
+    """Return what of a page is read, in one line."""
+    main = page[page.index("<main") :] if "<main" in page else page
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+def link(page: str, name: str) -> str | None:
+    """Return where a link of this name leads."""
+    for attributes, inside in re.findall(r"<a ([^>]*)>(.*?)</a>", page, re.DOTALL):
+        address = re.search(r'href="([^"]*)"', attributes)
+        if words(inside) == name and address is not None:
+            return html.unescape(address[1])
+    return None
