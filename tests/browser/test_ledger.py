@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.contract.test_ledger_page import ADD_UP, LEDGER, ONE, TOP_UP, Customer, sign_in
+from tests.contract.test_ledger_page import ADD_UP, LEDGER, TOP_UP, Owner, sign_in
 from tests.support.browser import (
     DESKTOP,
     PHONE,
@@ -21,6 +21,7 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
+from tests.support.customers import ONE
 from tests.support.postgres import clone
 from tests.support.service import Service, run_web
 from tumira.engine.chores import run_chore
@@ -46,7 +47,7 @@ def dashboard(server_url: str) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def customer(dashboard: Service) -> Customer:
+def customer(dashboard: Service) -> Owner:
     """Give somebody whose money has moved in all ways."""
     one = sign_in(dashboard, "1234567.8912")
     one.fill(1030)
@@ -58,7 +59,7 @@ def customer(dashboard: Service) -> Customer:
     return one
 
 
-def visit(customer: Customer, page: Page, path: str) -> Page:
+def visit(customer: Owner, page: Page, path: str) -> Page:
     """Open a page as somebody who is signed in."""
     page.context.add_cookies(
         [{"name": "tumira_session", "value": customer.token, "url": customer.service.base}]
@@ -77,7 +78,7 @@ def look(page: Page, name: str) -> None:
 
 @pytest.mark.parametrize(("viewport", "dark"), LOOKS)
 def test_everybody_can_read_these_pages_on_any_screen(
-    customer: Customer, open_page: Opener, viewport: Viewport, *, dark: bool
+    customer: Owner, open_page: Opener, viewport: Viewport, *, dark: bool
 ) -> None:
     page = visit(customer, open_page(customer.service.base, viewport=viewport, dark=dark), LEDGER)
     look(page, "ledger")
@@ -105,7 +106,7 @@ def test_broken_books_are_shown_to_everybody(
 
 @pytest.mark.parametrize("javascript", [True, False])
 def test_entries_are_filtered_followed_and_downloaded(
-    customer: Customer, open_page: Opener, *, javascript: bool
+    customer: Owner, open_page: Opener, *, javascript: bool
 ) -> None:
     page = open_page(customer.service.base, viewport=PHONE, javascript=javascript)
     visit(customer, page, LEDGER)
@@ -134,7 +135,7 @@ def test_entries_are_filtered_followed_and_downloaded(
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_an_amount_is_calculated(customer: Customer, open_page: Opener, *, javascript: bool) -> None:
+def test_an_amount_is_calculated(customer: Owner, open_page: Opener, *, javascript: bool) -> None:
     page = open_page(customer.service.base, viewport=PHONE, javascript=javascript)
     visit(customer, page, TOP_UP)
     page.get_by_label("Amount").fill("4")
@@ -147,7 +148,7 @@ def test_an_amount_is_calculated(customer: Customer, open_page: Opener, *, javas
     )
 
 
-def test_these_pages_are_light(customer: Customer, open_page: Opener) -> None:
+def test_these_pages_are_light(customer: Owner, open_page: Opener) -> None:
     page = open_page(customer.service.base, viewport=PHONE)
     for path in (LEDGER, TOP_UP):
         visit(customer, page, path)

@@ -1,75 +1,33 @@
 """Do the pages show an account's batches and messages as they are, find them, and hand them out safely?"""
 
-import csv
-import html
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-import httpx
 import pytest
 
-from tests.support.service import NO_TLS, Caller, Service
+from tests.support.customers import ONE, Customer, link, open_session, words
+from tests.support.service import Service
 from tumira.actions.operate_carriers import add_carrier
-from tumira.actions.send_codes import hash_token, new_token
 from tumira.ids import BATCH, MESSAGE, new_id, read_id, write_id
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"
 LOCAL_TIME: Final = timedelta(hours=2)
-ONE: Final = "+263771200001"
 HOSTILE: Final = '"><script>alert(1)</script><b>{{ 7 * 7 }}'
 
 
 @dataclass(frozen=True, slots=True)
-class Customer:
-    """Somebody who is signed in."""
-
-    service: Service
-    caller: Caller
-    token: str
-
-    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
-        """Ask for a page."""
-        return httpx.request(
-            method,
-            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
-            headers={"Cookie": f"tumira_session={self.token}"},
-            timeout=30,
-            trust_env=False,
-            verify=NO_TLS,
-        )
-
-    def page(self, path: str, **query: str) -> str:
-        """Return a page as it was written."""
-        response = self.ask(path, **query)
-        assert response.status_code == 200
-        assert response.text.count("<h1") == 1
-        return response.text
+class Sender(Customer):
+    """A customer who looks for what they sent."""
 
     def found(self, **query: str) -> Sequence[str]:
         """Search, and return the batches of the page."""
         return re.findall(rf'href="{BATCHES}/(bat_\w+)"', self.page(BATCHES, **query))
-
-    def rows(self, path: str, **query: str) -> Sequence[Mapping[str, str]]:
-        """Download a table."""
-        response = self.ask(path, **query)
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "text/csv; charset=utf-8"
-        assert response.headers["content-disposition"].startswith("attachment; ")
-        return list(csv.DictReader(io.StringIO(response.text, newline="")))
-
-    def send(self, *to: str, **fields: Any) -> str:
-        """Send, and return the batch."""
-        response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
-        assert response.status_code == 202, response.text
-        batch_id: str = response.json()["batch_id"]
-        return batch_id
 
     def end(self, batch_id: str, status: str = "delivered", *, refunded: bool = False) -> None:
         """Let all messages of a batch end."""
@@ -109,48 +67,25 @@ class Customer:
 
 
 @pytest.fixture
-def customer(service: Service) -> Customer:
+def customer(service: Service) -> Sender:
     """Give somebody who has sent nothing."""
     return sign_in(service)
 
 
-def sign_in(service: Service) -> Customer:
+def sign_in(service: Service) -> Sender:
     """Open an account, and a session of it."""
     caller = service.open_account()
-    token = new_token()
-    service.sql(
-        "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
-        " VALUES ($1, $2, $3, '127.0.0.1', 'test')",
-        new_id(int(datetime.now(UTC).timestamp() * 1000)),
-        hash_token(token),
-        caller.id,
-    )
-    return Customer(service, caller, token)
+    return Sender(service, caller, open_session(service, caller))
 
 
-def words(page: str) -> str:
-    """Return what of a page is read, in one line."""
-    main = page[page.index("<main") :] if "<main" in page else page
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
-
-
-def link(page: str, name: str) -> str | None:
-    """Return where a link of this name leads."""
-    for attributes, inside in re.findall(r"<a ([^>]*)>(.*?)</a>", page, re.DOTALL):
-        address = re.search(r'href="([^"]*)"', attributes)
-        if words(inside) == name and address is not None:
-            return html.unescape(address[1])
-    return None
-
-
-def test_somebody_without_batches_is_told_what_to_do_next(customer: Customer) -> None:
+def test_somebody_without_batches_is_told_what_to_do_next(customer: Sender) -> None:
     page = customer.page(BATCHES)
     assert "You have not sent anything yet." in words(page)
     assert link(page, "Write a message") == "/dashboard/compose"
     assert link(page, "Read the API reference") == "/docs"
 
 
-def test_batches_are_listed_newest_first_fifty_a_page(customer: Customer) -> None:
+def test_batches_are_listed_newest_first_fifty_a_page(customer: Sender) -> None:
     sent = [customer.send(reference=f"order-{place}") for place in range(60)][::-1]
     first = customer.page(BATCHES)
     assert customer.found() == sent[:50]
@@ -163,7 +98,7 @@ def test_batches_are_listed_newest_first_fifty_a_page(customer: Customer) -> Non
     assert link(second, "Newest") == BATCHES
 
 
-def test_a_search_finds_by_number_reference_status_and_dates_together(customer: Customer) -> None:
+def test_a_search_finds_by_number_reference_status_and_dates_together(customer: Sender) -> None:
     two = "+27821230001"
     queued = customer.send(ONE, two, reference="a")
     delivered = customer.send(ONE, reference="a")
@@ -191,7 +126,7 @@ def test_a_search_finds_by_number_reference_status_and_dates_together(customer: 
         assert customer.found(**query) == expected, query
 
 
-def test_a_day_begins_and_ends_at_the_local_midnight(customer: Customer) -> None:
+def test_a_day_begins_and_ends_at_the_local_midnight(customer: Sender) -> None:
     batch_id = customer.send()
     at = datetime.now(UTC).replace(hour=22, minute=0, second=0, microsecond=0) - timedelta(days=1)
     moved = new_id(int(at.timestamp() * 1000))
@@ -207,14 +142,14 @@ def test_a_day_begins_and_ends_at_the_local_midnight(customer: Customer) -> None
     assert name not in customer.found(to=str(day - timedelta(days=1)))
 
 
-def test_a_search_by_number_leads_to_its_message(customer: Customer) -> None:
+def test_a_search_by_number_leads_to_its_message(customer: Sender) -> None:
     batch_id = customer.send("+263771200002", ONE)
     page = customer.page(BATCHES, number=ONE)
     assert link(page, "What happened") == f"{MESSAGES}/{customer.messages(batch_id)[1]}"
     assert f"To {ONE}" in words(page)
 
 
-def test_a_search_that_cannot_be_read_says_why_beside_the_field(customer: Customer) -> None:
+def test_a_search_that_cannot_be_read_says_why_beside_the_field(customer: Sender) -> None:
     customer.send()
     for query, name in (
         ({"number": "0771200001"}, "number"),
@@ -235,7 +170,7 @@ def test_a_search_that_cannot_be_read_says_why_beside_the_field(customer: Custom
         assert customer.ask(BATCHES + ".csv", **query).status_code == 422
 
 
-def test_nothing_found_says_what_to_change(customer: Customer) -> None:
+def test_nothing_found_says_what_to_change(customer: Sender) -> None:
     customer.send()
     page = customer.page(BATCHES, reference="unheard of", number=ONE)
     assert "Nothing fits this search." in words(page)
@@ -243,7 +178,7 @@ def test_nothing_found_says_what_to_change(customer: Customer) -> None:
     assert 'value="unheard of"' in page
 
 
-def test_whatever_is_in_the_address_the_page_answers(customer: Customer) -> None:
+def test_whatever_is_in_the_address_the_page_answers(customer: Sender) -> None:
     for query in (
         "reference=%00",
         "number=%00%ff",
@@ -266,7 +201,7 @@ def test_whatever_is_in_the_address_the_page_answers(customer: Customer) -> None
         assert customer.ask(path).status_code == 404, path
 
 
-def test_foreign_batches_and_messages_look_like_unknown_ones(customer: Customer) -> None:
+def test_foreign_batches_and_messages_look_like_unknown_ones(customer: Sender) -> None:
     stranger = sign_in(customer.service)
     batch_id = stranger.send(reference="theirs")
     message_id = stranger.messages(batch_id)[0]
@@ -284,7 +219,7 @@ def test_foreign_batches_and_messages_look_like_unknown_ones(customer: Customer)
     assert customer.found(before=write_id(BATCH, UUID(int=(1 << 128) - 1))) == []
 
 
-def test_nobody_sees_these_pages_without_signing_in(customer: Customer) -> None:
+def test_nobody_sees_these_pages_without_signing_in(customer: Sender) -> None:
     batch_id = customer.send()
     nobody = Customer(customer.service, customer.caller, "x" * 43)
     for path in (
@@ -300,7 +235,7 @@ def test_nobody_sees_these_pages_without_signing_in(customer: Customer) -> None:
         assert response.headers["location"].startswith("/dashboard/sign-in?next=")
 
 
-def test_a_batch_shows_what_was_sent_and_how_far_it_is(customer: Customer) -> None:
+def test_a_batch_shows_what_was_sent_and_how_far_it_is(customer: Sender) -> None:
     numbers = [f"+26377120{place:04d}" for place in range(4)]
     batch_id = customer.send(*numbers, reference="order-7", body="Your code is 493817.")
     customer.service.sql(
@@ -331,7 +266,7 @@ def test_a_batch_shows_what_was_sent_and_how_far_it_is(customer: Customer) -> No
     assert " style=" not in page
 
 
-def test_a_page_follows_a_batch_until_it_is_completed(customer: Customer) -> None:
+def test_a_page_follows_a_batch_until_it_is_completed(customer: Sender) -> None:
     batch_id = customer.send()
     path = f"{BATCHES}/{batch_id}"
     page = customer.page(path)
@@ -354,7 +289,7 @@ def test_a_page_follows_a_batch_until_it_is_completed(customer: Customer) -> Non
     assert "batch." not in re.sub(r"batches?\.\w+\.css", "", page)
 
 
-def test_a_text_that_was_erased_is_said_to_be(customer: Customer) -> None:
+def test_a_text_that_was_erased_is_said_to_be(customer: Sender) -> None:
     batch_id = customer.send(body="Your code is 493817.")
     customer.end(batch_id)
     customer.service.sql("UPDATE batches SET body = NULL WHERE id = $1", read_id(BATCH, batch_id))
@@ -363,7 +298,7 @@ def test_a_text_that_was_erased_is_said_to_be(customer: Customer) -> None:
     assert "493817" not in said
 
 
-def test_messages_come_a_hundred_a_page_and_by_status(customer: Customer) -> None:
+def test_messages_come_a_hundred_a_page_and_by_status(customer: Sender) -> None:
     numbers = [f"+26377121{place:04d}" for place in range(230)]
     batch_id = customer.send(*numbers)
     customer.service.sql(
@@ -391,7 +326,7 @@ def test_messages_come_a_hundred_a_page_and_by_status(customer: Customer) -> Non
     )
 
 
-def test_a_message_is_told_in_plain_words_with_the_carriers_below(customer: Customer) -> None:
+def test_a_message_is_told_in_plain_words_with_the_carriers_below(customer: Sender) -> None:
     batch_id = customer.send(reference="order-7")
     (message_id,) = customer.messages(batch_id)
     identifier = read_id(MESSAGE, message_id)
@@ -442,7 +377,7 @@ def test_a_message_is_told_in_plain_words_with_the_carriers_below(customer: Cust
     assert len(re.findall(r'<time datetime="[^"]+\+00:00">', told)) >= 6
 
 
-def test_markup_in_a_reference_or_a_text_is_shown_as_it_was_written(customer: Customer) -> None:
+def test_markup_in_a_reference_or_a_text_is_shown_as_it_was_written(customer: Sender) -> None:
     batch_id = customer.send(reference=HOSTILE, body=f"Hello {HOSTILE}")
     for path in (
         BATCHES,
@@ -457,20 +392,20 @@ def test_markup_in_a_reference_or_a_text_is_shown_as_it_was_written(customer: Cu
         assert "script-src 'self'" in response.headers["content-security-policy"]
 
 
-def test_cells_of_a_download_are_never_formulas(customer: Customer) -> None:
+def test_cells_of_a_download_are_never_formulas(customer: Sender) -> None:
     references = ["=1+1", "+1", "-1", "@SUM(A1)", '=HYPERLINK("http://x")', "plain, with a comma"]
     for reference in references:
         customer.send(reference=reference)
-    cells = [row["reference"] for row in customer.rows(BATCHES + ".csv")][::-1]
+    cells = [row["reference"] for row in customer.table(BATCHES + ".csv")][::-1]
     assert cells[-1] == references[-1]
     assert cells[:-1] == [f"'{reference}" for reference in references[:-1]]
 
 
-def test_the_messages_of_a_batch_are_downloaded_whole(customer: Customer) -> None:
+def test_the_messages_of_a_batch_are_downloaded_whole(customer: Sender) -> None:
     numbers = [f"+26377122{place:04d}" for place in range(600)]
     batch_id = customer.send(*numbers)
     customer.end(batch_id, "failed", refunded=True)
-    rows = customer.rows(f"{BATCHES}/{batch_id}/messages.csv")
+    rows = customer.table(f"{BATCHES}/{batch_id}/messages.csv")
     assert [row["number"] for row in rows] == numbers
     assert [row["message_id"] for row in rows] == customer.messages(batch_id)
     first = rows[0]
@@ -480,23 +415,23 @@ def test_the_messages_of_a_batch_are_downloaded_whole(customer: Customer) -> Non
     assert first["delivered_at_utc"] == ""
 
 
-def test_a_search_is_downloaded_piece_by_piece_with_nothing_left_out(customer: Customer) -> None:
+def test_a_search_is_downloaded_piece_by_piece_with_nothing_left_out(customer: Sender) -> None:
     customer.fill(1200)
     other = customer.send(reference="another")
-    everything = customer.rows(BATCHES + ".csv")
+    everything = customer.table(BATCHES + ".csv")
     assert len({row["batch_id"] for row in everything}) == len(everything) == 1201
     assert [row["batch_id"] for row in everything] == sorted(
         (row["batch_id"] for row in everything), reverse=True
     )
-    assert len(customer.rows(BATCHES + ".csv", reference="many", status="completed")) == 1200
-    (row,) = customer.rows(BATCHES + ".csv", number=ONE)
+    assert len(customer.table(BATCHES + ".csv", reference="many", status="completed")) == 1200
+    (row,) = customer.table(BATCHES + ".csv", number=ONE)
     assert (row["batch_id"], row["number"]) == (other, ONE)
     assert (row["message_id"], row["message_status"]) == (customer.messages(other)[0], "queued")
     assert datetime.fromisoformat(row["created_at_utc"]).utcoffset() == timedelta()
-    assert customer.rows(BATCHES + ".csv", status="refunded") == []
+    assert customer.table(BATCHES + ".csv", status="refunded") == []
 
 
-def test_asking_only_about_a_download_reads_no_rows(customer: Customer) -> None:
+def test_asking_only_about_a_download_reads_no_rows(customer: Sender) -> None:
     customer.fill(10)
     response = customer.ask(BATCHES + ".csv", "HEAD")
     assert (response.status_code, response.content) == (200, b"")

@@ -1,26 +1,23 @@
 """Does the ledger show every movement with the balance after it, and is topping up explained truthfully?"""
 
-import csv
 import html
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Final
 from uuid import UUID
 
-import httpx
 import pytest
 
+from tests.support.customers import ONE, Customer, link, open_session
+from tests.support.customers import words as read
 from tests.support.postgres import clone
-from tests.support.service import NO_TLS, Caller, Service, run_web
+from tests.support.service import Service, run_web
 from tumira.actions import operate
-from tumira.actions.send_codes import hash_token, new_token
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import BATCH, MESSAGE, new_id, read_id, write_id
+from tumira.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.rules import money
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import audit
@@ -29,7 +26,6 @@ from tumira.store.database import Database
 LEDGER: Final = "/dashboard/ledger"
 TOP_UP: Final = "/dashboard/top-up"
 LOCAL_TIME: Final = timedelta(hours=2)
-ONE: Final = "+263771200001"
 HOSTILE: Final = '"><script>alert(1)</script><b>{{ 7 * 7 }}'
 SOUND: Final = "These entries add up to your balance"
 BROKEN: Final = "Something is wrong: these entries do not add up to your balance."
@@ -39,30 +35,8 @@ _ROW: Final = re.compile(r'<tr>\s*<th scope="row">(.*?)</tr>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Customer:
-    """Somebody who is signed in."""
-
-    service: Service
-    caller: Caller
-    token: str
-
-    def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
-        """Ask for a page."""
-        return httpx.request(
-            method,
-            self.service.base + path + (f"?{urlencode(query)}" if query else ""),
-            headers={"Cookie": f"tumira_session={self.token}"},
-            timeout=30,
-            trust_env=False,
-            verify=NO_TLS,
-        )
-
-    def page(self, path: str = LEDGER, /, **query: str) -> str:
-        """Return a page as it was written."""
-        response = self.ask(path, **query)
-        assert response.status_code == 200, response.text
-        assert response.text.count("<h1") == 1
-        return response.text
+class Owner(Customer):
+    """A customer who looks at their money."""
 
     def lines(self, **query: str) -> Sequence[str]:
         """Return the entries of the page, each as it is read."""
@@ -70,18 +44,7 @@ class Customer:
 
     def rows(self, **query: str) -> Sequence[Mapping[str, str]]:
         """Download the entries."""
-        response = self.ask(LEDGER + ".csv", **query)
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "text/csv; charset=utf-8"
-        assert response.headers["content-disposition"].startswith("attachment; ")
-        return list(csv.DictReader(io.StringIO(response.text, newline="")))
-
-    def send(self, *to: str, **fields: Any) -> str:
-        """Send, and return the batch."""
-        response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
-        assert response.status_code == 202, response.text
-        batch_id: str = response.json()["batch_id"]
-        return batch_id
+        return self.table(LEDGER + ".csv", **query)
 
     def refund(self, batch_id: str, reason: str | None) -> str:
         """Let the only message of a batch fail and be paid back, and return it."""
@@ -124,7 +87,7 @@ class Customer:
 
 
 @pytest.fixture
-def customer(service: Service) -> Customer:
+def customer(service: Service) -> Owner:
     """Give somebody with a hundred dollars."""
     return sign_in(service)
 
@@ -136,35 +99,18 @@ def own_service(server_url: str) -> Iterator[Service]:
         yield running
 
 
-def sign_in(service: Service, balance: str = "100") -> Customer:
+def sign_in(service: Service, balance: str = "100") -> Owner:
     """Open an account, and a session of it."""
     caller = service.open_account(balance)
-    token = new_token()
-    service.sql(
-        "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
-        " VALUES ($1, $2, $3, '127.0.0.1', 'test')",
-        new_id(int(datetime.now(UTC).timestamp() * 1000)),
-        hash_token(token),
-        caller.id,
-    )
-    return Customer(service, caller, token)
+    return Owner(service, caller, open_session(service, caller))
 
 
 def words(page: str) -> str:
-    """Return what of a page is read, in one line."""
-    main = page[page.index("<main") :] if "<main" in page else page
-    return re.sub(r" (?=[.,])", "", " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split()))
+    """Return what of a page is read, with no blank before the end of a sentence."""
+    return re.sub(r" (?=[.,])", "", read(page))
 
 
-def link(page: str, name: str) -> str | None:
-    """Return where a link of this name leads."""
-    for address, inside in re.findall(r'<a [^>]*?href="([^"]*)"[^>]*>(.*?)</a>', page, re.DOTALL):
-        if words(inside) == name:
-            return html.unescape(address)
-    return None
-
-
-def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Customer) -> None:
+def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Owner) -> None:
     batch_id = customer.send(ONE, "+27821230001", reference="order-7")
     failed = customer.send()
     message_id = customer.refund(failed, "ABSENT_SUBSCRIBER")
@@ -179,29 +125,29 @@ def test_every_movement_is_told_in_words_with_the_balance_after_it(customer: Cus
         "Batch to 2 recipients Reference order-7 \u2212US$0.06 US$99.94",
         "Adjustment by the operator Opening balance +US$100.00 US$100.00",
     ]
-    page = customer.page()
+    page = customer.page(LEDGER)
     assert link(page, "Batch to 2 recipients") == f"/dashboard/batches/{batch_id}"
     assert link(page, f"message to {ONE}") == f"/dashboard/messages/{message_id}"
     assert f"{SOUND} Just now all 6 entries, from the first to the last, came to US$103.44." in words(page)
     assert " style=" not in page
 
 
-def test_a_refund_without_a_reason_says_what_became_of_the_message(customer: Customer) -> None:
+def test_a_refund_without_a_reason_says_what_became_of_the_message(customer: Owner) -> None:
     customer.refund(customer.send(), None)
     assert "The carrier reports that it did not arrive." in customer.lines()[0]
 
 
-def test_what_is_no_longer_kept_is_said_to_be_so(customer: Customer) -> None:
+def test_what_is_no_longer_kept_is_said_to_be_so(customer: Owner) -> None:
     customer.fill(1)
     (row,) = customer.service.sql(
         "SELECT batch_id FROM transfers WHERE account_id = $1 ORDER BY id DESC LIMIT 1", customer.caller.id
     )
     name = write_id(BATCH, row["batch_id"])
     assert f"Batch that is no longer kept {name}" in customer.lines()[0]
-    assert f"/dashboard/batches/{name}" not in customer.page()
+    assert f"/dashboard/batches/{name}" not in customer.page(LEDGER)
 
 
-def test_movements_come_fifty_a_page_with_their_balances(customer: Customer) -> None:
+def test_movements_come_fifty_a_page_with_their_balances(customer: Owner) -> None:
     customer.fill(120)
     shown: list[str] = []
     path: str | None = LEDGER
@@ -219,7 +165,7 @@ def test_movements_come_fifty_a_page_with_their_balances(customer: Customer) -> 
     assert "There are no older entries." in words(customer.page(LEDGER, before="1"))
 
 
-def test_filters_show_the_running_balance_of_all_movements(customer: Customer) -> None:
+def test_filters_show_the_running_balance_of_all_movements(customer: Owner) -> None:
     customer.send()
     customer.top_up("5")
     customer.send()
@@ -261,7 +207,7 @@ def test_a_day_begins_and_ends_at_the_local_midnight(own_service: Service) -> No
     assert customer.lines(to=str(day - timedelta(days=1))) == []
 
 
-def test_a_filter_that_cannot_be_read_says_why_beside_the_field(customer: Customer) -> None:
+def test_a_filter_that_cannot_be_read_says_why_beside_the_field(customer: Owner) -> None:
     for query, name in (
         ({"kind": "gifts"}, "kind"),
         ({"from": "16.11.2026"}, "from"),
@@ -277,14 +223,14 @@ def test_a_filter_that_cannot_be_read_says_why_beside_the_field(customer: Custom
         assert customer.ask(LEDGER + ".csv", **query).status_code == 422
 
 
-def test_whatever_is_in_the_address_the_page_answers(customer: Customer) -> None:
+def test_whatever_is_in_the_address_the_page_answers(customer: Owner) -> None:
     for query in ("kind=%00", "kind=&kind=x", "from=&to=", "from=%ff", "%", "before=0", "before=" + "9" * 18):
         assert customer.ask(f"{LEDGER}?{query}").status_code in {200, 422}, query
     for query in ("before=", "before=x", "before=-1", "before=%D9%A3", "before=" + "9" * 19):
         assert customer.ask(f"{LEDGER}?{query}").status_code == 404, query
 
 
-def test_nobody_sees_the_movements_of_others(customer: Customer) -> None:
+def test_nobody_sees_the_movements_of_others(customer: Owner) -> None:
     stranger = sign_in(customer.service)
     stranger.send(reference="theirs")
     assert len(customer.lines()) == 1
@@ -297,13 +243,13 @@ def test_nobody_sees_the_movements_of_others(customer: Customer) -> None:
 
 
 def test_who_has_no_movements_is_told_where_money_comes_from(service: Service) -> None:
-    page = sign_in(service, "0").page()
+    page = sign_in(service, "0").page(LEDGER)
     assert "No money has moved yet." in words(page)
     assert link(page, "Add money") == TOP_UP
     assert f"{SOUND} Just now all 0 entries" in words(page)
 
 
-def test_markup_in_a_note_or_a_reference_is_shown_as_it_was_written(customer: Customer) -> None:
+def test_markup_in_a_note_or_a_reference_is_shown_as_it_was_written(customer: Owner) -> None:
     customer.send(reference=HOSTILE)
     customer.credit("1", HOSTILE)
     for query in ({}, {"kind": HOSTILE, "from": HOSTILE, "to": HOSTILE}):
@@ -311,12 +257,15 @@ def test_markup_in_a_note_or_a_reference_is_shown_as_it_was_written(customer: Cu
         assert "<script>alert" not in response.text
         assert "script-src 'self'" in response.headers["content-security-policy"]
     assert (
-        customer.page().count(html.escape(HOSTILE).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")) == 2
+        customer.page(LEDGER).count(
+            html.escape(HOSTILE).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+        )
+        == 2
     )
     assert "<script>alert" not in customer.ask(TOP_UP, amount=HOSTILE).text
 
 
-def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: Customer) -> None:
+def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: Owner) -> None:
     batch_id = customer.send(reference="order-7")
     message_id = customer.refund(batch_id, "NO_ROUTE")
     customer.top_up("5")
@@ -342,7 +291,7 @@ def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: C
     assert response.headers["cache-control"] == "no-store"
 
 
-def test_cells_of_a_download_are_never_formulas(customer: Customer) -> None:
+def test_cells_of_a_download_are_never_formulas(customer: Owner) -> None:
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", '=HYPERLINK("http://x")', "plain, with a comma"]
     for text in texts:
         customer.send(reference=text)
@@ -360,9 +309,9 @@ async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
         return {row["account_id"] for row in (await audit.run(connection, check)).rows}
 
 
-def proof(customer: Customer) -> str:
+def proof(customer: Owner) -> str:
     """Return what the page says of the sum, without its times."""
-    said = words(customer.page())
+    said = words(customer.page(LEDGER))
     return re.sub(r"\d+ \w+ \d{4}, \d\d:\d\d:\d\d", "TIME", said)
 
 
@@ -404,7 +353,7 @@ def test_the_page_equals_the_audit_on_good_and_on_broken_books(own_service: Serv
         found = own_service.run(accounts_that_do_not_add_up)
         is_broken = customer.caller.id in found
         assert is_broken == (not change.startswith("SELECT"))
-        page = customer.page()
+        page = customer.page(LEDGER)
         assert (BROKEN in words(page), SOUND in words(page)) == (is_broken, not is_broken)
         # A balance that is not sure is not shown.
         assert words(page).count("not sure") == (50 if is_broken else 0)
@@ -412,8 +361,8 @@ def test_the_page_equals_the_audit_on_good_and_on_broken_books(own_service: Serv
         cells = {row["balance_after_usd"] for row in customer.rows()}
         assert (cells == {""}) == is_broken
         assert neighbour.caller.id not in found
-        assert SOUND in words(neighbour.page())
-        assert "not sure" not in words(neighbour.page())
+        assert SOUND in words(neighbour.page(LEDGER))
+        assert "not sure" not in words(neighbour.page(LEDGER))
 
 
 def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
@@ -428,7 +377,7 @@ def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
             " WHERE transfer_id = (SELECT min(transfer_id) FROM ledger_marks)"
         )
         # Nothing on the first page is read from it.
-        page = customer.page()
+        page = customer.page(LEDGER)
         assert SOUND in words(page)
         assert "not sure" not in words(page)
         assert "does not add up" not in "".join(capfd.readouterr())
@@ -441,11 +390,11 @@ def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
         assert customer.caller.account_id in said
         service.sql("UPDATE ledger_proofs SET due_at = now()")
         service.run(run_chore, ADD_UP)
-        assert BROKEN in words(customer.page())
-        assert "All was well on" in words(customer.page())
+        assert BROKEN in words(customer.page(LEDGER))
+        assert "All was well on" in words(customer.page(LEDGER))
 
 
-def test_topping_up_says_what_amounts_buy_and_whom_to_ask(customer: Customer) -> None:
+def test_topping_up_says_what_amounts_buy_and_whom_to_ask(customer: Owner) -> None:
     (row,) = customer.service.sql("SELECT phone FROM accounts WHERE id = $1", customer.caller.id)
     page = customer.page(TOP_UP)
     said = words(page)
@@ -464,7 +413,7 @@ def test_topping_up_says_what_amounts_buy_and_whom_to_ask(customer: Customer) ->
     assert 'role="status"' not in page
 
 
-def test_any_amount_is_calculated_and_too_small_ones_are_refused(customer: Customer) -> None:
+def test_any_amount_is_calculated_and_too_small_ones_are_refused(customer: Owner) -> None:
     said = words(customer.page(TOP_UP, amount=" 12.50 "))
     assert (
         "US$12.50 buys 312 messages to Zimbabwe or 625 messages to South Africa, of one segment each." in said
