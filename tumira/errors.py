@@ -311,3 +311,11 @@ def all_refusals() -> Sequence[type[Refusal]]:
 
 class Trouble(Exception):  # noqa: N818 - said to the operator in one line
     """Something the operator has to put right; its text says what is wrong and what to do."""
+
+
+class FieldTrouble(Trouble):
+    """Something wrong with one thing that was given, by its name on the page or the command line."""
+
+    def __init__(self, field: str, words: str) -> None:
+        super().__init__(words)
+        self.field = field

@@ -22,6 +22,8 @@ EventId = NewType("EventId", UUID)
 EndpointId = NewType("EndpointId", UUID)
 TemplateId = NewType("TemplateId", UUID)
 UploadId = NewType("UploadId", UUID)
+TopUpId = NewType("TopUpId", UUID)
+VoucherId = NewType("VoucherId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -31,6 +33,8 @@ EVENT: Final = "evt_"
 ENDPOINT: Final = "end_"
 TEMPLATE: Final = "tpl_"
 UPLOAD: Final = "upl_"
+TOP_UP: Final = "top_"
+VOUCHER: Final = "vch_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

@@ -19,6 +19,7 @@ from tumira.api.app import Api, request_id
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
+from tumira.config.payments import Payments
 from tumira.dashboard.app import Dashboard
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
@@ -31,6 +32,7 @@ from tumira.store.database import PLANNED_ONCE, Database
 # Below this, a compressed answer is hardly smaller.
 COMPRESSED_MIN: Final = 1_000
 CODE_LIMITS: Final = CodeLimits()
+NO_PAYMENTS: Final = Payments()
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -47,6 +49,7 @@ class Web:
         public_url: str = "",
         code_limits: CodeLimits = CODE_LIMITS,
         webhooks_allow_private: bool = False,
+        payments: Payments = NO_PAYMENTS,
     ) -> None:
         self._database = database
         self._api = Api(database, document())
@@ -56,6 +59,7 @@ class Web:
             public_url=public_url,
             code_limits=code_limits,
             webhooks_allow_private=webhooks_allow_private,
+            payments=payments,
         )
         self._pages = Starlette(
             routes=[
@@ -150,6 +154,7 @@ async def run_web(
             public_url=settings.public_url,
             code_limits=CodeLimits(settings.codes_per_address, settings.codes_per_hour),
             webhooks_allow_private=settings.webhooks_allow_private,
+            payments=settings.payments,
         ),
         listening,
         settings.trusted_proxies,

@@ -31,6 +31,7 @@ from tests.support.webhook_calls import Names
 from tumira.actions.event_payloads import low_balance_data
 from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
+from tumira.config.payments import Payments
 from tumira.actions.tell_events import News, tell_events
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS, Pages
@@ -273,6 +274,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         code_limits=cast("CodeLimits", None),
         public_url=strict.base,
         webhooks_allow_private=False,
+        payments=Payments(),
     )
     pages = Pages(Names(["203.0.113.7", "10.0.0.1"], OSError()))
     app = Starlette(routes=[private(services, WEBHOOKS, pages.add, "POST"), services.look.assets.route()])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tumira.config import Encryption, Settings, Smtp, load
+from tumira.config.payments import Payments
 from tumira.errors import Trouble
 
 
@@ -67,6 +68,7 @@ def test_the_environment_is_read() -> None:
             sender_name="Codes",
             sender_address="codes@sms.example",
         ),
+        payments=Payments(),
     )
     assert found.local_url == "http://10.0.0.7:80"
 

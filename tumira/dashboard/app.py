@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.gate import Gate
+from tumira.config.payments import Payments
 from tumira.dashboard.pages import (
     batches,
     compose,
@@ -50,6 +51,7 @@ class Dashboard:
         public_url: str,
         code_limits: CodeLimits,
         webhooks_allow_private: bool,
+        payments: Payments,
     ) -> None:
         self._services = Services(
             database=database,
@@ -60,6 +62,7 @@ class Dashboard:
             code_limits=code_limits,
             public_url=public_url,
             webhooks_allow_private=webhooks_allow_private,
+            payments=payments,
         )
 
     def routes(self) -> Sequence[Route]:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tumira.actions.gate import Gate
 from tumira.actions.send_codes import hash_token
+from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import refuse_foreign_writes
 from tumira.html.layout import HEADERS, PRIVATE, Look
@@ -36,6 +37,8 @@ class Services:
     code_limits: CodeLimits
     public_url: str
     webhooks_allow_private: bool
+    # Which providers of payments the operator has set up.
+    payments: Payments
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,15 @@ async def get_contact(connection: Connection, account_id: AccountId) -> Contact:
     return Contact(*row)
 
 
+SQL_FIND_EMAIL: Final = Statement("SELECT email FROM logins WHERE account_id = %(account_id)s")
+
+
+async def find_email(connection: Connection, account_id: AccountId) -> str | None:
+    """Return where an account's owner is written to; None where nobody said, or nobody ever signed in."""
+    email: str | None = await SQL_FIND_EMAIL.value(connection, account_id=account_id)
+    return email
+
+
 SQL_SET_EMAIL: Final = Statement("UPDATE logins SET email = %(email)s WHERE account_id = %(account_id)s")
 
 

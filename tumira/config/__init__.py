@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
 
+from tumira.config.payments import Payments, read_payments
 from tumira.errors import Trouble
 
 PREFIX: Final = "TUMIRA_"
@@ -89,6 +90,7 @@ class Settings:
     codes_per_hour: int
     # None for a gateway that sends no mails.
     smtp: Smtp | None
+    payments: Payments
 
     @property
     def local_url(self) -> str:
@@ -118,6 +120,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         codes_per_address=_count(PREFIX + "CODES_PER_ADDRESS", values, 40),
         codes_per_hour=_count(PREFIX + "CODES_PER_HOUR", values, 500),
         smtp=_smtp(values, public_url),
+        payments=read_payments(values),
     )
 
 

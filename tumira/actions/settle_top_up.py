@@ -1,0 +1,200 @@
+"""What follows from a provider's word on a top-up, or from the operator's? Each is one transaction.
+
+Whoever settles holds the top-up's row first: of many who bring the same word at once, the first moves it, and
+the others find it moved.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final, assert_never
+
+import asyncpg
+
+from tumira.errors import Trouble
+from tumira.ids import TopUpId
+from tumira.rules import top_ups as rules
+from tumira.rules.top_ups import (
+    OPEN_FOR,
+    Currency,
+    Lapsed,
+    News,
+    Paid,
+    Reason,
+    Refused,
+    State,
+    TakenBack,
+    Unclear,
+    Waiting,
+    look_again_s,
+    may_move,
+    may_resolve,
+    worth,
+)
+from tumira.store import accounts, changes, top_up_transfers, top_ups
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.sql import Connection
+from tumira.store.top_ups import Step, TopUp
+
+GATEWAY: Final = Actor("gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a word came to: the state before it, and the top-up after it."""
+
+    before: State
+    top_up: TopUp
+
+    @property
+    def moved(self) -> bool:
+        """Tell whether it changed anything that somebody wants to hear of."""
+        return self.before is not self.top_up.state
+
+
+async def settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
+    """Carry out what a provider says about a top-up."""
+    try:
+        return await _settle(database, top_up_id, news)
+    except asyncpg.UniqueViolationError:
+        # Its reference stands at another top-up that was credited: one of the two is wrong.
+        assert isinstance(news, Paid)
+        problem = f"{news.provider_reference} was credited for another top-up already"
+        return await _settle(database, top_up_id, Unclear(problem, is_last=True))
+
+
+async def _settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
+    async with database.transaction() as connection:
+        before = await top_ups.hold(connection, top_up_id)
+        step = _step(before, news)
+        if step is None:
+            await _leave(connection, before, news)
+            return Settled(before.state, before)
+        await _carry_out(connection, before, step)
+        return Settled(before.state, await top_ups.hold(connection, top_up_id))
+
+
+async def _leave(connection: Connection, before: TopUp, news: News) -> None:
+    """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
+    if before.state is State.CREDITED and isinstance(news, Unclear):
+        # Somebody said that it was taken back, and whether that is so could not be found out yet.
+        await top_ups.put_off(connection, before.id, look_again_s(max(1, before.tries)))
+    elif before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
+        problem = (
+            f"{news.provider_reference}: {news.paid} {before.currency} was paid after it had {before.state}"
+        )
+        await top_ups.note_problem(connection, before.id, problem)
+    else:
+        await top_ups.rest(connection, before.id)
+
+
+async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
+    if step.state is State.REVERSED:
+        assert before.amount is not None
+        taken = await top_up_transfers.take_back(
+            connection, before.account_id, before.id, before.method, before.amount
+        )
+        step = replace(step, owed=before.amount - taken)
+        await accounts.mark_suspended(connection, before.account_id, suspended=True)
+        await changes.note(
+            connection, before.account_id, GATEWAY, "account suspended", "a top-up was taken back"
+        )
+    await top_ups.mark(connection, before.id, step)
+    if step.state is State.CREDITED:
+        assert step.amount is not None
+        await top_up_transfers.credit(connection, before.account_id, before.id, before.method, step.amount)
+
+
+def _step(before: TopUp, news: News) -> Step | None:
+    """Return what becomes of a top-up, or None when the word comes too late to change anything."""
+    step = _wanted(before, news)
+    is_same_and_open = step.state is before.state and before.state in rules.OPEN
+    return step if is_same_and_open or may_move(before.state, step.state) else None
+
+
+def _wanted(before: TopUp, news: News) -> Step:
+    is_over = datetime.now(UTC) - before.created_at > OPEN_FOR
+    wait_s = look_again_s(max(1, before.tries))
+    match news:
+        case Waiting():
+            if is_over:
+                return Step(State.EXPIRED, kept=news.kept)
+            return Step(
+                State.PENDING,
+                wait_s,
+                provider_reference=news.provider_reference,
+                kept=news.kept,
+                keeps_pin=True,
+            )
+        case Paid():
+            return _credit(before, news)
+        case Refused():
+            return Step(State.FAILED, reason=news.reason, problem=news.problem)
+        case Lapsed():
+            return Step(State.EXPIRED)
+        case Unclear():
+            asks_again = not news.is_last and not is_over
+            return Step(
+                State.DOUBT, wait_s if asks_again else None, problem=news.problem, keeps_pin=asks_again
+            )
+        case TakenBack():
+            if before.state is State.CREDITED:
+                return Step(State.REVERSED, problem=news.problem)
+            # It went before it was ours.
+            return Step(State.FAILED, reason=Reason.CANCELLED, problem=news.problem)
+        case _:
+            assert_never(news)
+
+
+def _credit(before: TopUp, news: Paid) -> Step:
+    amount = worth(news.paid, before.rate)
+    if amount <= 0:
+        return Step(State.DOUBT, problem=f"{news.paid} {before.currency} was taken, worth nothing")
+    # In dollars we know to the cent what was asked for: anything else is not what the customer agreed to.
+    if before.currency is Currency.USD and news.paid != before.asked:
+        problem = f"{news.provider_reference}: {news.paid} was taken where {before.asked} was asked for"
+        return Step(State.DOUBT, problem=problem)
+    return Step(
+        State.CREDITED,
+        paid=news.paid,
+        amount=amount,
+        provider_reference=news.provider_reference,
+        sealed_change=news.sealed_change,
+    )
+
+
+async def resolve(
+    database: Database,
+    top_up_id: TopUpId,
+    *,
+    paid: Decimal | None,
+    provider_reference: str | None,
+    note: str,
+    actor: str,
+) -> Settled:
+    """Decide on the operator's word: credit what was paid, or with None for `paid` say that nothing was."""
+    state = State.FAILED if paid is None else State.CREDITED
+    try:
+        async with database.transaction() as connection:
+            if await top_ups.find_any(connection, top_up_id) is None:
+                raise Trouble("There is no such top-up; `tumira topup list` shows them.")
+            before = await top_ups.hold(connection, top_up_id)
+            if not may_resolve(before.state, state):
+                raise Trouble(f"This top-up is {before.state}; that is not the operator's to change.")
+            step = Step(state, reason=Reason.DECIDED, note=note, resolved_by=actor)
+            if paid is not None:
+                reference = provider_reference or before.provider_reference or f"operator:{before.id}"
+                step = replace(
+                    step,
+                    reason=None,
+                    paid=paid,
+                    amount=worth(paid, before.rate),
+                    provider_reference=reference,
+                )
+            await _carry_out(connection, before, step)
+            return Settled(before.state, await top_ups.hold(connection, top_up_id))
+    except asyncpg.UniqueViolationError:
+        raise Trouble(
+            "That reference was credited for another top-up already; nothing was credited."
+        ) from None

@@ -1,0 +1,1 @@
+"""What do payment providers tell us?"""

@@ -1,0 +1,1 @@
+"""How are payment providers spoken to?"""
