@@ -31,8 +31,8 @@ from tests.support.webhook_calls import Names
 from tumira.actions.event_payloads import low_balance_data
 from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
-from tumira.config.payments import Payments
 from tumira.actions.tell_events import News, tell_events
+from tumira.config.payments import Payments
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS, Pages
 from tumira.dashboard.visits import Services, private
