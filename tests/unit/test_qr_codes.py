@@ -24,6 +24,9 @@ FORMATS: dict[int, Callable[[int, int], bool]] = {
 # Made once by another encoder (segno 1.6.6, version 5, level L, mask 3), of a text that fills the code.
 FULL = "otpauth://totp/Tumira:%2B263771200001?secret=" + "A" * 47 + "&issuer=Tumira"
 FULL_DIGEST = "602d1a619a3e86d9635f7ce2a5d0ad96878a75754a4d0b9281c683a80f852c40"
+# The same with version 7, of a text that fills that.
+LARGE_FULL = "ethereum:0x" + "5" * 40 + "@56/transfer?address=0x" + "7" * 40 + "&uint256=" + "3" * 31
+LARGE_FULL_DIGEST = "5a24f6d01eae3b481b22d48a8412ab1302bf53e47f7c36c4075c38a4400b9337"
 
 Rows = Sequence[Sequence[bool]]
 
@@ -70,14 +73,14 @@ def check_words(words: Sequence[int]) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=qr_codes.BYTES_MAX))
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=qr_codes.SMALL.bytes_max))
 def test_what_is_drawn_can_be_read(text: str) -> None:
     assert read(qr_codes.draw(text)) == text.encode()
 
 
 def test_the_longest_link_of_a_second_factor_fits() -> None:
     uri = totp.write_uri(totp.new_secret(), "+999999999999999")
-    assert len(uri) <= qr_codes.BYTES_MAX
+    assert len(uri) <= qr_codes.SMALL.bytes_max
     assert read(qr_codes.draw(uri)) == uri.encode()
 
 
@@ -98,12 +101,22 @@ def test_the_patterns_that_a_camera_looks_for_are_there() -> None:
     assert rows[SIZE - 8][8]
 
 
-def test_another_encoder_draws_the_same() -> None:
-    assert len(FULL) == qr_codes.BYTES_MAX
-    codewords = qr_codes._with_checks(qr_codes._codewords(FULL.encode()))
+@pytest.mark.parametrize(
+    ("version", "text", "digest"),
+    [(qr_codes.SMALL, FULL, FULL_DIGEST), (qr_codes.LARGE, LARGE_FULL, LARGE_FULL_DIGEST)],
+    ids=["small", "large"],
+)
+def test_another_encoder_draws_the_same(version: qr_codes.Version, text: str, digest: str) -> None:
+    assert len(text) == version.bytes_max
+    codewords = qr_codes._with_checks(version, qr_codes._codewords(version, text.encode()))
     bits = [bool(word >> place & 1) for word in codewords for place in range(7, -1, -1)]
-    drawn = "".join("01"[one] for row in qr_codes._draw(bits, 3) for one in row)
-    assert sha256(drawn.encode()).hexdigest() == FULL_DIGEST
+    drawn = "".join("01"[one] for row in qr_codes._draw(version, bits, 3) for one in row)
+    assert sha256(drawn.encode()).hexdigest() == digest
+
+
+def test_a_long_link_of_a_payment_fits_into_the_larger_code() -> None:
+    rows = qr_codes.draw("ethereum:" + "x" * 137)
+    assert (len(rows), {len(row) for row in rows}) == (45, {45})
 
 
 def test_a_text_that_does_not_fit_is_our_mistake() -> None:

@@ -133,6 +133,15 @@ class Unclear:
 
     problem: str
     is_last: bool = False
+    # What is left of the voucher, where that is known; it is the customer's whatever becomes of the rest.
+    sealed_change: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """The provider could not be asked, and by asking alone nothing can have happened."""
+
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,7 @@ class TakenBack:
     problem: str
 
 
-News = Waiting | Paid | Refused | Lapsed | Unclear | TakenBack
+News = Waiting | Paid | Refused | Lapsed | Unclear | Silent | TakenBack
 
 
 def worth(paid: Decimal, rate: Decimal) -> Decimal:

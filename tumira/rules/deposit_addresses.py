@@ -1,0 +1,128 @@
+"""To which address does an account pay USDT? One derived from the operator's public key, so no key is here.
+
+The operator keeps the seed offline and gives the public key of the account level, m/44'/60'/0'. From that
+follow the addresses 0/0, 0/1, … (BIP-32, public derivation), and nothing can be spent with it.
+"""
+
+import hmac
+import re
+from dataclasses import dataclass, field
+from hashlib import sha256, sha512
+from typing import Final
+
+from coincurve import PublicKey
+from Crypto.Hash import keccak
+
+from tumira.errors import Trouble
+
+PLACES_MAX: Final = 2**31
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+# What every extended key is long when it is written.
+_LENGTH: Final = 111
+_VERSION: Final = bytes.fromhex("0488b21e")
+_PRIVATE_VERSION: Final = bytes.fromhex("0488ade4")
+_ACCOUNT_DEPTH: Final = 3
+_PAYLOAD: Final = 78
+_CHECKSUM: Final = 4
+# The branch of a wallet whose addresses are given to others.
+_RECEIVING: Final = 0
+_UPPER_FROM: Final = 8
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
+
+_WRONG: Final = (
+    "TUMIRA_USDT_XPUB is no public key of the account level: give the xpub of m/44'/60'/0' that the wallet "
+    "shows."
+)
+_PRIVATE: Final = (
+    "TUMIRA_USDT_XPUB is a private key (xprv), with which everything can be spent: keep it offline, take it "
+    "out of the settings, and give the xpub that belongs to it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedKey:
+    """A public key from which others follow."""
+
+    public_key: bytes = field(repr=False)
+    chain_code: bytes = field(repr=False)
+
+    @property
+    def sha256(self) -> bytes:
+        """Return by what it is known, without giving it away."""
+        return sha256(self.public_key + self.chain_code).digest()
+
+
+def read_xpub(text: str) -> ExtendedKey:
+    """Read the operator's public key; raises Trouble, which never repeats it."""
+    if text.startswith("xprv"):
+        raise Trouble(_PRIVATE)
+    payload = _read_base58(text)
+    if payload is None:
+        raise Trouble(_WRONG)
+    if payload.startswith(_PRIVATE_VERSION):
+        raise Trouble(_PRIVATE)
+    if not payload.startswith(_VERSION) or payload[4] != _ACCOUNT_DEPTH:
+        raise Trouble(_WRONG)
+    key = ExtendedKey(public_key=payload[45:], chain_code=payload[13:45])
+    try:
+        PublicKey(key.public_key)
+    except ValueError:
+        raise Trouble(_WRONG) from None
+    return key
+
+
+def _read_base58(text: str) -> bytes | None:
+    """Return what a text with a checksum stands for; None where it is misspelt."""
+    if len(text) != _LENGTH or not set(text) <= set(_ALPHABET):
+        return None
+    number = 0
+    for letter in text:
+        number = number * len(_ALPHABET) + _ALPHABET.index(letter)
+    data = number.to_bytes(_PAYLOAD + _CHECKSUM)
+    payload, checksum = data[:_PAYLOAD], data[_PAYLOAD:]
+    return payload if sha256(sha256(payload).digest()).digest()[:_CHECKSUM] == checksum else None
+
+
+def _child(parent: ExtendedKey, index: int) -> ExtendedKey:
+    """Return the public key at a place below another (BIP-32, CKDpub)."""
+    assert 0 <= index < PLACES_MAX
+    digest = hmac.digest(parent.chain_code, parent.public_key + index.to_bytes(4), sha512)
+    # One in 2^127 places has no key, which raises here.
+    public_key = PublicKey(parent.public_key).add(digest[:32])
+    return ExtendedKey(public_key.format(), digest[32:])
+
+
+def derive_address(key: ExtendedKey, place: int) -> str:
+    """Return the address at a place, in lower case, as it is kept."""
+    child = _child(_child(key, _RECEIVING), place)
+    point = PublicKey(child.public_key).format(compressed=False)
+    return "0x" + _keccak(point[1:])[-20:].hex()
+
+
+def with_checksum(address: str) -> str:
+    """Write an address as it is shown: capitals make a slip of a letter noticed (EIP-55)."""
+    digits = address.removeprefix("0x").lower()
+    nibbles = _keccak(digits.encode()).hex()
+    return "0x" + "".join(
+        digit.upper() if int(nibble, 16) >= _UPPER_FROM else digit
+        for digit, nibble in zip(digits, nibbles, strict=False)
+    )
+
+
+def read_address(text: str) -> str | None:
+    """Read an address as people give it, into lower case; None for a misspelt one.
+
+    In one case only it carries no checksum, and is taken as it is.
+    """
+    if not _ADDRESS.fullmatch(text):
+        return None
+    digits = text.removeprefix("0x")
+    has_checksum = digits not in {digits.lower(), digits.upper()}
+    if has_checksum and with_checksum(text) != text:
+        return None
+    return text.lower()
+
+
+def _keccak(data: bytes) -> bytes:
+    return keccak.new(digest_bits=256, data=data).digest()

@@ -1,0 +1,165 @@
+"""How does Paynow write and sign what it is told and what it tells, and what do its words mean?
+
+A body is a form, and its hash is made over the values in the order in which they stand there, with nothing in
+between. So who sends a body is proved by it, but not where one value ends and the next begins.
+"""
+
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, StrEnum, auto
+from hashlib import sha512
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+FIELDS_MAX: Final = 64
+HASH: Final = "hash"
+
+_CALLING_CODE: Final = "+263"
+_AMOUNT: Final = re.compile(r"[0-9]{1,10}(\.[0-9]{1,4})?", re.ASCII)
+_EXPIRES: Final = re.compile(
+    r"(?P<day>[0-9]{1,2})-(?P<month>[A-Za-z]{3})[a-z]?-(?P<year>[0-9]{4})"
+    r" (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
+)
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Paynow's clock stands in Harare, where summer time is not known.
+_HARARE: Final = timezone(timedelta(hours=2))
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class Wallet(StrEnum):
+    """Where Paynow takes the money from; the values of the wallets are Paynow's own words."""
+
+    ECOCASH = "ecocash"
+    ONEMONEY = "onemoney"
+    INNBUCKS = "innbucks"
+    # Not asked for by its name: the customer chooses on Paynow's page.
+    CARD = "card"
+
+    @property
+    def needs_phone(self) -> bool:
+        """Tell whether Paynow wants to know the number of the wallet."""
+        return self is not Wallet.CARD
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """Return its name as people know it."""
+        return _TITLES[self]
+
+
+_TITLES: Final[Mapping[Wallet, str]] = {
+    Wallet.ECOCASH: "EcoCash",
+    Wallet.ONEMONEY: "OneMoney",
+    Wallet.INNBUCKS: "InnBucks",
+    Wallet.CARD: "Card",
+}
+
+
+class Meaning(Enum):
+    """What a status says about the money."""
+
+    OPEN = auto()
+    PAID = auto()
+    CANCELLED = auto()
+    FAILED = auto()
+    TAKEN_BACK = auto()
+
+
+# `Sent` went to the wallet and is not paid. What a merchant is paid whom Paynow has not verified is held back
+# for a while as `Awaiting Delivery` and then `Delivered`, and does not say `Paid` meanwhile.
+STATUSES: Final[Mapping[str, Meaning]] = {
+    "created": Meaning.OPEN,
+    "sent": Meaning.OPEN,
+    "paid": Meaning.PAID,
+    "awaiting delivery": Meaning.PAID,
+    "delivered": Meaning.PAID,
+    "cancelled": Meaning.CANCELLED,
+    "failed": Meaning.FAILED,
+    "disputed": Meaning.TAKEN_BACK,
+    "refunded": Meaning.TAKEN_BACK,
+}
+# Answers to a call, which say nothing about the money.
+OK: Final = "ok"
+ERROR: Final = "error"
+NOT_FOUND: Final = "notfound"
+INVALID_ID: Final = "invalid id."
+
+
+def meaning_of(status: str) -> Meaning | None:
+    """Return what a status says about the money; None for one that nobody has told us of."""
+    return STATUSES.get(folded(status))
+
+
+def folded(status: str) -> str:
+    """Return a status as it is compared."""
+    return status.strip().lower()
+
+
+def sign(pairs: Pairs, key: str) -> str:
+    """Return the hash of fields in the order in which they are sent, or came."""
+    text = "".join(value for name, value in pairs if name.lower() != HASH) + key.lower()
+    return sha512(text.encode()).hexdigest().upper()
+
+
+def write(pairs: Pairs, key: str) -> bytes:
+    """Write fields in their order, and their hash after them."""
+    return urlencode([*pairs, (HASH, sign(pairs, key))]).encode("ascii")
+
+
+def read(body: bytes) -> Pairs | None:
+    """Read the fields of a body in their order, their names in lower case; None for what is no such body.
+
+    A field that comes twice could be read in two ways, so a body with one is refused whole.
+    """
+    try:
+        text = body.decode("utf-8").strip()
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError:
+        return None
+    lowered = [(name.lower(), value) for name, value in pairs]
+    return lowered if len(dict(lowered)) == len(lowered) else None
+
+
+def is_signed(pairs: Pairs, key: str) -> bool:
+    """Tell whether the hash among fields that were read is that of all the others, known to us or not."""
+    given = dict(pairs).get(HASH, "")
+    return hmac.compare_digest(sign(pairs, key).encode(), given.upper().encode())
+
+
+def local_phone(number: str) -> str:
+    """Write a number of Zimbabwe as it is dialled there: Paynow takes no other form."""
+    assert number.startswith(_CALLING_CODE)
+    return "0" + number.removeprefix(_CALLING_CODE)
+
+
+def write_amount(amount: Decimal) -> str:
+    """Write an amount in whole cents."""
+    assert amount == amount.quantize(Decimal("0.01"))
+    return f"{amount:.2f}"
+
+
+def read_amount(text: str) -> Decimal | None:
+    """Read an amount; None for what is none."""
+    return Decimal(text) if _AMOUNT.fullmatch(text) else None
+
+
+def read_expiry(text: str) -> datetime | None:
+    """Read until when a code of InnBucks can be used, such as `5-Nov-2026 14:30`; None for no time."""
+    match = _EXPIRES.fullmatch(text.strip())
+    if match is None or match["month"].lower() not in _MONTHS:
+        return None
+    try:
+        at = datetime(
+            int(match["year"]),
+            _MONTHS.index(match["month"].lower()) + 1,
+            int(match["day"]),
+            int(match["hour"]),
+            int(match["minute"]),
+            tzinfo=_HARARE,
+        )
+    except ValueError:
+        return None
+    return at.astimezone(UTC)
