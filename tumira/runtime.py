@@ -25,6 +25,8 @@ def configure_logging(level: str) -> None:
     """Write log lines as JSON to standard error."""
     if level not in LOG_LEVELS:
         raise Trouble(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
+    # Addresses of providers hold keys, and one of them a voucher's PIN.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -177,11 +177,98 @@ BREAKS_SETTLED: dict[str, tuple[str, Sequence[str]]] = {
     ),
 }
 
+# The same, where money came in: a top-up of 5 was credited; one of 9 was taken back, of which 2 is owed; a
+# voucher of ours for 20 was used; and two deposits of USDT came to 10.0000.
+BREAKS_TOPPED_UP: dict[str, tuple[str, Sequence[str]]] = {
+    "top_up: credited and no money came": (
+        (
+            "UPDATE top_ups SET state = 'credited', paid = 7, amount = 7, provider_reference = 'r7'"
+            " WHERE state = 'pending'"
+        ),
+        [],
+    ),
+    "top_up: another amount": ("UPDATE top_ups SET amount = 5.0001 WHERE asked = 5", []),
+    "top_up: money came and it is not credited": ("UPDATE top_ups SET state = 'failed' WHERE asked = 5", []),
+    "top_up: taken back without a word": ("UPDATE top_ups SET state = 'credited' WHERE asked = 9", []),
+    "top_up: more was taken back than it says": ("UPDATE top_ups SET owed = 3 WHERE asked = 9", []),
+    "top_up: owed by one that was not taken back": ("UPDATE top_ups SET owed = 1 WHERE asked = 5", []),
+    "top_up: money went back that never came": (
+        """
+        ALTER TABLE transfers DISABLE TRIGGER USER;
+        DELETE FROM transfers WHERE from_book = 'topup:paynow' AND amount = 9
+        """,
+        ["balance"],
+    ),
+    "top_up_transfer: of nobody's top-up": (
+        """
+        INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+        SELECT id, 'topup:paynow', 'customer', 1, gen_random_uuid() FROM accounts WHERE phone <> 'system'
+        """,
+        ["balance"],
+    ),
+    "top_up_transfer: of somebody else's": (
+        """
+        INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '+263771299999', '', '');
+        UPDATE top_ups SET account_id = (SELECT id FROM accounts WHERE phone = '+263771299999')
+         WHERE asked = 5
+        """,
+        [],
+    ),
+    "top_up_transfer: paid in another way": ("UPDATE top_ups SET method = 'voucher' WHERE asked = 5", []),
+    "top_up_transfer: without a top-up": (
+        """
+        ALTER TABLE transfers DROP CONSTRAINT a_top_up_is_named;
+        INSERT INTO transfers (account_id, from_book, to_book, amount)
+        SELECT id, 'topup:paynow', 'customer', 1 FROM accounts WHERE phone <> 'system'
+        """,
+        ["balance"],
+    ),
+    "voucher: of another amount": ("UPDATE vouchers SET amount = 25 WHERE top_up_id IS NOT NULL", []),
+    "voucher: credited and still to be used": ("UPDATE vouchers SET top_up_id = NULL", []),
+    "voucher: used and not credited": (
+        (
+            "UPDATE vouchers SET top_up_id = (SELECT id FROM top_ups WHERE state = 'pending')"
+            " WHERE top_up_id IS NULL"
+        ),
+        [],
+    ),
+    "deposit: of another amount": (
+        "UPDATE usdt_deposits SET units = units + 100000000000000 WHERE log_index = 0",
+        [],
+    ),
+    "deposit: credited and none came": (
+        "UPDATE usdt_deposits SET state = 'final', top_up_id = NULL",
+        [],
+    ),
+    "deposit: credited by a top-up that is not": (
+        (
+            "UPDATE usdt_deposits SET state = 'credited', top_up_id = (SELECT id FROM top_ups"
+            " WHERE state = 'pending') WHERE state = 'seen'"
+        ),
+        [],
+    ),
+    "deposit: credited twice": (
+        (
+            "UPDATE usdt_deposits SET state = 'credited', top_up_id = (SELECT top_up_id FROM usdt_deposits"
+            " WHERE state = 'credited' LIMIT 1) WHERE state = 'seen'"
+        ),
+        [],
+    ),
+    "deposit: of another account": (
+        """
+        INSERT INTO accounts (id, phone, name, business) VALUES (gen_random_uuid(), '+263771299999', '', '');
+        UPDATE usdt_deposits SET account_id = (SELECT id FROM accounts WHERE phone = '+263771299999')
+         WHERE log_index = 1
+        """,
+        [],
+    ),
+}
+
 THREE = ("+263771200001", "+263771200002", "+263771200003")
 
 
 def test_every_check_is_broken_by_some_row() -> None:
-    assert {name.split(":")[0] for name in [*BREAKS, *BREAKS_SETTLED]} == {
+    assert {name.split(":")[0] for name in [*BREAKS, *BREAKS_SETTLED, *BREAKS_TOPPED_UP]} == {
         check.name for check in audit.CHECKS
     }
 
@@ -297,10 +384,9 @@ async def broken(connection: "asyncpg.Connection[asyncpg.Record]") -> Sequence[s
     return sorted([check.name for check in audit.CHECKS if (await audit.run(connection, check)).rows])
 
 
-@pytest.mark.parametrize("name", BREAKS_SETTLED)
-async def test_the_audit_sees_among_settled_messages_a_broken(name: str, settled_url: str) -> None:
-    statement, also = BREAKS_SETTLED[name]
-    connection = await asyncpg.connect(settled_url)
+async def broken_by(url: str, statement: str) -> Sequence[str]:
+    """Return what the audit sees after a statement, which is then undone."""
+    connection = await asyncpg.connect(url)
     assert await broken(connection) == []
     transaction = connection.transaction()
     await transaction.start()
@@ -308,4 +394,82 @@ async def test_the_audit_sees_among_settled_messages_a_broken(name: str, settled
     found = await broken(connection)
     await transaction.rollback()
     await connection.close()
-    assert found == sorted([name.partition(":")[0], *also])
+    return found
+
+
+@pytest.mark.parametrize("name", BREAKS_SETTLED)
+async def test_the_audit_sees_among_settled_messages_a_broken(name: str, settled_url: str) -> None:
+    statement, also = BREAKS_SETTLED[name]
+    assert await broken_by(settled_url, statement) == sorted([name.partition(":")[0], *also])
+
+
+# What a top-up of each kind leaves behind; the balance of a hundred dollars was spent but for 7 when the
+# second was taken back.
+TOP_UPS = """
+WITH owner AS (SELECT id FROM accounts WHERE phone <> 'system'),
+made (id, method, provider, state, currency, asked, paid, amount, owed, reference) AS (VALUES
+    ('00000000-0000-7000-8000-000000000001'::uuid, 'paynow', 'ecocash', 'credited', 'USD', 5, 5, 5, 0, 'r1'),
+    ('00000000-0000-7000-8000-000000000002', 'paynow', 'card', 'reversed', 'USD', 9, 9, 9, 2, 'r2'),
+    ('00000000-0000-7000-8000-000000000003', 'voucher', 'own', 'credited', 'USD', 20, 20, 20, 0, 'r3'),
+    ('00000000-0000-7000-8000-000000000004', 'usdt', 'bep20', 'credited', 'USDT', NULL, 10.00009, 10, 0,
+     'r4'),
+    ('00000000-0000-7000-8000-000000000005', 'paynow', 'ecocash', 'pending', 'USD', 7, NULL, NULL, 0, NULL),
+    -- The operator's word is enough.
+    ('00000000-0000-7000-8000-000000000006', 'usdt', 'bep20', 'credited', 'USDT', NULL, 3, 3, 0, 'r6'),
+    ('00000000-0000-7000-8000-000000000007', 'voucher', 'own', 'credited', 'USD', 4, 4, 4, 0, 'r7')
+), inserted AS (
+    INSERT INTO top_ups (id, account_id, method, provider, state, currency, asked, paid, amount, owed,
+                         provider_reference, resolved_by)
+    SELECT made.id, owner.id, method, provider, state, currency, asked, paid, amount, owed, reference,
+           CASE WHEN reference IN ('r6', 'r7') THEN 'operator' END
+      FROM made, owner
+), came AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT owner.id, 'topup:' || method, 'customer', amount, made.id FROM made, owner WHERE amount IS NOT NULL
+), went AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT owner.id, 'customer', 'topup:' || method, amount - owed, made.id
+      FROM made, owner WHERE state = 'reversed'
+)
+UPDATE accounts
+   SET balance = balance + (SELECT sum(CASE state WHEN 'reversed' THEN owed ELSE amount END) FROM made)
+ WHERE id IN (SELECT id FROM owner)
+"""
+
+MORE_OF_TOP_UPS = """
+INSERT INTO vouchers (id, code_sha256, tail, amount, issued_by, top_up_id) VALUES
+    (gen_random_uuid(), sha256('a'), 'AAAA', 20, 'operator', '00000000-0000-7000-8000-000000000003'),
+    (gen_random_uuid(), sha256('b'), 'BBBB', 7, 'operator', NULL);
+INSERT INTO usdt_addresses (address, account_id, key_sha256, place)
+SELECT '0x' || repeat('a', 40), id, sha256('x'), 0 FROM accounts WHERE phone <> 'system';
+INSERT INTO usdt_deposits (chain_id, tx_hash, log_index, account_id, address, sender, units, block_number,
+                           block_hash, state, top_up_id)
+SELECT 56, '0x' || repeat('1', 64), log_index, account_id, address, '0x', units, 1, '0x', state, top_up_id
+  FROM usdt_addresses, (VALUES
+       (0, 4000090000000000000, 'credited', '00000000-0000-7000-8000-000000000004'::uuid),
+       (1, 6000000000000000000, 'credited', '00000000-0000-7000-8000-000000000004'),
+       (2, 1000000000000000000, 'seen', NULL)
+  ) AS made (log_index, units, state, top_up_id);
+"""
+
+
+async def top_up(url: str) -> None:
+    await new_caller(url)
+    connection = await asyncpg.connect(url)
+    await connection.execute(TOP_UPS)
+    await connection.execute(MORE_OF_TOP_UPS)
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+def topped_up_url(server_url: str) -> Iterator[str]:
+    """Give a database into which money came in every way; nobody changes it for good."""
+    with clone(server_url) as url:
+        asyncio.run(top_up(url))
+        yield url
+
+
+@pytest.mark.parametrize("name", BREAKS_TOPPED_UP)
+async def test_the_audit_sees_among_top_ups_a_broken(name: str, topped_up_url: str) -> None:
+    statement, also = BREAKS_TOPPED_UP[name]
+    assert await broken_by(topped_up_url, statement) == sorted([name.partition(":")[0], *also])

@@ -53,6 +53,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         (("topup:paynow", "customer", "1", ID, None, None, None), "a_debit_names_its_batch"),
         (("revenue", "customer", "1", None, ID, None, None), "a_refund_names_its_message"),
         (("revenue", "customer", "1", None, None, None, None), "a_refund_names_its_message"),
+        (("topup:paynow", "customer", "1", None, None, None, None), "a_top_up_is_named"),
         (("adjustment", "customer", "1", None, None, None, "a"), "an_adjustment_says_why_and_who"),
         (("adjustment", "customer", "1", None, None, "n", None), "an_adjustment_says_why_and_who"),
     ],

@@ -31,8 +31,8 @@ TURNS_MAX: Final = 20
 # A movement a minute, the last one now: one in a hundred is a top-up, two are by hand, and a fifth refunds.
 FILL: Final = f"""
 WITH made AS (
-    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id, note, actor,
-                           created_at)
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id, top_up_id, note,
+                           actor, created_at)
     SELECT $1,
            CASE WHEN n % 100 = 0 THEN 'topup:paynow' WHEN n % 100 = 1 THEN 'adjustment'
                 WHEN n % 5 = 2 THEN 'revenue' ELSE 'customer' END,
@@ -41,6 +41,7 @@ WITH made AS (
            CASE WHEN n % 100 < 2 THEN 10 ELSE 0.0001 * (n % 7 + 1) END,
            CASE WHEN n % 50 > 0 AND n % 100 <> 1 THEN gen_random_uuid() END,
            CASE WHEN n % 50 > 0 AND n % 5 = 2 THEN gen_random_uuid() END,
+           CASE WHEN n % 100 = 0 THEN gen_random_uuid() END,
            'a note', 'test', now() - ({COUNT} - n) * interval '1 minute'
       FROM generate_series(1, {COUNT}) AS n
     RETURNING CASE WHEN to_book = 'customer' THEN amount ELSE -amount END AS amount

@@ -5,7 +5,7 @@ the others find it moved.
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, assert_never
 
@@ -22,6 +22,7 @@ from tumira.rules.top_ups import (
     Paid,
     Reason,
     Refused,
+    Silent,
     State,
     TakenBack,
     Unclear,
@@ -38,6 +39,8 @@ from tumira.store.sql import Connection
 from tumira.store.top_ups import Step, TopUp
 
 GATEWAY: Final = Actor("gateway")
+# For so long after its end a top-up is asked about that somebody says has changed.
+LOOKED_AFTER_FOR: Final = timedelta(days=180)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +64,32 @@ async def settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
         # Its reference stands at another top-up that was credited: one of the two is wrong.
         assert isinstance(news, Paid)
         problem = f"{news.provider_reference} was credited for another top-up already"
-        return await _settle(database, top_up_id, Unclear(problem, is_last=True))
+        return await _settle(
+            database, top_up_id, Unclear(problem, is_last=True, sealed_change=news.sealed_change)
+        )
 
 
 async def _settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
     async with database.transaction() as connection:
-        before = await top_ups.hold(connection, top_up_id)
-        step = _step(before, news)
-        if step is None:
-            await _leave(connection, before, news)
-            return Settled(before.state, before)
-        await _carry_out(connection, before, step)
-        return Settled(before.state, await top_ups.hold(connection, top_up_id))
+        return await settle_in(connection, await top_ups.hold(connection, top_up_id), news)
+
+
+async def settle_in(connection: Connection, before: TopUp, news: News) -> Settled:
+    """Carry out a word on a top-up that is held, in the transaction that holds it."""
+    step = _step(before, news)
+    if step is None:
+        await _leave(connection, before, news)
+        return Settled(before.state, before)
+    await _carry_out(connection, before, step)
+    return Settled(before.state, await top_ups.hold(connection, before.id))
 
 
 async def _leave(connection: Connection, before: TopUp, news: News) -> None:
     """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
-    if before.state is State.CREDITED and isinstance(news, Unclear):
-        # Somebody said that it was taken back, and whether that is so could not be found out yet.
+    is_over = before.finished_at is not None and datetime.now(UTC) - before.finished_at > LOOKED_AFTER_FOR
+    may_tell = isinstance(news, Silent) or (isinstance(news, Unclear) and not news.is_last)
+    if before.state is not State.REVERSED and may_tell and not is_over:
+        # Somebody said that it was taken back, or paid after all, and that could not be found out yet.
         await top_ups.put_off(connection, before.id, look_again_s(max(1, before.tries)))
     elif before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
         problem = (
@@ -136,7 +147,20 @@ def _wanted(before: TopUp, news: News) -> Step:
         case Unclear():
             asks_again = not news.is_last and not is_over
             return Step(
-                State.DOUBT, wait_s if asks_again else None, problem=news.problem, keeps_pin=asks_again
+                State.DOUBT,
+                wait_s if asks_again else None,
+                problem=news.problem,
+                keeps_pin=asks_again,
+                sealed_change=news.sealed_change,
+            )
+        case Silent():
+            # What waits for its customer still does. One whose start was never answered is in doubt.
+            waits = before.state is State.PENDING and not is_over
+            return Step(
+                State.PENDING if waits else State.DOUBT,
+                None if is_over else wait_s,
+                problem=news.problem,
+                keeps_pin=not is_over,
             )
         case TakenBack():
             if before.state is State.CREDITED:
@@ -150,7 +174,8 @@ def _wanted(before: TopUp, news: News) -> Step:
 def _credit(before: TopUp, news: Paid) -> Step:
     amount = worth(news.paid, before.rate)
     if amount <= 0:
-        return Step(State.DOUBT, problem=f"{news.paid} {before.currency} was taken, worth nothing")
+        problem = f"{news.paid} {before.currency} was taken, worth nothing"
+        return Step(State.DOUBT, problem=problem, sealed_change=news.sealed_change)
     # In dollars we know to the cent what was asked for: anything else is not what the customer agreed to.
     if before.currency is Currency.USD and news.paid != before.asked:
         problem = f"{news.provider_reference}: {news.paid} was taken where {before.asked} was asked for"
@@ -182,6 +207,8 @@ async def resolve(
             before = await top_ups.hold(connection, top_up_id)
             if not may_resolve(before.state, state):
                 raise Trouble(f"This top-up is {before.state}; that is not the operator's to change.")
+            if paid is not None and worth(paid, before.rate) <= 0:
+                raise Trouble("That is worth less than the smallest amount; nothing was credited.")
             step = Step(state, reason=Reason.DECIDED, note=note, resolved_by=actor)
             if paid is not None:
                 reference = provider_reference or before.provider_reference or f"operator:{before.id}"

@@ -7,13 +7,19 @@ from typing import Final
 
 from tumira.config.payments import Payments
 from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import AccountId, TopUpId, new_id
+from tumira.ids import AccountId, TopUpId, first_id, new_id
 from tumira.rules.paynow import Wallet
 from tumira.rules.people import read_phone
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method
 from tumira.store import accounts, logins, prices, top_ups
 from tumira.store.database import Database
+from tumira.store.sql import Connection
 from tumira.store.top_ups import NewTopUp
+
+# So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.
+OPEN_OF_ACCOUNT_MAX: Final = 5
+OPEN_OF_PHONE_MAX: Final = 3
+OPEN_NS: Final = 900 * 10**9
 
 _CENT: Final = Decimal("0.01")
 _ZIMBABWE: Final = "+263"
@@ -27,12 +33,20 @@ async def start_paynow(
     wallet: Wallet,
     amount: Decimal | None,
     phone: str | None,
+    *,
+    top_up_id: TopUpId | None = None,
 ) -> TopUpId:
-    """Begin to take an amount from a wallet or a card; raises FieldTrouble for what was given wrongly."""
+    """Begin to take an amount from a wallet or a card; raises FieldTrouble for what was given wrongly.
+
+    Where the caller says which id it shall have, a second call with that id finds what the first one began.
+    """
     if payments.paynow is None:
         raise Trouble("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
     asked = check_amount(amount)
+    top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     async with database.transaction() as connection:
+        if await is_begun(connection, account_id, top_up_id):
+            return top_up_id
         account = await accounts.find(connection, account_id)
         if account is None:
             raise Trouble("There is no such account; `tumira account list` shows them.")
@@ -43,8 +57,8 @@ async def start_paynow(
             number = read_phone(await prices.get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
             if number is None or not number.startswith(_ZIMBABWE):
                 raise FieldTrouble("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
+        await _check_open(connection, account_id, number)
         email = await logins.find_email(connection, account_id)
-        top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
         await top_ups.insert(
             connection,
             NewTopUp(
@@ -61,10 +75,32 @@ async def start_paynow(
     return top_up_id
 
 
+async def is_begun(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> bool:
+    """Tell whether a press came twice; nobody else starts one for this account before the commit."""
+    await top_ups.take_turn(connection, account_id)
+    found = await top_ups.find_any(connection, top_up_id)
+    if found is not None and found.account_id != account_id:
+        raise Trouble("This cannot be started; open the page once more.")
+    return found is not None
+
+
+async def _check_open(connection: Connection, account_id: AccountId, phone: str | None) -> None:
+    """Refuse one more while several wait: each asks somebody, on some phone, for their PIN."""
+    since = first_id((time.time_ns() - OPEN_NS) // 1_000_000)
+    of_account, of_phone = await top_ups.count_open(connection, account_id, phone, Method.PAYNOW, since)
+    if of_account >= OPEN_OF_ACCOUNT_MAX or of_phone >= OPEN_OF_PHONE_MAX:
+        raise FieldTrouble(
+            "phone",
+            "Several payments wait to be confirmed already: confirm or cancel those, or wait a while.",
+        )
+
+
 def check_amount(amount: Decimal | None) -> Decimal:
     """Return an amount in whole cents that can be topped up; raises FieldTrouble for any other."""
-    if amount is None or amount != amount.quantize(_CENT):
+    if amount is None or not amount.is_finite():
         raise FieldTrouble("amount", "Give an amount in dollars and cents, like 12.50.")
     if not SMALLEST <= amount <= LARGEST:
-        raise FieldTrouble("amount", f"Give an amount from US${SMALLEST} to US${LARGEST}.")
+        raise FieldTrouble("amount", f"Give an amount from US${SMALLEST} to US${LARGEST:,}.")
+    if amount != amount.quantize(_CENT):
+        raise FieldTrouble("amount", "Give an amount in whole cents, like 12.50.")
     return amount

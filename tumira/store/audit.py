@@ -5,21 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tumira.store.check import Check
 from tumira.store.database import Database
 from tumira.store.sql import Connection, Statement
+from tumira.store.top_up_checks import TOP_UP_CHECKS
 
 ROWS_SHOWN_MAX: Final = 20
 AUDIT_TIMEOUT_S: Final = 6 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A promise in words, and a query that finds what breaks it."""
-
-    name: str
-    promise: str
-    statement: Statement
-
 
 CHECKS: Final = (
     Check(
@@ -266,6 +258,7 @@ SELECT i.account_id, i.key, i.batch_id
  WHERE b.account_id IS DISTINCT FROM i.account_id
 """),
     ),
+    *TOP_UP_CHECKS,
 )
 
 

@@ -84,6 +84,18 @@ class NewTopUp:
     is_due: bool = True
 
 
+# Not the account's row: whoever settles holds a top-up first and the account then, and would wait for us in a
+# circle where we hold the account and wait for the same PIN.
+SQL_TAKE_TURN: Final = Statement("""
+SELECT pg_advisory_xact_lock(hashtextextended('tumira top-ups ' || %(account_id)s::uuid::text, 0))
+""")
+
+
+async def take_turn(connection: Connection, account_id: AccountId) -> None:
+    """Let one after the other start top-ups for an account, until the commit: so they are counted right."""
+    await SQL_TAKE_TURN.rows(connection, account_id=account_id)
+
+
 SQL_INSERT: Final = Statement("""
 INSERT INTO top_ups (id, account_id, method, provider, currency, asked, rate, rate_on, phone, kept,
                      sealed_pin, pin_hash, due_at)
@@ -209,12 +221,11 @@ WITH due AS MATERIALIZED (
 )
 UPDATE top_ups
    SET due_at = clock_timestamp() + %(lease)s::interval,
-       tries = top_ups.tries + 1,
+       tries = tries + 1,
        asked_at = coalesce(asked_at, clock_timestamp())
-  FROM due
- WHERE top_ups.id = due.id
-RETURNING {", ".join(f"top_ups.{name}" for name in TopUp.__slots__)},
-          due.asked_before IS NOT NULL AS was_asked
+ WHERE id = ANY(ARRAY(SELECT id FROM due))
+RETURNING {_COLUMNS},
+          (SELECT asked_before IS NOT NULL FROM due WHERE due.id = top_ups.id) AS was_asked
 """)  # noqa: S608 - only names of columns are put in
 
 
@@ -337,6 +348,25 @@ async def mark(connection: Connection, top_up_id: TopUpId, step: Step) -> None:
     )
 
 
+SQL_COUNT_OPEN: Final = Statement("""
+SELECT count(*) FILTER (WHERE account_id = %(account_id)s) AS of_account,
+       count(*) FILTER (WHERE phone = %(phone)s) AS of_phone
+  FROM top_ups
+ WHERE state IN ('started', 'pending', 'doubt')
+   AND method = %(method)s
+   AND id >= %(since)s
+""")
+
+
+async def count_open(
+    connection: Connection, account_id: AccountId, phone: str | None, method: Method, since: UUID
+) -> tuple[int, int]:
+    """Return how many top-ups begun lately are open, of an account and from a number."""
+    row = await SQL_COUNT_OPEN.row(connection, account_id=account_id, phone=phone, method=method, since=since)
+    assert row is not None
+    return row["of_account"], row["of_phone"]
+
+
 SQL_FORGET_CHANGE: Final = Statement("""
 UPDATE top_ups
    SET sealed_change = NULL
@@ -348,18 +378,3 @@ UPDATE top_ups
 async def forget_change(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> None:
     """Erase a change voucher whose owner has it."""
     await SQL_FORGET_CHANGE.rows(connection, account_id=account_id, top_up_id=top_up_id)
-
-
-SQL_COUNT_FAILED: Final = Statement("""
-SELECT count(*)
-  FROM top_ups
- WHERE account_id = %(account_id)s
-   AND method = 'voucher'
-   AND (state = 'failed' OR state IN ('started', 'pending', 'doubt'))
-   AND created_at > clock_timestamp() - %(window)s::interval
-""")
-
-
-async def count_failed_vouchers(connection: Connection, account_id: AccountId, window: timedelta) -> int:
-    """Return how many vouchers an account has tried lately that were not taken, or not yet."""
-    return int(await SQL_COUNT_FAILED.value(connection, account_id=account_id, window=window))

@@ -78,6 +78,8 @@ CREATE TABLE vouchers (
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at  timestamptz,
     voided_at   timestamptz,
+    voided_by   text,
+    void_note   text,
     top_up_id   uuid UNIQUE REFERENCES top_ups (id),
     CONSTRAINT not_both CHECK (voided_at IS NULL OR top_up_id IS NULL)
 );
