@@ -14,7 +14,7 @@ import structlog
 from tumira.actions.settle_top_up import Settled, settle
 from tumira.ids import TOP_UP, write_id
 from tumira.outbound.payments.port import Order, Provider
-from tumira.rules.top_ups import Method, News, Reason, Refused, State, Unclear
+from tumira.rules.top_ups import Method, News, Reason, Refused, Silent, State, Unclear
 from tumira.store import top_ups
 from tumira.store.database import Database, is_unavailable
 from tumira.store.top_ups import Claimed, TopUp
@@ -75,6 +75,7 @@ class Cashier:
         room = ASKING_MAX - len(self._asking)
         if room == 0:
             return True
+        until = asyncio.get_running_loop().time() + LEASE_S / 2
         try:
             async with self._database.transaction() as connection:
                 claimed = await top_ups.claim_due(connection, room, LEASE_S)
@@ -82,7 +83,7 @@ class Cashier:
             _tell(error, "top-ups not looked for")
             return False
         for one in claimed:
-            task = asyncio.create_task(self._handle(one))
+            task = asyncio.create_task(self._handle(one, until))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         return len(claimed) == room
@@ -93,10 +94,10 @@ class Cashier:
         else:
             await asyncio.sleep(LOOK_S)
 
-    async def _handle(self, claimed: Claimed) -> None:
+    async def _handle(self, claimed: Claimed, until: float) -> None:
         name = write_id(TOP_UP, claimed.top_up.id)
         try:
-            news = await self._ask(claimed)
+            news = await self._ask(claimed, until)
         except Exception as error:  # noqa: BLE001 - a fault of ours; it may have been asked, so it is in doubt
             _log.error("top-up failed", top_up=name, exc_info=error)
             news = Unclear(f"asking failed here: {type(error).__name__}")
@@ -110,11 +111,14 @@ class Cashier:
                 tell_of(settled)
                 return
 
-    async def _ask(self, claimed: Claimed) -> News:
+    async def _ask(self, claimed: Claimed, until: float) -> News:
         provider = self._providers.get(desk_of(claimed.top_up))
         if provider is None:
             problem = f"{desk_of(claimed.top_up)} is not set up here"
             return Unclear(problem) if claimed.was_asked else Refused(Reason.NOT_CONFIGURED, problem)
+        if not claimed.was_asked and asyncio.get_running_loop().time() > until:
+            # We were away for long: others may have given it up for lost. It is asked what became of it.
+            return Silent("it was not asked for in time")
         order = order_of(claimed.top_up)
         try:
             async with asyncio.timeout(CALL_S):

@@ -1,0 +1,399 @@
+"""Is a top-up credited once when all its news come at once, and when whoever asks for it dies at any step?"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.applications import Starlette
+
+from tests.support.chaos import WorkerProcess, ended_at_last, first_true
+from tests.support.gates import broken_promises
+from tests.support.paynow_server import INTEGRATION_ID, KEY, Call, Fault, Outcome, PaynowServer, paynow_server
+from tests.support.service import new_caller
+from tumira.actions.settle_top_up import settle
+from tumira.actions.start_paynow import start_paynow
+from tumira.config.payments import Payments, Paynow
+from tumira.engine.cashier import Cashier, order_of
+from tumira.hooks.paynow import routes
+from tumira.ids import TOP_UP, AccountId, TopUpId, write_id
+from tumira.outbound.payments.http import Caller
+from tumira.outbound.payments.paynow import PaynowProvider
+from tumira.rules.paynow import Wallet
+from tumira.rules.top_ups import OPEN, News, Paid, Reason, State
+from tumira.runtime import configure_logging
+from tumira.store import top_ups
+from tumira.store.database import Database
+from tumira.store.sql import Connection, Statement
+from tumira.store.top_ups import TopUp
+
+COPIES: Final = 50
+FIVE: Final = Decimal(5)
+PHONE: Final = "+263771200001"
+LOCAL: Final = "0771200001"
+PUBLIC_URL: Final = "http://127.0.0.1:9"
+STEPS_MAX: Final = 100
+ROUNDS: Final = 3
+WAIT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Till:
+    """A database, a Paynow, and one who speaks to both."""
+
+    database: Database
+    paynow: PaynowServer
+    provider: PaynowProvider
+
+    async def begin(self) -> tuple[AccountId, TopUpId]:
+        """Begin a top-up of an account that has no money."""
+        caller = await new_caller(self.database.url, "0")
+        payments = Payments(paynow=self.paynow.access)
+        top_up_id = await start_paynow(self.database, payments, caller.id, Wallet.ECOCASH, FIVE, PHONE)
+        return caller.id, top_up_id
+
+    async def work(self) -> None:
+        """Look at what is due, as a worker does."""
+        await look_once(self.database, self.provider)
+
+    async def let_time_pass(self) -> None:
+        """Let ten minutes go by: what is waited for comes, and whoever had claimed something has lost it."""
+        await self.execute(
+            "UPDATE top_ups SET due_at = clock_timestamp(), asked_at = asked_at - interval '10 minutes'"
+            " WHERE due_at IS NOT NULL"
+        )
+
+    async def execute(self, statement: str) -> None:
+        """Run one statement."""
+        async with self.database.connection() as connection:
+            await connection.execute(statement)
+
+    async def find(self, top_up_id: TopUpId) -> TopUp:
+        """Return a top-up as it stands."""
+        async with self.database.connection() as connection:
+            found = await top_ups.find_any(connection, top_up_id)
+        assert found is not None
+        return found
+
+    async def credits(self, account_id: AccountId) -> tuple[int, Decimal]:
+        """Return how often an account was credited, and its balance."""
+        async with self.database.connection() as connection:
+            row = await connection.fetchrow(
+                "SELECT (SELECT count(*) FROM transfers WHERE account_id = $1), balance"
+                "  FROM accounts WHERE id = $1",
+                account_id,
+            )
+        assert row is not None
+        return row[0], row[1]
+
+
+async def look_once(database: Database, provider: PaynowProvider) -> None:
+    """Ask for what is due, and write down what came of it."""
+    cashier = Cashier(database, {"paynow": provider})
+    await cashier._look()
+    await asyncio.gather(*cashier._asking)
+
+
+@pytest_asyncio.fixture
+async def till(database_url: str) -> AsyncIterator[Till]:
+    """Give a Paynow and a database with a connection for each of many at once."""
+    database = Database(database_url, connections_max=2 * COPIES + 10)
+    with paynow_server() as paynow:
+        paynow.tells = False
+        provider = PaynowProvider(paynow.access, PUBLIC_URL)
+        yield Till(database, paynow, provider)
+        await provider.close()
+    await database.close()
+
+
+@asynccontextmanager
+async def all_at_once(till: Till, top_up_id: TopUpId) -> AsyncIterator[None]:
+    """Hold a top-up until everybody waits for it, and let go then."""
+
+    async def all_wait() -> bool:
+        # Not on the connection that holds it: a transaction sees others as they were when it first looked.
+        async with till.database.connection() as connection:
+            waiting = await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+        return int(waiting) >= 2 * COPIES
+
+    async with till.database.transaction() as connection:
+        await top_ups.hold(connection, top_up_id)
+        yield
+        await first_true(all_wait, "not everybody came", WAIT_S)
+
+
+async def bring_all(till: Till, top_up_id: TopUpId) -> Counter[str]:
+    """Bring the word of one payment fifty times, tell fifty copies of one notice, and poll as well."""
+    (payment,) = till.paynow.of(write_id(TOP_UP, top_up_id))
+    app = Starlette(routes=list(routes(till.database, Payments(paynow=till.paynow.access))))
+    address = f"/hooks/paynow/{payment.reference}"
+    body = till.paynow.notice(payment)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as client:
+
+        async def bring(news: News) -> str:
+            settled = await settle(till.database, top_up_id, news)
+            return "credited" if settled.moved else "left"
+
+        async def tell() -> str:
+            return str((await client.post(address, content=body)).status_code)
+
+        async def poll() -> str:
+            return await bring(await till.provider.look(order_of(await till.find(top_up_id))))
+
+        copies = [bring(Paid(str(payment.number), FIVE)) for _ in range(COPIES)]
+        outcomes = await asyncio.gather(poll(), *copies, *(tell() for _ in range(COPIES)))
+    return Counter(outcomes)
+
+
+async def begin_and_pay(till: Till) -> tuple[AccountId, TopUpId]:
+    """Begin a top-up which Paynow has taken the money of, and which nobody has looked at since."""
+    till.paynow.outcomes[LOCAL] = Outcome("Paid")
+    account_id, top_up_id = await till.begin()
+    await till.work()
+    assert (await till.find(top_up_id)).state is State.PENDING
+    await till.execute("UPDATE top_ups SET due_at = clock_timestamp()")
+    return account_id, top_up_id
+
+
+async def test_fifty_copies_of_one_notice_and_a_poll_at_once_credit_once(till: Till) -> None:
+    account_id, top_up_id = await begin_and_pay(till)
+    async with all_at_once(till, top_up_id):
+        bringing = asyncio.create_task(bring_all(till, top_up_id))
+    outcomes = await bringing
+    assert outcomes == {"credited": 1, "left": COPIES, "200": COPIES}
+    # What the notices asked for comes too late to change anything.
+    for _ in range(ROUNDS):
+        await till.work()
+    assert (await till.find(top_up_id)).state is State.CREDITED
+    assert await till.credits(account_id) == (1, FIVE)
+    assert till.paynow.charged(write_id(TOP_UP, top_up_id)) == FIVE
+    assert await broken_promises(till.database) == []
+
+
+@pytest.fixture
+def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the lock on the top-up's row away, and have everybody read before anybody writes."""
+    unlocked = Statement(top_ups._SELECT + "WHERE id = %(top_up_id)s")
+    everybody = asyncio.Barrier(COPIES)
+
+    async def read(connection: Connection, top_up_id: TopUpId) -> TopUp:
+        row = await unlocked.row(connection, top_up_id=top_up_id)
+        assert row is not None
+        found = top_ups._top_up(row)
+        if found.state in OPEN:
+            await everybody.wait()
+        return found
+
+    monkeypatch.setattr(top_ups, "hold", read)
+
+
+async def bring_unguarded(till: Till, top_up_id: TopUpId) -> None:
+    """Bring the word of one payment fifty times at once, where nobody holds the top-up."""
+    (payment,) = till.paynow.of(write_id(TOP_UP, top_up_id))
+    news = Paid(str(payment.number), FIVE)
+    await asyncio.gather(*(settle(till.database, top_up_id, news) for _ in range(COPIES)))
+
+
+async def paid_top_up(till: Till) -> tuple[AccountId, TopUpId]:
+    """Have Paynow take the money for a top-up that is as it was begun, without anybody settling it."""
+    till.paynow.outcomes[LOCAL] = Outcome("Paid")
+    account_id, top_up_id = await till.begin()
+    await till.provider.start(order_of(await till.find(top_up_id)))
+    return account_id, top_up_id
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_and_the_unique_index_it_is_credited_more_than_once(till: Till) -> None:
+    await till.execute("DROP INDEX transfers_one_each_way_per_top_up")
+    account_id, top_up_id = await paid_top_up(till)
+    await bring_unguarded(till, top_up_id)
+    assert await till.credits(account_id) == (COPIES, COPIES * FIVE)
+    assert await broken_promises(till.database) != []
+
+
+@pytest.mark.usefixtures("without_lock")
+async def test_without_the_lock_the_unique_index_still_lets_it_be_credited_once(till: Till) -> None:
+    account_id, top_up_id = await paid_top_up(till)
+    await bring_unguarded(till, top_up_id)
+    assert await till.credits(account_id) == (1, FIVE)
+    assert (await till.find(top_up_id)).state is State.CREDITED
+    assert await broken_promises(till.database) == []
+
+
+class Mortal:
+    """Makes this process kill itself at its `step`-th word with the database or Paynow.
+
+    A word is two steps: before it is said, and once it was answered.
+    """
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+        self.is_counting = False
+
+    def watch(self, owner: type, name: str) -> None:
+        """Count what is said by this method."""
+        method: Callable[..., Awaitable[Any]] = getattr(owner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._count()
+            result = await method(*args, **kwargs)
+            self._count()
+            return result
+
+        setattr(owner, name, call)
+
+    def _count(self) -> None:
+        self._left -= self.is_counting
+        if self.is_counting and self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _work(url: str, paynow_url: str, step: int) -> None:
+    """Do what a worker does for what is due, until it has ended or we have died."""
+    mortal = Mortal(step)
+    for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
+        mortal.watch(asyncpg.Connection, name)
+    mortal.watch(Caller, "call")
+    database = Database(url, connections_max=2)
+    provider = PaynowProvider(Paynow(paynow_url, INTEGRATION_ID, KEY, None), PUBLIC_URL)
+    for _ in range(2):
+        async with database.connection() as connection:
+            await connection.execute("UPDATE top_ups SET due_at = clock_timestamp() WHERE due_at IS NOT NULL")
+        mortal.is_counting = True
+        await look_once(database, provider)
+        mortal.is_counting = False
+    await provider.close()
+    await database.close()
+
+
+def main() -> None:
+    """Fork a worker for each line, which says at which step it is to die, and print how it ended."""
+    url, paynow_url = sys.argv[1:]
+    configure_logging("error")
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            asyncio.run(_work(url, paynow_url, int(line)))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+class Nursery:
+    """Where workers are made that die: a process that has read our code once, and forks."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def die_at(self, step: int) -> int:
+        """Let a worker work until it dies at a step, or has no more to do, and return how it ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{step}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@contextmanager
+def nursery(url: str, paynow_url: str) -> Iterator[Nursery]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.test_top_up_races", url, paynow_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Nursery(process)
+
+
+async def check_after_a_death(till: Till, account_id: AccountId, top_up_id: TopUpId) -> State:
+    """Let another worker go on, and check that what was taken was credited, once, and nothing else was."""
+    assert await broken_promises(till.database) == []
+    for _ in range(ROUNDS):
+        await till.let_time_pass()
+        await till.work()
+    assert await broken_promises(till.database) == []
+    found = await till.find(top_up_id)
+    name = write_id(TOP_UP, top_up_id)
+    if found.state is State.CREDITED:
+        assert len(till.paynow.of(name)) == 1
+        assert till.paynow.charged(name) == FIVE
+        assert await till.credits(account_id) == (1, FIVE)
+    else:
+        # It died between saying that it would ask and asking: nobody was asked for anything.
+        assert (found.state, found.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+        assert till.paynow.of(name) == []
+        assert await till.credits(account_id) == (0, Decimal(0))
+    assert found.due_at is None
+    return found.state
+
+
+async def test_whoever_dies_at_any_step_leaves_a_customer_who_is_charged_and_credited_once_or_not_at_all(
+    till: Till,
+) -> None:
+    till.paynow.outcomes[LOCAL] = Outcome("Paid")
+    ends: Counter[State] = Counter()
+    with nursery(till.database.url, till.paynow.url) as workers:
+        for step in range(1, STEPS_MAX):
+            account_id, top_up_id = await till.begin()
+            code = await asyncio.to_thread(workers.die_at, step)
+            assert code in {0, -signal.SIGKILL}
+            ends[await check_after_a_death(till, account_id, top_up_id)] += 1
+            if code == 0:
+                break
+        else:
+            raise AssertionError("no run completed")
+    # To claim, to ask, to write down the answer; to claim again, to look, to credit.
+    assert ends.total() > 2 * 14
+    # After the claim was committed and before Paynow was called there are two such moments.
+    assert ends[State.FAILED] == 2
+
+
+async def test_a_worker_that_is_killed_while_paynow_is_answering_leaves_one_payment_and_one_credit(
+    till: Till, tmp_path: Path
+) -> None:
+    till.paynow.outcomes[LOCAL] = Outcome("Paid")
+    till.paynow.misbehave(Call.START, Fault.HANG)
+    account_id, top_up_id = await till.begin()
+    name = write_id(TOP_UP, top_up_id)
+    access = till.paynow.access
+    with ended_at_last(
+        WorkerProcess(
+            tmp_path / "log",
+            database_url=till.database.url,
+            paynow_url=access.url,
+            paynow_id=access.integration_id,
+            paynow_key=access.key,
+        )
+    ) as worker:
+        await asyncio.to_thread(till.paynow.wait_for_payment, name)
+        worker.kill()
+        assert (await till.find(top_up_id)).state is State.STARTED
+        await till.let_time_pass()
+        worker.start()
+
+        async def is_credited() -> bool:
+            return (await till.find(top_up_id)).state is State.CREDITED
+
+        await first_true(is_credited, "it was not credited")
+        await asyncio.to_thread(worker.stop)
+    assert (till.paynow.count(Call.START), till.paynow.charged(name)) == (1, FIVE)
+    assert await check_after_a_death(till, account_id, top_up_id) is State.CREDITED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+"""Can an operator start, follow, decide and reconcile top-ups of every kind from the command line?"""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.chain import CHAIN_ID, USDT, LocalChain, run_chain
+from tests.support.paynow_server import Call, Fault, PaynowServer, paynow_server
+from tests.support.postgres import clone, complete, execute
+from tests.support.programs import STOP_S, Cli, finish, start, tumira
+from tests.support.service import Caller, free_port, new_caller
+from tests.support.voucher_servers import Issuers, run_issuers
+from tests.unit.test_deposit_addresses import XPUB
+from tumira.actions.settle_top_up import settle
+from tumira.cli import main
+from tumira.ids import TOP_UP, TopUpId, new_id, read_id, write_id
+from tumira.rules.top_ups import Lapsed, News, Unclear
+from tumira.store.database import Database
+
+WAIT_S: Final = 60
+NOBODY: Final = "acc_" + "0" * 26
+WALLET: Final = "+263771200077"
+KEYS: Final = [
+    "topup_id",
+    "account_id",
+    "method",
+    "provider",
+    "state",
+    "amount",
+    "currency",
+    "asked",
+    "paid",
+    "rate",
+    "rate_on",
+    "phone",
+    "reference",
+    "reason",
+    "problem",
+    "owed",
+    "created_at",
+    "finished_at",
+]
+COLUMNS: Final = "topup id account id method provider state amount currency asked problem created at"
+
+
+class Till(Cli):
+    """The command line of somebody who takes money in some ways."""
+
+    def __init__(self, url: str, **access: str) -> None:
+        super().__init__(url)
+        self.url = url
+        self.settings: dict[str, Any] = {"database_url": url} | {
+            name.removeprefix("TUMIRA_").lower(): value for name, value in access.items()
+        }
+
+    def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run one command, however it ends."""
+        return tumira(*arguments, given=given, **self.settings)
+
+    def _run_all(self, commands: Sequence[Sequence[str]]) -> "Sequence[subprocess.CompletedProcess[str]]":
+        return [finish(one) for one in [start(*words, **self.settings) for words in commands]]
+
+    def open_account(self) -> Caller:
+        """Open an account with a hundred dollars."""
+        return complete(new_caller(self.url))
+
+    def start(self, caller: Caller, method: str, *words: str, given: str | None = None) -> Mapping[str, Any]:
+        """Start a top-up."""
+        command = ["topup", "start", "--account", caller.account_id, "--method", method, *words, "--json"]
+        done = self.run(*command, given=None if given is None else given.encode())
+        assert (done.returncode, done.stderr) == (0, ""), done
+        started: Mapping[str, Any] = json.loads(done.stdout)
+        return started
+
+    def reconcile(self, *words: str) -> tuple[int, Mapping[str, Any]]:
+        """Compare, and return how that ended and what was found; progress stands beside it."""
+        done = self.run("reconcile", *words, "--json")
+        assert all(line.endswith(" …") for line in done.stderr.splitlines()), done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def state(self, topup_id: str) -> str:
+        """Return how far a top-up is."""
+        (row,) = execute(self.url, "SELECT state FROM top_ups WHERE id = $1", read_id(TOP_UP, topup_id))
+        return str(row["state"])
+
+    def wait_for(self, topup_id: str, state: str) -> None:
+        """Wait until a worker has brought a top-up so far."""
+        deadline = time.monotonic() + WAIT_S
+        while self.state(topup_id) != state:
+            assert time.monotonic() < deadline, self.state(topup_id)
+            time.sleep(0.05)
+
+    def refused_at_once(self, *words: str) -> str:
+        """Type a command that cannot be carried out, in this process, and return its one line."""
+        access = {f"TUMIRA_{name.upper()}": value for name, value in self.settings.items()}
+        done = CliRunner().invoke(main, words, env=access, input="")
+        assert (done.exit_code, done.stdout) == (1, ""), done.output
+        (line,) = done.stderr.splitlines()
+        return line
+
+    def balance(self, caller: Caller) -> str:
+        """Return what an account has."""
+        return str(self.json("account", "show", caller.account_id)["balance"])
+
+    def tell(self, topup_id: str, news: News) -> None:
+        """Bring a word about a top-up, as a worker would."""
+        complete(self._tell(topup_id, news))
+
+    async def _tell(self, topup_id: str, news: News) -> None:
+        identifier = read_id(TOP_UP, topup_id)
+        assert identifier is not None
+        database = Database(self.url, connections_max=1)
+        await settle(database, TopUpId(identifier), news)
+        await database.close()
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        """Run a worker for a while."""
+        process = start("worker", "--quiet", **self.settings)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=STOP_S)
+            assert process.returncode == 0, said
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests share; each has accounts of its own, and leaves its books in order."""
+    with clone(server_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def paynow() -> Iterator[PaynowServer]:
+    """Give a Paynow whose notices go nowhere, so that we find out by asking."""
+    with paynow_server() as server:
+        server.tells = False
+        yield server
+
+
+@pytest.fixture(scope="module")
+def issuers() -> Iterator[Issuers]:
+    """Give the issuers of vouchers."""
+    with run_issuers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def till(url: str, paynow: PaynowServer, issuers: Issuers) -> Till:
+    return Till(url, **paynow.environment, **issuers.environment)
+
+
+@pytest.fixture(autouse=True)
+def _adds_up(till: Till) -> Iterator[None]:
+    yield
+    assert till.json("audit")["ok"]
+
+
+def test_a_wallet_pays_is_credited_and_taken_back(till: Till, paynow: PaynowServer) -> None:
+    caller = till.open_account()
+    with till.worker():
+        started = till.start(caller, "paynow", "--amount", "12.50", "--phone", "0771200077")
+        assert list(started) == KEYS
+        assert [started[name] for name in KEYS[1:9]] == [
+            caller.account_id,
+            "paynow",
+            "ecocash",
+            "started",
+            None,
+            "USD",
+            "12.50",
+            None,
+        ]
+        assert started["phone"] == WALLET
+        topup_id = started["topup_id"]
+        payment = paynow.wait_for_payment(topup_id)
+        till.wait_for(topup_id, "pending")
+        shown = till.json("topup", "show", topup_id)
+        assert shown["kept"]["instructions"] == "Dial *151*2*4# and enter your PIN."
+        assert "instructions" in till.text("topup", "show", topup_id)
+
+        paynow.move(payment, "Paid")
+        assert till.json("topup", "look", topup_id)["topup_id"] == topup_id
+        till.wait_for(topup_id, "credited")
+        shown = till.json("topup", "show", topup_id)
+        assert (shown["amount"], shown["paid"], shown["reference"]) == (
+            "12.5000",
+            "12.50",
+            str(payment.number),
+        )
+        assert till.balance(caller) == "112.5000"
+        code, report = till.reconcile("--method", "paynow")
+        assert (code, report["ok"], report["complete"], report["differences"]) == (0, True, True, [])
+        assert report["asked"] == report["top_ups"] == 1
+
+        paynow.move(payment, "Refunded")
+        code, report = till.reconcile("--method", "paynow")
+        (difference,) = report["differences"]
+        assert (code, report["ok"], difference["kind"]) == (1, False, "taken_back")
+        assert (difference["topup_id"], difference["account_id"]) == (topup_id, caller.account_id)
+        assert f"`tumira topup look {topup_id}`" in difference["do"]
+        till.text("topup", "look", topup_id)
+        till.wait_for(topup_id, "reversed")
+    assert till.balance(caller) == "100.0000"
+    assert till.json("account", "show", caller.account_id)["suspended"] is True
+    assert till.reconcile("--method", "paynow")[0] == 0
+
+
+def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
+    till: Till, paynow: PaynowServer
+) -> None:
+    caller = till.open_account()
+    with till.worker():
+        late, doubtful = (till.start(caller, "paynow", "--amount", "5")["topup_id"] for _ in range(2))
+        payment = paynow.wait_for_payment(late)
+        other = paynow.wait_for_payment(doubtful)
+        till.wait_for(late, "pending")
+        till.wait_for(doubtful, "pending")
+    paynow.move(payment, "Paid")
+    paynow.move(other, "Cancelled")
+    till.tell(late, Lapsed())
+    till.tell(doubtful, Unclear("no answer", is_last=True))
+
+    code, report = till.reconcile("--method", "paynow")
+
+    found = {one["topup_id"]: one for one in report["differences"]}
+    assert (code, {name: one["kind"] for name, one in found.items()}) == (
+        1,
+        {late: "not_credited", doubtful: "doubt"},
+    )
+    assert found[late]["do"].startswith(
+        f"`tumira topup resolve {late} --paid 5.00 --reference {payment.number} "
+    )
+    assert (till.state(late), till.state(doubtful)) == ("expired", "doubt")
+    printed = till.run("reconcile", "--method", "paynow")
+    assert (printed.returncode, "2 differs." in printed.stdout) == (1, True)
+    assert (
+        f"NOT CREDITED  {late}  {caller.account_id}\n  ours    expired\n  theirs  5.00 USD paid"
+        in printed.stdout
+    )
+    # No day has anything to do with another.
+    assert till.reconcile("--to", "2026-01-31")[1]["top_ups"] == 0
+
+    credited = till.json(
+        "topup",
+        "resolve",
+        late,
+        "--paid",
+        "5",
+        "--reference",
+        str(payment.number),
+        "--note",
+        "On the statement",
+    )
+    assert (credited["state"], credited["amount"]) == ("credited", "5.0000")
+    assert "nothing was paid" in till.text("topup", "resolve", doubtful, "--not-paid", "--note", "Asked them")
+    shown = till.json("topup", "show", doubtful)
+    assert (shown["state"], shown["reason"], shown["note"]) == ("failed", "DECIDED", "Asked them")
+    assert shown["resolved_by"].startswith("cli:")
+    assert till.balance(caller) == "105.0000"
+    assert till.reconcile("--method", "paynow")[0] == 0
+
+    paynow.misbehave(Call.POLL, Fault.WRONG_HASH)
+    code, report = till.reconcile("--method", "paynow")
+    assert (code, report["ok"], report["complete"]) == (3, True, False)
+    (unknown,) = report["could_not_be_asked"]
+    assert "hash is wrong" in unknown["problem"]
+    unset = Till(till.url)
+    done = unset.run("reconcile", "--method", "paynow")
+    assert done.returncode == 3
+    assert "Could not be asked: paynow is not set up here" in done.stdout
+
+
+def test_vouchers_are_redeemed_by_a_pin_from_standard_input_that_is_never_shown(
+    till: Till, issuers: Issuers
+) -> None:
+    caller = till.open_account()
+    (issued,) = till.json("voucher", "issue", "--amount", "20")
+    own = till.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
+    assert [own[name] for name in ("provider", "state", "amount", "currency")] == [
+        "own",
+        "credited",
+        "20.0000",
+        "USD",
+    ]
+    again = till.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
+    assert (again["state"], again["reason"]) == ("failed", "VOUCHER_NOT_VALID")
+    pin = issuers.ott.issue("185.00")
+    with till.worker():
+        words = ("--provider", "ott", "--phone", "+27821230001")
+        ott = till.start(caller, "voucher", *words, given=f"{pin[:4]} {pin[4:]}")
+        till.wait_for(ott["topup_id"], "credited")
+        bad = till.start(caller, "voucher", *words, given="000000000000")
+        till.wait_for(bad["topup_id"], "failed")
+        flash = till.start(
+            caller,
+            "voucher",
+            "--provider",
+            "onevoucher",
+            "--value",
+            "185",
+            given=issuers.one_voucher.issue("185.00"),
+        )
+        till.wait_for(flash["topup_id"], "credited")
+    shown = till.run("topup", "show", ott["topup_id"], "--json").stdout
+    assert json.loads(shown)["amount"] == "10.0000"
+    for secret in (pin, issued["code"]):
+        assert secret not in shown + till.text("topup", "list") + json.dumps(ott) + json.dumps(own)
+    assert till.balance(caller) == "140.0000"
+
+    code, report = till.reconcile("--method", "voucher")
+    assert (code, report["differences"]) == (0, [])
+    assert {one["why"]: one["count"] for one in report["unchecked"]} == {
+        "onevoucher cannot be asked what became of a voucher": 1,
+        "ott does not say plainly what it refused": 1,
+    }
+    used = read_id(TOP_UP, own["topup_id"])
+    execute(till.url, "UPDATE vouchers SET amount = 25 WHERE top_up_id = $1", used)
+    code, report = till.reconcile("--method", "voucher")
+    (difference,) = report["differences"]
+    assert (code, difference["kind"], difference["theirs"]) == (1, "books", "a voucher of 25.00 USD")
+    execute(till.url, "UPDATE vouchers SET amount = 20 WHERE top_up_id = $1", used)
+
+
+def test_lists_are_narrowed_by_account_state_and_method(till: Till) -> None:
+    caller = till.open_account()
+    first, second = (till.start(caller, "paynow", "--amount", amount) for amount in ("5", "6"))
+    (issued,) = till.json("voucher", "issue", "--amount", "7")
+    third = till.start(caller, "voucher", "--provider", "own", given=issued["code"])
+    till.tell(first["topup_id"], Lapsed())
+    mine = ("topup", "list", "--account", caller.account_id)
+
+    assert [one["topup_id"] for one in till.json(*mine)] == [
+        one["topup_id"] for one in (third, second, first)
+    ]
+    assert [one["asked"] for one in till.json(*mine, "--method", "paynow", "--limit", "1")] == ["6.00"]
+    assert [one["asked"] for one in till.json(*mine, "--state", "expired", "--state", "started")] == [
+        "6.00",
+        "5.00",
+    ]
+    assert second in till.json("topup", "list", "--state", "started")
+    assert " ".join(till.text(*mine).splitlines()[0].split()) == COLUMNS
+    assert till.text(*mine, "--state", "reversed") == "No such top-ups.\n"
+    till.tell(second["topup_id"], Lapsed())
+
+
+def test_what_cannot_be_done_is_said_in_one_line(till: Till) -> None:
+    caller = till.open_account()
+    begin = ("topup", "start", "--account", caller.account_id, "--method")
+    nothing = write_id(TOP_UP, new_id(1))
+    (issued,) = till.json("voucher", "issue", "--amount", "5")
+    own = till.start(caller, "voucher", "--provider", "own", given=issued["code"])["topup_id"]
+    for words, line in (
+        ((*begin, "paynow"), "Give an amount in"),
+        ((*begin, "paynow", "--amount", "4.99"), "Give an amount from US$5"),
+        ((*begin, "paynow", "--amount", "5.001"), "Give an amount in"),
+        ((*begin, "paynow", "--amount", "5", "--phone", "+27821230001"), "the wallet's number in Zimbabwe"),
+        ((*begin, "usdt"), "USDT is not set up here"),
+        ((*begin, "voucher"), "Say who issued the voucher: --provider onevoucher|ott|blu|own."),
+        ((*begin, "voucher", "--provider", "own"), "A code looks like"),
+        (("topup", "start", "--account", NOBODY, "--method", "paynow", "--amount", "5"), "no such account"),
+        (("topup", "show", nothing), "There is no such top-up"),
+        (("topup", "look", own), "Nobody can be asked about it"),
+        (("topup", "resolve", nothing, "--note", "n"), "Say what the provider did"),
+        (
+            ("topup", "resolve", nothing, "--paid", "5", "--not-paid", "--note", "n"),
+            "Say what the provider did",
+        ),
+        (("topup", "resolve", nothing, "--paid", "5", "--note", " "), "Say how you know"),
+        (("topup", "resolve", nothing, "--paid", "5", "--note", "n"), "There is no such top-up"),
+        (("topup", "resolve", own, "--not-paid", "--note", "n"), "not the operator's to change"),
+        (("reconcile", "--from", "2026-11-02", "--to", "2026-11-01"), "not after the last"),
+    ):
+        assert line in till.refused_at_once(*words), words
+    assert "Paynow is not set up here" in Till(till.url).refused_at_once(*begin, "paynow", "--amount", "5")
+    misused = till.misused(
+        ("topup", "show", "top_1"),
+        ("topup", "list", "--state", "lost"),
+        ("reconcile", "--from", "yesterday"),
+    )
+    assert ["is not a top-up's id" in misused[0], "'lost'" in misused[1], "is not a day" in misused[2]] == [
+        True
+    ] * 3
+
+
+@pytest.fixture(scope="module")
+def chain() -> Iterator[LocalChain]:
+    """Give a chain with a token."""
+    with run_chain() as made:
+        yield made
+
+
+def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: LocalChain) -> None:
+    access = {
+        "USDT_XPUB": XPUB,
+        "USDT_CONTRACT": chain.token,
+        "USDT_CHAIN_ID": str(CHAIN_ID),
+        "USDT_CONFIRMATIONS": "3",
+    }
+    till = Till(url, USDT_RPC_URLS=chain.url, **access)
+    caller, other = till.open_account(), till.open_account()
+    with till.worker():
+        started, waiting = till.start(caller, "usdt", "--amount", "6"), till.start(other, "usdt")
+        assert (started["state"], started["currency"], started["asked"]) == ("pending", "USDT", None)
+        assert started["network"] == "BNB Smart Chain (BEP20)"
+        assert started["link"].endswith(f"?address={started['address']}&uint256={6 * USDT}")
+        assert waiting["link"].endswith(f"?address={waiting['address']}")
+        chain.pay(started["address"], 6 * USDT + 123)
+        chain.pay(waiting["address"], USDT)
+        chain.mine(30)
+        till.wait_for(started["topup_id"], "credited")
+        deadline = time.monotonic() + WAIT_S
+        while not execute(url, "SELECT FROM usdt_deposits WHERE state = 'final'"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    shown = till.json("topup", "show", started["topup_id"])
+    assert (shown["amount"], shown["paid"]) == ("6.0000", "6.000000000000000123")
+    assert [(one["usdt"], one["state"]) for one in shown["deposits"]] == [
+        ("6.000000000000000123", "credited")
+    ]
+    assert "Deposits" in till.text("topup", "show", started["topup_id"])
+    code, report = till.reconcile("--method", "usdt")
+    assert (code, report["differences"], report["could_not_be_asked"], report["deposits"]) == (0, [], [], 2)
+
+    # The one is forgotten here, and of the other we say that it was more.
+    forgotten = "DELETE FROM usdt_deposits WHERE state = 'final' RETURNING *"
+    (row,) = execute(url, forgotten)
+    execute(url, "UPDATE usdt_deposits SET units = units + 1")
+    code, report = till.reconcile("--method", "usdt")
+    assert (code, sorted(one["kind"] for one in report["differences"])) == (
+        1,
+        ["amount", "books", "not_here"],
+    )
+    (missing,) = [one for one in report["differences"] if one["kind"] == "not_here"]
+    assert (missing["account_id"], row["tx_hash"] in missing["theirs"]) == (other.account_id, True)
+    execute(url, "UPDATE usdt_deposits SET units = units - 1")
+
+    away = Till(url, USDT_RPC_URLS=f"http://127.0.0.1:{free_port()}", **access)
+    code, report = away.reconcile("--method", "usdt")
+    (unknown,) = report["could_not_be_asked"]
+    assert (code, "The chain cannot be read" in unknown["problem"]) == (3, True)
+    assert Till(url).reconcile("--method", "usdt")[0] == 3

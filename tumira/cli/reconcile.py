@@ -1,0 +1,141 @@
+"""How does the operator compare our books with those of the providers?"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+import click
+
+from tumira.cli.output import json_option, load_settings, show, tell, with_database
+from tumira.engine.reconciler import Period, Reconciler, Report
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, TOP_UP, write_id
+from tumira.outbound.payments.providers import open_providers
+from tumira.rules.days import LOCAL_TIME, local_day
+from tumira.rules.reconciliation import Difference, Unknown
+from tumira.rules.top_ups import Method
+from tumira.store.database import Database
+
+DAYS: Final = 31
+DAYS_MAX: Final = 400
+LINES_MAX: Final = 50
+
+DIFFERS: Final = 1
+# Not 2, with which a command ends that was typed wrongly.
+INCOMPLETE: Final = 3
+
+
+class DayType(click.ParamType[date]):
+    """A day, of the local time of both countries."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        """Read what was typed."""
+        if isinstance(value, date):
+            return value
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a day such as 2026-11-15.", param, ctx)
+
+
+@click.command()
+@click.option(
+    "--from", "first", type=DayType(), help=f"The first day, UTC+02:00; {DAYS} days ago by default."
+)
+@click.option("--to", "last", type=DayType(), help="The last day; today by default.")
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice([one.value for one in Method]),
+    multiple=True,
+    help="May be given again; all by default.",
+)
+@json_option
+@with_database
+async def reconcile(
+    database: Database, *, first: date | None, last: date | None, methods: Sequence[str], as_json: bool
+) -> None:
+    """Compare top-ups with the providers' and the chain's own records; changes nothing.
+
+    Ends with 0 when nothing differs, 1 when something does, and 3 when nothing does but somebody could not be
+    asked.
+    """
+    last = last or local_day(datetime.now(UTC))
+    first = first or last - timedelta(days=DAYS)
+    if not timedelta(0) <= last - first <= timedelta(days=DAYS_MAX):
+        raise Trouble(f"Give a first day that is not after the last, and at most {DAYS_MAX} days.")
+    settings = load_settings()
+    ways = [Method(one) for one in methods] or list(Method)
+    providers = open_providers(settings.payments, settings.public_url)
+    try:
+        reconciler = Reconciler(database, settings.payments, providers, tell)
+        report = await reconciler.compare(Period(_start(first), _start(last + timedelta(days=1))), ways)
+    finally:
+        for provider in providers.values():
+            await provider.close()
+    if as_json:
+        show(_report(report, first, last, ways), as_json=True)
+    else:
+        _print(report, first, last)
+    if report.differences or report.unknown:
+        raise click.exceptions.Exit(DIFFERS if report.differences else INCOMPLETE)
+
+
+def _start(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC) - LOCAL_TIME
+
+
+def _report(report: Report, first: date, last: date, ways: Sequence[Method]) -> Mapping[str, Any]:
+    return {
+        "from": first.isoformat(),
+        "to": last.isoformat(),
+        "methods": [way.value for way in ways],
+        "ok": not report.differences,
+        "complete": not report.unknown,
+        "top_ups": report.top_ups,
+        "asked": report.asked,
+        "deposits": report.deposits,
+        "differences": [_difference(one) for one in report.differences],
+        "could_not_be_asked": [_unknown(one) for one in report.unknown],
+        "unchecked": [{"count": count, "why": why} for why, count in sorted(report.unchecked.items())],
+    }
+
+
+def _difference(one: Difference) -> Mapping[str, Any]:
+    return {
+        "kind": one.kind.value,
+        "topup_id": None if one.top_up_id is None else write_id(TOP_UP, one.top_up_id),
+        "account_id": None if one.account_id is None else write_id(ACCOUNT, one.account_id),
+        "ours": one.ours,
+        "theirs": one.theirs,
+        "do": one.advice,
+    }
+
+
+def _unknown(one: Unknown) -> Mapping[str, Any]:
+    return {
+        "topup_id": None if one.top_up_id is None else write_id(TOP_UP, one.top_up_id),
+        "problem": one.problem,
+    }
+
+
+def _print(report: Report, first: date, last: date) -> None:
+    click.echo(
+        f"{first} to {last}: {report.top_ups} top-ups, {report.asked} asked about, "
+        f"{report.deposits} deposits on the chain."
+    )
+    for one in report.differences:
+        name = "-" if one.top_up_id is None else write_id(TOP_UP, one.top_up_id)
+        account = "-" if one.account_id is None else write_id(ACCOUNT, one.account_id)
+        click.echo(f"\n{one.kind.value.replace('_', ' ').upper()}  {name}  {account}")
+        click.echo(f"  ours    {one.ours}\n  theirs  {one.theirs}\n  do      {one.advice}")
+    for unknown in report.unknown[:LINES_MAX]:
+        name = "" if unknown.top_up_id is None else f" about {write_id(TOP_UP, unknown.top_up_id)}"
+        click.echo(f"Could not be asked{name}: {unknown.problem}")
+    if len(report.unknown) > LINES_MAX:
+        click.echo(f"… and {len(report.unknown) - LINES_MAX} more; --json shows all.")
+    for why, count in sorted(report.unchecked.items()):
+        click.echo(f"Not compared with anybody: {count}, because {why}.")
+    click.echo(f"{len(report.differences) or 'Nothing'} differs.")

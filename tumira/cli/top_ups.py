@@ -1,0 +1,332 @@
+"""How does the operator start, follow and decide top-ups?"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+
+from tumira.actions.settle_top_up import resolve
+from tumira.actions.start_paynow import start_paynow
+from tumira.actions.start_usdt import start_usdt
+from tumira.actions.start_voucher import start_voucher
+from tumira.cli.output import (
+    AccountIdType,
+    AmountType,
+    actor,
+    json_option,
+    load_settings,
+    show,
+    show_all,
+    with_database,
+)
+from tumira.config.payments import Payments
+from tumira.errors import Trouble
+from tumira.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
+from tumira.rules import money
+from tumira.rules.deposit_addresses import with_checksum
+from tumira.rules.deposits import in_usdt
+from tumira.rules.payment_links import network_name, payment_link
+from tumira.rules.paynow import Wallet
+from tumira.rules.reconciliation import write_exact
+from tumira.rules.top_ups import Method, State
+from tumira.rules.voucher_pins import TYPED_MAX, Issuer
+from tumira.store import reconciliation, top_ups
+from tumira.store.database import Database
+from tumira.store.reconciliation import ShownDeposit
+from tumira.store.top_ups import TopUp
+
+LIST_MAX: Final = 10_000
+PAGE: Final = 500
+DEPOSITS_SHOWN: Final = 100
+
+_NOT_THERE: Final = "There is no such top-up; `tumira topup list` shows them."
+# Only these can be asked; deposits and own vouchers are on our side.
+_ASKED: Final = frozenset({"paynow", "onevoucher", "ott", "blu"})
+
+
+class TopUpIdType(click.ParamType[TopUpId]):
+    """A top-up's id."""
+
+    name = "top_…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopUpId:
+        """Read what was typed."""
+        identifier = read_id(TOP_UP, value)
+        if identifier is None:
+            self.fail(f"{value!r} is not a top-up's id; `tumira topup list` shows them.", param, ctx)
+        return TopUpId(identifier)
+
+
+@click.group()
+def topup() -> None:
+    """Start, list, show, look at and decide top-ups."""
+
+
+@topup.command("start")
+@click.option("--account", "account_id", type=AccountIdType(), required=True)
+@click.option("--method", type=click.Choice([one.value for one in Method]), required=True)
+@click.option("--amount", type=AmountType(), help="USD, for paynow.")
+@click.option(
+    "--phone", help="The wallet's number, or where a voucher's change is sent; the account's own by default."
+)
+@click.option(
+    "--wallet",
+    type=click.Choice([one.value for one in Wallet]),
+    default=Wallet.ECOCASH.value,
+    show_default=True,
+    help="For paynow.",
+)
+@click.option("--provider", type=click.Choice([one.value for one in Issuer]), help="Who issued the voucher.")
+@click.option(
+    "--value", type=AmountType(), help="What the voucher is worth, in rand, where its issuer does not say."
+)
+@json_option
+@with_database
+async def topup_start(
+    database: Database,
+    *,
+    account_id: AccountId,
+    method: str,
+    amount: Decimal | None,
+    phone: str | None,
+    wallet: str,
+    provider: str | None,
+    value: Decimal | None,
+    as_json: bool,
+) -> None:
+    """Begin a top-up of an account; the PIN of a voucher is read from standard input."""
+    payments = load_settings().payments
+    where: Mapping[str, Any] = {}
+    match Method(method):
+        case Method.PAYNOW:
+            top_up_id = await start_paynow(database, payments, account_id, Wallet(wallet), amount, phone)
+        case Method.USDT:
+            top_up_id, where = await _start_usdt(database, payments, account_id, amount)
+        case Method.VOUCHER:
+            if provider is None:
+                raise Trouble(f"Say who issued the voucher: --provider {'|'.join(Issuer)}.")
+            top_up_id = await start_voucher(
+                database, payments, account_id, Issuer(provider), _read_pin(), value=value, phone=phone
+            )
+    started = await _find(database, top_up_id)
+    show({**_top_up(started), **where}, as_json=as_json, title="Top-up started.")
+
+
+async def _start_usdt(
+    database: Database, payments: Payments, account_id: AccountId, amount: Decimal | None
+) -> tuple[TopUpId, Mapping[str, Any]]:
+    given = await start_usdt(database, payments, account_id)
+    assert payments.usdt is not None, "nobody is given an address without"
+    contract, chain_id = payments.usdt.contract, payments.usdt.chain_id
+    where = {
+        "network": network_name(chain_id),
+        "address": with_checksum(given.address),
+        "link": payment_link(contract, chain_id, given.address, amount),
+    }
+    return given.top_up_id, where
+
+
+def _read_pin() -> str:
+    """Read a PIN, which nobody looking over the shoulder and no list of processes should see."""
+    if sys.stdin.isatty():
+        typed = click.prompt("PIN", hide_input=True, err=True)
+    else:
+        typed = sys.stdin.readline(TYPED_MAX + 1)
+    return str(typed).strip()
+
+
+@topup.command("list")
+@click.option("--account", "account_id", type=AccountIdType(), help="Only this account's.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([one.value for one in State]),
+    multiple=True,
+    help="May be given again.",
+)
+@click.option(
+    "--method",
+    "methods",
+    type=click.Choice([one.value for one in Method]),
+    multiple=True,
+    help="May be given again.",
+)
+@click.option("--limit", type=click.IntRange(1, LIST_MAX), default=100, show_default=True)
+@json_option
+@with_database
+async def topup_list(
+    database: Database,
+    *,
+    account_id: AccountId | None,
+    states: Sequence[str],
+    methods: Sequence[str],
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List top-ups, the newest first; `--state doubt` shows those that wait for you."""
+    wanted = [State(one) for one in states] or list(State)
+    ways = [Method(one) for one in methods] or list(Method)
+    if account_id is None:
+        async with database.connection() as connection:
+            found = await top_ups.list_latest(connection, limit, states=wanted, methods=ways)
+    else:
+        found = await _list_of_account(database, account_id, wanted, ways, limit)
+    show_all(
+        [_top_up(one) for one in found],
+        as_json=as_json,
+        empty="No such top-ups.",
+        left_out=(
+            "paid",
+            "rate",
+            "rate_on",
+            "phone",
+            "reference",
+            "reason",
+            "owed",
+            "finished_at",
+        ),
+    )
+
+
+async def _list_of_account(
+    database: Database, account_id: AccountId, states: Sequence[State], methods: Sequence[Method], limit: int
+) -> Sequence[TopUp]:
+    found: list[TopUp] = []
+    before = top_ups.LAST
+    while len(found) < limit:
+        async with database.connection() as connection:
+            page = await top_ups.list_of_account(connection, account_id, PAGE, before)
+        if not page:
+            break
+        found += [one for one in page if one.state in states and one.method in methods]
+        before = page[-1].id
+    return found[:limit]
+
+
+@topup.command("show")
+@click.argument("top_up_id", type=TopUpIdType())
+@json_option
+@with_database
+async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
+    """Show a top-up: how far it is, what its provider gave us, and the deposits that it credited."""
+    found = await _find(database, top_up_id)
+    async with database.connection() as connection:
+        deposits = await reconciliation.list_deposits_of(connection, top_up_id, DEPOSITS_SHOWN)
+    shown = {
+        **_top_up(found),
+        "note": found.note,
+        "resolved_by": found.resolved_by,
+        "asked_at": found.asked_at,
+        "due_at": found.due_at,
+        "tries": found.tries,
+        "has_change": found.sealed_change is not None,
+    }
+    rows = [_deposit(one) for one in deposits]
+    if as_json:
+        show({**shown, "kept": dict(found.kept), "deposits": rows}, as_json=True)
+        return
+    show({**shown, **found.kept}, as_json=False)
+    if rows:
+        click.echo("\nDeposits")
+        show_all(rows, as_json=False, empty="", left_out=("sender", "address"))
+
+
+@topup.command("look")
+@click.argument("top_up_id", type=TopUpIdType())
+@json_option
+@with_database
+async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
+    """Have a worker ask the provider what became of a top-up, and carry that out."""
+    found = await _find(database, top_up_id)
+    if found.method is not Method.PAYNOW and found.provider not in _ASKED:
+        raise Trouble(
+            "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
+        )
+    async with database.connection() as connection:
+        await top_ups.make_due(connection, top_up_id)
+    show(
+        _top_up(await _find(database, top_up_id)),
+        as_json=as_json,
+        title="A worker asks within a second or two.",
+    )
+
+
+@topup.command("resolve")
+@click.argument("top_up_id", type=TopUpIdType())
+@click.option("--paid", type=AmountType(), help="What the provider took, in the top-up's currency.")
+@click.option("--not-paid", is_flag=True, help="The provider took nothing.")
+@click.option("--reference", help="Under which the provider has it.")
+@click.option("--note", required=True, help="How you know.")
+@json_option
+@with_database
+async def topup_resolve(
+    database: Database,
+    *,
+    top_up_id: TopUpId,
+    paid: Decimal | None,
+    not_paid: bool,
+    reference: str | None,
+    note: str,
+    as_json: bool,
+) -> None:
+    """Decide a top-up that is in doubt, or credit one that was paid after it had ended."""
+    if (paid is not None) == not_paid:
+        raise Trouble("Say what the provider did: --paid AMOUNT, or --not-paid.")
+    if not note.strip():
+        raise Trouble("Say how you know, as in --note 'On the statement of Monday'.")
+    settled = await resolve(
+        database,
+        top_up_id,
+        paid=paid,
+        provider_reference=reference,
+        note=note.strip(),
+        actor=actor(),
+    )
+    title = "Credited." if settled.top_up.state is State.CREDITED else "Noted that nothing was paid."
+    show(_top_up(settled.top_up), as_json=as_json, title=title)
+
+
+async def _find(database: Database, top_up_id: TopUpId) -> TopUp:
+    async with database.connection() as connection:
+        found = await top_ups.find_any(connection, top_up_id)
+    if found is None:
+        raise Trouble(_NOT_THERE)
+    return found
+
+
+def _top_up(found: TopUp) -> Mapping[str, Any]:
+    return {
+        "topup_id": write_id(TOP_UP, found.id),
+        "account_id": write_id(ACCOUNT, found.account_id),
+        "method": found.method.value,
+        "provider": found.provider,
+        "state": found.state.value,
+        "amount": None if found.amount is None else money.write(found.amount),
+        "currency": found.currency.value,
+        "asked": None if found.asked is None else write_exact(found.asked),
+        "paid": None if found.paid is None else write_exact(found.paid),
+        "rate": write_exact(found.rate),
+        "rate_on": None if found.rate_on is None else found.rate_on.isoformat(),
+        "phone": found.phone,
+        "reference": found.provider_reference,
+        "reason": found.reason,
+        "problem": found.problem,
+        "owed": money.write(found.owed),
+        "created_at": found.created_at,
+        "finished_at": found.finished_at,
+    }
+
+
+def _deposit(found: ShownDeposit) -> Mapping[str, Any]:
+    return {
+        "tx_hash": found.tx_hash,
+        "log_index": found.log_index,
+        "address": with_checksum(found.address),
+        "sender": found.sender,
+        "usdt": write_exact(in_usdt(found.units)),
+        "block_number": found.block_number,
+        "state": found.state,
+        "seen_at": found.seen_at,
+    }
