@@ -68,8 +68,8 @@ class Owner(Customer):
         """Let money come by a provider."""
         self.service.sql(
             "WITH paid AS (UPDATE accounts SET balance = balance + $2 WHERE id = $1)"
-            " INSERT INTO transfers (account_id, from_book, to_book, amount)"
-            " VALUES ($1, 'topup:paynow', 'customer', $2)",
+            " INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)"
+            " VALUES ($1, 'topup:paynow', 'customer', $2, gen_random_uuid())",
             self.caller.id,
             Decimal(amount),
         )

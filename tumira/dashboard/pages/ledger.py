@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tumira.dashboard.pages.top_up import path_of
+from tumira.dashboard.top_up_words import name_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
@@ -21,10 +23,11 @@ from tumira.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.rules import money
 from tumira.rules.days import local_day
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store import ledger
+from tumira.store import ledger, top_up_proofs
 from tumira.store.audit import snapshot
 from tumira.store.ledger import Entry, Kind, Returned, Sent, Standing
 from tumira.store.sql import Connection
+from tumira.store.top_up_proofs import Named
 
 LEDGER: Final = "/dashboard/ledger"
 
@@ -99,6 +102,12 @@ class Line:
     balance: Decimal | None
     sent: Sent | None
     returned: Returned | None
+    top_up: Named | None = None
+
+    @property
+    def top_up_path(self) -> str | None:
+        """Return where the page of the top-up is."""
+        return None if self.top_up is None else path_of(self.top_up.id)
 
     @property
     def batch_name(self) -> str | None:
@@ -113,7 +122,8 @@ class Line:
     @property
     def method(self) -> str:
         """Return how a top-up was paid: its book is called `topup:` and the method."""
-        return self.entry.book.partition(":")[2]
+        method = self.entry.book.partition(":")[2]
+        return name_of(method, self.top_up.provider) if self.top_up is not None else method
 
     @property
     def why(self) -> str | None:
@@ -254,12 +264,16 @@ async def _read(
     returned = await ledger.list_returned(
         connection, account_id, [entry.message_id for entry in entries if entry.message_id]
     )
+    topped_up = await top_up_proofs.list_named(
+        connection, account_id, [entry.id for entry in entries if entry.kind is Kind.TOP_UPS]
+    )
     lines = [
         Line(
             entry,
             (balances or {}).get(entry.id),
             sent.get(entry.batch_id) if entry.batch_id else None,
             returned.get(entry.message_id) if entry.message_id else None,
+            topped_up.get(entry.id),
         )
         for entry in entries
     ]

@@ -1,38 +1,47 @@
-"""How does money come to an account, and what does an amount buy?"""
+"""How does money come to an account, what does an amount buy, and what was paid lately?"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.actions import start_voucher
+from tumira.config.payments import Payments
+from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import write_usd
+from tumira.ids import TOP_UP as TOP_UP_PREFIX
+from tumira.ids import TopUpId, read_id, write_id
 from tumira.rules import money
 from tumira.rules.destinations import Tariff
-from tumira.store import prices
+from tumira.rules.voucher_pins import Issuer
+from tumira.store import prices, top_ups
+from tumira.store.top_ups import TopUp
 
 TOP_UP: Final = "/dashboard/top-up"
+PAY_BY_WALLET: Final = TOP_UP + "/wallet"
+PAY_BY_USDT: Final = TOP_UP + "/usdt"
+PAY_BY_VOUCHER: Final = TOP_UP + "/voucher"
 AMOUNTS: Final = tuple(map(Decimal, (5, 10, 20, 50, 100)))
+PAGE: Final = 20
 
 _CENT: Final = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class Way:
     """A way to pay: its name, what somebody needs for it, and the page on which it begins."""
 
     name: str
     needs: str
+    link: str
     path: str
-
-
-# Those for which the operator has set a provider up.
-METHODS: Final[Sequence[Method]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +52,104 @@ class Bundle:
     offers: Sequence[Offer]
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A top-up as the list shows it."""
+
+    top_up: TopUp
+    path: str
+    name: str
+    state: str
+    badge: str
+    money: str | None
+
+
 def routes(services: Services) -> Sequence[Route]:
     """Return where this page is."""
     return [private(services, TOP_UP, show_top_up)]
 
 
+def path_of(top_up_id: TopUpId) -> str:
+    """Return where the page of one top-up is."""
+    return f"{TOP_UP}/{write_id(TOP_UP_PREFIX, top_up_id)}"
+
+
 async def show_top_up(visit: Visit) -> Response:
-    """Show the ways to pay, and what amounts buy."""
+    """Show the ways to pay, what amounts buy, and the latest top-ups."""
     query = visit.request.query_params
     given = Form({"amount": query.getlist("amount")}).text("amount")
     amount, faults = _read_amount(given)
+    before = _read_before(visit)
     async with visit.services.database.connection() as connection:
         tariff = await prices.get_tariff(connection)
+        issuers = await start_voucher.offered(connection, visit.services.payments)
+        found = await top_ups.list_of_account(
+            connection, visit.visitor.account_id, PAGE + 1, before or top_ups.LAST
+        )
     return visit.page(
         "top_up.html.jinja",
         422 if faults else 200,
-        methods=METHODS,
+        ways=_ways(visit.services.payments, issuers),
         bundles=[_bundle(tariff, one) for one in AMOUNTS],
         chosen=None if amount is None else _bundle(tariff, amount),
         given=given,
         faults=faults,
         smallest=SMALLEST_TOP_UP,
+        lines=[_line(top_up) for top_up in found[:PAGE]],
+        is_first=before is None,
+        older=write_id(TOP_UP_PREFIX, found[PAGE - 1].id) if len(found) > PAGE else None,
     )
+
+
+def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:
+    ways = []
+    if payments.paynow is not None:
+        ways.append(
+            Way(
+                "Mobile money or card",
+                "EcoCash, OneMoney or InnBucks on a number in Zimbabwe, or a bank card, through Paynow.",
+                "Pay by mobile money or card",
+                PAY_BY_WALLET,
+            )
+        )
+    if payments.usdt is not None:
+        ways.append(
+            Way(
+                "USDT",
+                "From any wallet or exchange that sends USDT on BNB Smart Chain (BEP20), to an address of "
+                "your own.",
+                "Pay with USDT",
+                PAY_BY_USDT,
+            )
+        )
+    if issuers:
+        titles = [issuer.title for issuer in issuers]
+        listed = " or ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+        ways.append(Way("Voucher", f"The PIN of a {listed}.", "Redeem a voucher", PAY_BY_VOUCHER))
+    return ways
+
+
+def _line(top_up: TopUp) -> Line:
+    state, badge = top_up_words.STATES[top_up.state]
+    amount = top_up.paid if top_up.paid is not None else top_up.asked
+    return Line(
+        top_up=top_up,
+        path=path_of(top_up.id),
+        name=top_up_words.name_of(top_up.method, top_up.provider),
+        state=state,
+        badge=badge,
+        money=None if amount is None else top_up_words.write_money(amount, top_up.currency),
+    )
+
+
+def _read_before(visit: Visit) -> TopUpId | None:
+    text = visit.request.query_params.get("before")
+    if text is None:
+        return None
+    before = read_id(TOP_UP_PREFIX, text)
+    if before is None:
+        raise HTTPException(404, "There is no such page")
+    return TopUpId(before)
 
 
 def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:

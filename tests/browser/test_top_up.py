@@ -1,0 +1,366 @@
+"""Can somebody pay in every way, on a phone and at a desk, and see it credited by just waiting?"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import (
+    DESKTOP,
+    PHONE,
+    WIDE,
+    Opener,
+    Viewport,
+    check_accessibility,
+    layout_shift,
+    overflows,
+    screenshot,
+    take_faults,
+    wire_bytes,
+)
+from tests.support.chain import USDT, LocalChain, run_chain
+from tests.support.customers import open_session
+from tests.support.gates import broken_promises
+from tests.support.paynow_server import Outcome, PaynowServer, paynow_server
+from tests.support.people import SESSION
+from tests.support.postgres import clone
+from tests.support.service import Caller, Service, run_web
+from tests.support.voucher_servers import Issuers, run_issuers
+from tumira.actions.issue_vouchers import issue_vouchers
+
+PLACE: Final = "/dashboard/top-up"
+SHIFT_MAX: Final = 0.1
+BYTES_MAX: Final = 60_000
+CREDITED_MS: Final = 40_000
+# Of the phrase that all developers know; it guards nothing.
+XPUB: Final = (
+    "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
+    "SYwHsnJxqP"
+)
+CONFIRMATIONS: Final = 3
+
+LOOKS: Final = [
+    pytest.param(PHONE, False, id="phone, light"),
+    pytest.param(DESKTOP, True, id="desktop, dark", marks=pytest.mark.long),
+    pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
+    pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
+    pytest.param(WIDE, False, id="wide, light", marks=pytest.mark.long),
+]
+SCREENS: Final = [
+    pytest.param(PHONE, id="phone"),
+    pytest.param(DESKTOP, id="desktop", marks=pytest.mark.long),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A gateway at work, and everybody who takes money for it."""
+
+    service: Service
+    paynow: PaynowServer
+    issuers: Issuers
+    chain: LocalChain | None
+
+
+@contextmanager
+def run_worker(service: Service, environment: Mapping[str, str]) -> Iterator[None]:
+    """Run `tumira worker` on the database of a service."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tumira", "worker", "--quiet"],
+        env={
+            **os.environ,
+            "TUMIRA_DATABASE_URL": service.url,
+            "TUMIRA_PUBLIC_URL": service.base,
+            "TUMIRA_LOG_LEVEL": "error",
+            **environment,
+        },
+    )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def world(server_url: str) -> Iterator[World]:
+    """Give a gateway at which one can pay in every way, and whose money adds up at the end."""
+    with ExitStack() as stack:
+        url = stack.enter_context(clone(server_url))
+        paynow = stack.enter_context(paynow_server())
+        issuers = stack.enter_context(run_issuers())
+        chain = None
+        try:
+            chain = stack.enter_context(run_chain())
+        except pytest.skip.Exception:
+            # Without Node.js there is no chain to watch; the other ways to pay are tried all the same.
+            rpc_url, contract = paynow.url, "0x55d398326f99059ff775485246999027b3197955"
+        else:
+            rpc_url, contract = chain.url, chain.token
+        environment = {
+            **paynow.environment,
+            **issuers.environment,
+            "TUMIRA_USDT_RPC_URLS": rpc_url,
+            "TUMIRA_USDT_CONTRACT": contract,
+            "TUMIRA_USDT_XPUB": XPUB,
+            "TUMIRA_USDT_CONFIRMATIONS": str(CONFIRMATIONS),
+        }
+        service = stack.enter_context(run_web(url, **environment))
+        stack.enter_context(run_worker(service, environment))
+        yield World(service, paynow, issuers, chain)
+        assert service.run(broken_promises) == []
+
+
+@pytest.fixture
+def caller(world: World) -> Iterator[Caller]:
+    """Give somebody with a dollar, whose balance is the sum of its transfers at the end."""
+    caller = world.service.open_account("1")
+    yield caller
+    (row,) = world.service.sql(
+        "SELECT sum(CASE WHEN to_book = 'customer' THEN amount ELSE -amount END) FROM transfers"
+        " WHERE account_id = $1",
+        caller.id,
+    )
+    assert row["sum"] == world.service.balance(caller)
+
+
+def visit(page: Page, world: World, caller: Caller, path: str = PLACE) -> Page:
+    token = open_session(world.service, caller)
+    page.context.add_cookies([{"name": SESSION, "value": token, "url": world.service.base}])
+    page.goto(path)
+    return page
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def follow(page: Page, name: str) -> None:
+    page.get_by_role("link", name=name, exact=True).click()
+
+
+def inspect(page: Page, name: str) -> None:
+    """Look at a page as a careful person would."""
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    assert layout_shift(page) < SHIFT_MAX
+    screenshot(page, name)
+    check_accessibility(page)
+    assert overflows(page) == []
+
+
+def stay(page: Page) -> None:
+    """Mark a document, to see later that it is still the same."""
+    page.evaluate("document.documentElement.dataset.stayed = 'yes'")
+
+
+def expect_stayed(page: Page) -> None:
+    expect(page.locator("html")).to_have_attribute("data-stayed", "yes")
+
+
+def expect_credited(page: Page, amount: str, balance: str) -> None:
+    """Wait until the page says so by itself."""
+    told = page.get_by_text(f"{amount} was added to your balance.", exact=True)
+    expect(told).to_be_visible(timeout=CREDITED_MS)
+    expect(page.locator(".bar .balance strong")).to_have_text(balance)
+
+
+def fill_wallet(page: Page, wallet: str, amount: str = "10") -> None:
+    follow(page, "Pay by mobile money or card")
+    page.get_by_label("Amount", exact=True).fill(amount)
+    page.get_by_role("radio", name=wallet, exact=True).check()
+
+
+def top_up_of(page: Page) -> str:
+    """Return the top-up whose page is shown."""
+    page.wait_for_url(re.compile(r"/top-up/top_\w+$"))
+    return page.url.rpartition("/")[2]
+
+
+@pytest.mark.parametrize(("viewport", "dark"), LOOKS)
+def test_mobile_money_is_credited_while_somebody_looks(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport, *, dark: bool
+) -> None:
+    page = visit(open_page(world.service.base, viewport=viewport, dark=dark), world, caller)
+    inspect(page, "top-up")
+    assert wire_bytes(page) < BYTES_MAX
+    follow(page, "Pay by mobile money or card")
+    follow(page, "US$20")
+    expect(page.get_by_label("Amount", exact=True)).to_have_value("20")
+    page.get_by_label("Amount", exact=True).fill("10")
+    expect(page.get_by_text("US$10.00 buys 250 messages to Zimbabwe")).to_be_visible()
+    inspect(page, "top-up-wallet")
+    page.get_by_label("Amount", exact=True).fill("4")
+    press(page, "Pay")
+    expect(page.get_by_role("alert")).to_contain_text("Amount: Give an amount from US$5")
+    take_faults(page)
+    inspect(page, "top-up-wallet-refused")
+    page.get_by_label("Amount", exact=True).fill("10")
+    # People write their number as they dial it.
+    page.get_by_label("Phone number").fill("077 120 0001")
+    page.get_by_role("button", name="Pay", exact=True).dblclick()
+    reference = top_up_of(page)
+    stay(page)
+    expect(page.get_by_text("Confirm with your PIN on 0771200001.")).to_be_visible()
+    expect(page.get_by_text("Dial *151*2*4# and enter your PIN.")).to_be_visible()
+    inspect(page, "top-up-waiting")
+    world.paynow.move(world.paynow.wait_for_payment(reference), "Paid")
+    expect_credited(page, "US$10.00", "US$11.00")
+    expect_stayed(page)
+    inspect(page, "top-up-credited")
+    assert world.paynow.charged(reference) == Decimal(10)
+    follow(page, "Receipt")
+    expect(page.get_by_role("button", name="Print", exact=True)).to_be_visible()
+    expect(page.get_by_text("EcoCash, through Paynow")).to_be_visible()
+    inspect(page, "top-up-receipt")
+    page.emulate_media(media="print")
+    expect(page.locator(".bar")).to_be_hidden()
+    expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
+    expect(page.get_by_role("link", name="Back to the payment")).to_be_hidden()
+    screenshot(page, "top-up-receipt-paper")
+    page.emulate_media(media="screen")
+    page.goto(PLACE)
+    expect(page.locator("tbody tr").first).to_contain_text("credited")
+    inspect(page, "top-up-listed")
+
+
+@pytest.mark.parametrize("viewport", SCREENS)
+def test_a_card_is_paid_on_paynows_page_and_the_way_back_is_found(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport
+) -> None:
+    page = visit(open_page(world.service.base, viewport=viewport, also=[world.paynow.url]), world, caller)
+    fill_wallet(page, "Card")
+    expect(page.get_by_label("Phone number")).to_be_hidden()
+    press(page, "Pay")
+    reference = top_up_of(page)
+    expect(page.get_by_role("link", name="Continue to the card page")).to_be_visible()
+    inspect(page, "top-up-card")
+    follow(page, "Continue to the card page")
+    press(page, "Faked success")
+    assert top_up_of(page) == reference
+    expect_credited(page, "US$10.00", "US$11.00")
+
+
+@pytest.mark.parametrize("viewport", SCREENS)
+def test_a_code_of_innbucks_is_shown_and_what_is_cancelled_can_be_tried_again(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport
+) -> None:
+    page = visit(open_page(world.service.base, viewport=viewport), world, caller)
+    fill_wallet(page, "InnBucks")
+    press(page, "Pay")
+    reference = top_up_of(page)
+    stay(page)
+    expect(page.get_by_role("img", name="QR code with the code above")).to_be_visible()
+    expect(page.get_by_role("link", name="Open the InnBucks app")).to_be_visible()
+    inspect(page, "top-up-innbucks")
+    world.paynow.move(world.paynow.wait_for_payment(reference), "Cancelled")
+    expect(page.get_by_text("It was cancelled before it was paid.")).to_be_visible(timeout=CREDITED_MS)
+    expect_stayed(page)
+    inspect(page, "top-up-failed")
+    follow(page, "Try again")
+    expect(page.get_by_label("Amount", exact=True)).to_have_value("10.00")
+    expect(page.get_by_role("radio", name="InnBucks")).to_be_checked()
+
+
+def test_everything_works_without_scripts(world: World, caller: Caller, open_page: Opener) -> None:
+    page = visit(open_page(world.service.base, viewport=PHONE, javascript=False), world, caller)
+    follow(page, "Pay by mobile money or card")
+    follow(page, "US$5")
+    expect(page.get_by_label("Amount", exact=True)).to_have_value("5")
+    expect(page.get_by_text("buys 125 messages to Zimbabwe")).to_contain_text("US$5.00")
+    page.get_by_role("radio", name="OneMoney").check()
+    page.get_by_label("Phone number").fill("0771200002")
+    world.paynow.outcomes["0771200002"] = Outcome("Paid")
+    press(page, "Pay")
+    for _ in range(60):
+        if page.get_by_text("US$5.00 was added to your balance.").is_visible():
+            break
+        follow(page, "Refresh")
+    inspect(page, "top-up-without-scripts")
+    follow(page, "Receipt")
+    expect(page.get_by_text("Credited").first).to_be_visible()
+    expect(page.get_by_role("button", name="Print", exact=True)).to_be_hidden()
+
+
+@pytest.mark.parametrize("viewport", SCREENS)
+def test_a_voucher_is_redeemed_and_what_is_left_is_handed_over(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport
+) -> None:
+    pin = world.issuers.one_voucher.issue("150.00")
+    page = visit(open_page(world.service.base, viewport=viewport), world, caller)
+    follow(page, "Redeem a voucher")
+    page.get_by_role("radio", name="OTT voucher").check()
+    expect(page.get_by_label("Value in rand")).to_be_hidden()
+    page.get_by_role("radio", name="1Voucher").check()
+    page.get_by_label("PIN", exact=True).fill("12")
+    page.get_by_label("Value in rand").fill("100")
+    expect(page.get_by_text("That comes to US$5.4054.")).to_be_visible()
+    inspect(page, "top-up-voucher")
+    press(page, "Redeem")
+    expect(page.get_by_role("alert")).to_contain_text("PIN: The PIN of a 1Voucher has 16 digits")
+    expect(page.get_by_label("PIN", exact=True)).to_have_value("")
+    take_faults(page)
+    inspect(page, "top-up-voucher-refused")
+    page.get_by_label("PIN", exact=True).fill(f"{pin[:4]} {pin[4:8]}-{pin[8:]}")
+    press(page, "Redeem")
+    expect_credited(page, "US$5.4054", "US$6.4054")
+    expect(page.get_by_text("worth R50.00")).to_be_visible()
+    inspect(page, "top-up-change")
+    press(page, "I have noted it")
+    expect(page.get_by_text("worth R50.00")).to_be_hidden()
+    follow(page, "Receipt")
+    expect(page.get_by_text("R18.50 for US$1, since 1 Nov 2026")).to_be_visible()
+    inspect(page, "top-up-receipt-voucher")
+    assert world.issuers.one_voucher.taken(pin) == 100
+
+
+def test_a_voucher_of_the_operators_is_credited_at_once(
+    world: World, caller: Caller, open_page: Opener
+) -> None:
+    (voucher,) = world.service.run(issue_vouchers, Decimal(20), 1, note="", last_day=None, actor="test")
+    page = visit(open_page(world.service.base, viewport=PHONE), world, caller, PLACE + "/voucher")
+    page.get_by_role("radio", name="Tumira voucher").check()
+    expect(page.get_by_label("Phone number")).to_be_hidden()
+    page.get_by_label("PIN", exact=True).fill(voucher.code)
+    press(page, "Redeem")
+    expect_credited(page, "US$20.00", "US$21.00")
+
+
+@pytest.mark.parametrize("viewport", SCREENS)
+def test_usdt_is_seen_held_and_credited_while_somebody_looks(
+    world: World, caller: Caller, open_page: Opener, viewport: Viewport
+) -> None:
+    if world.chain is None:
+        pytest.skip("not tried on a chain: install Node.js")
+    page = visit(open_page(world.service.base, viewport=viewport), world, caller)
+    follow(page, "Pay with USDT")
+    address = page.locator("#address").inner_text()
+    page.get_by_label("Amount (optional)").fill("7.5")
+    press(page, "Put it into the link")
+    link = page.get_by_role("link", name="Open my wallet with 7.5 USDT")
+    expect(link).to_have_attribute("href", re.compile(rf"{address}&uint256=7500000000000000000$"))
+    inspect(page, "top-up-usdt")
+    stay(page)
+    world.chain.pay(address, 2 * USDT)
+    expect(page.get_by_text(f"seen, 1 of {CONFIRMATIONS} confirmations")).to_be_visible(timeout=CREDITED_MS)
+    world.chain.mine(CONFIRMATIONS)
+    expect(page.get_by_text("held until US$5")).to_be_visible(timeout=CREDITED_MS)
+    inspect(page, "top-up-usdt-held")
+    tx_hash = world.chain.pay(address, 4 * USDT)
+    world.chain.mine(CONFIRMATIONS)
+    expect(page.locator(".bar .balance strong")).to_have_text("US$7.00", timeout=CREDITED_MS)
+    expect_stayed(page)
+    inspect(page, "top-up-usdt-credited")
+    page.get_by_role("link", name="Show it").first.click()
+    expect(page.get_by_text("US$6.00 was added to your balance.")).to_be_visible()
+    follow(page, "Receipt")
+    expect(page.get_by_text(tx_hash)).to_be_visible()
+    inspect(page, "top-up-receipt-usdt")

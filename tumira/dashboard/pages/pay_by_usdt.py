@@ -1,0 +1,139 @@
+"""How does somebody pay with USDT, and what of it has arrived?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions.start_usdt import start_usdt
+from tumira.config.payments import Usdt
+from tumira.dashboard import pictures
+from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
+from tumira.dashboard.top_up_words import write_money
+from tumira.dashboard.visits import Services, Visit, private
+from tumira.errors import Trouble
+from tumira.html.forms import Form
+from tumira.rules import money
+from tumira.rules.deposit_addresses import with_checksum
+from tumira.rules.deposits import DepositState
+from tumira.rules.payment_links import network_name, payment_link
+from tumira.rules.top_ups import LARGEST, SMALLEST, Currency
+from tumira.store import deposits
+from tumira.store.deposits import Deposit
+
+DEPOSITS_MAX: Final = 20
+GIVEN_MAX: Final = 40
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A deposit as it is shown."""
+
+    deposit: Deposit
+    money: str
+    state: str
+    badge: str
+    path: str | None
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        private(services, PAY_BY_USDT, show),
+        private(services, PAY_BY_USDT + "/deposits", show_deposits),
+    ]
+
+
+async def show(visit: Visit) -> Response:
+    """Show the account's own address, as text and for cameras, and what came there."""
+    usdt = _settings(visit)
+    query = visit.request.query_params
+    given = Form({"amount": query.getlist("amount")}).text("amount")[:GIVEN_MAX]
+    amount, faults = _read_amount(given)
+    try:
+        place = await start_usdt(visit.services.database, visit.services.payments, visit.visitor.account_id)
+    except Trouble as trouble:
+        # What is wrong is the operator's to put right, and nobody may pay before that.
+        _log.error("no address for USDT", problem=str(trouble))
+        raise HTTPException(503, "Your address cannot be shown now; please tell the operator") from None
+    link = payment_link(usdt.contract, usdt.chain_id, place.address, amount)
+    return visit.page(
+        "pay_by_usdt.html.jinja",
+        422 if faults else 200,
+        address=place.address,
+        picture=await pictures.draw(place.address),
+        link=link,
+        link_picture=await pictures.draw(link),
+        amount=None if amount is None else write_money(amount, Currency.USDT),
+        given=given,
+        faults=faults,
+        network=network_name(usdt.chain_id),
+        contract=with_checksum(usdt.contract),
+        **await _deposits(visit, usdt),
+    )
+
+
+async def show_deposits(visit: Visit) -> Response:
+    """Give the script of the page what came."""
+    return visit.services.look.page("usdt_deposits.html.jinja", **await _deposits(visit, _settings(visit)))
+
+
+async def _deposits(visit: Visit, usdt: Usdt) -> Mapping[str, Any]:
+    account_id = visit.visitor.account_id
+    async with visit.services.database.connection() as connection:
+        found = await deposits.list_of_account(connection, account_id, DEPOSITS_MAX)
+        outstanding = await deposits.add_up(connection, usdt.chain_id, account_id)
+    return {
+        "lines": [_line(deposit, usdt.confirmations) for deposit in found],
+        "held": write_money(outstanding.held, Currency.USDT) if outstanding.held else None,
+        "missing": write_money(outstanding.missing, Currency.USDT),
+        "is_enough": not outstanding.missing,
+        "confirmations": usdt.confirmations,
+        "balance": visit.visitor.balance,
+        "smallest": SMALLEST,
+    }
+
+
+def _line(deposit: Deposit, confirmations: int) -> Line:
+    match deposit.state:
+        case DepositState.SEEN:
+            seen = min(deposit.depth, confirmations)
+            state, badge = f"seen, {seen} of {confirmations} confirmations", "sending"
+        case DepositState.FINAL:
+            state, badge = f"held until US${SMALLEST}", "unconfirmed"
+        case DepositState.CREDITED:
+            state, badge = "credited", "completed"
+        case DepositState.ORPHANED:
+            state, badge = "gone from the network", "expired"
+    return Line(
+        deposit=deposit,
+        money=write_money(deposit.amount, Currency.USDT),
+        state=state,
+        badge=badge,
+        path=None if deposit.top_up_id is None else path_of(deposit.top_up_id),
+    )
+
+
+def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:
+    if not given:
+        return None, {}
+    amount = money.parse(given)
+    if amount is None:
+        return None, {"amount": "Write how many USDT, like 5 or 12.50."}
+    if not SMALLEST <= amount <= LARGEST:
+        return None, {"amount": f"From {SMALLEST} to {LARGEST:,} USDT at a time."}
+    return amount, {}
+
+
+def _settings(visit: Visit) -> Usdt:
+    usdt = visit.services.payments.usdt
+    if usdt is None:
+        raise HTTPException(404, "You cannot pay with USDT here")
+    return usdt

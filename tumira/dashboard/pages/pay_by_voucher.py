@@ -1,0 +1,129 @@
+"""How does somebody pay with a voucher? Its PIN is read, sealed, and never shown again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import start_voucher
+from tumira.dashboard import top_up_words
+from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
+from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.errors import FieldTrouble, Trouble
+from tumira.html.forms import Form, read_form
+from tumira.rules import money
+from tumira.rules.top_ups import SMALLEST
+from tumira.rules.voucher_pins import TYPED_MAX, Issuer
+
+# The PIN is not among what is given back with a fault.
+GIVEN: Final = ("provider", "value", "phone")
+FIELDS: Final = frozenset({*GIVEN, "pin"})
+GIVEN_MAX: Final = 40
+
+_SOUTH_AFRICA: Final = "+27"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody filled in, but for the PIN."""
+
+    provider: str
+    value: str
+    phone: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where this page is."""
+    return [
+        private(services, PAY_BY_VOUCHER, show),
+        private(services, PAY_BY_VOUCHER, redeem, "POST"),
+    ]
+
+
+async def show(visit: Visit) -> Response:
+    """Show the form."""
+    issuers = await _offered(visit)
+    wanted = visit.request.query_params.get("provider", "")
+    provider = wanted if wanted in issuers else issuers[0].value
+    own = visit.visitor.phone
+    # Issuers send change inside their country alone.
+    return _page(visit, issuers, Draft(provider, "", own if own.startswith(_SOUTH_AFRICA) else ""), {})
+
+
+def _page(
+    visit: Visit, issuers: Sequence[Issuer], draft: Draft, faults: Mapping[str, str], status: int = 200
+) -> Response:
+    rate = visit.services.payments.zar_rate
+    return visit.page(
+        "pay_by_voucher.html.jinja",
+        status,
+        issuers=[(issuer, _without(issuer)) for issuer in issuers],
+        asks_value=any(issuer.needs_value for issuer in issuers),
+        asks_phone=any(_sends_change(issuer) for issuer in issuers),
+        draft=draft,
+        faults=faults,
+        form_id=new_form_id(),
+        typed_max=TYPED_MAX,
+        smallest=SMALLEST,
+        rate=None if rate is None else rate.rate,
+        rate_words=None if rate is None else top_up_words.write_rate(rate.rate, rate.since),
+    )
+
+
+def _without(issuer: Issuer) -> str:
+    """Return which fields a voucher can do without."""
+    needless = {"value": not issuer.needs_value, "phone": not _sends_change(issuer)}
+    return " ".join(name for name, is_needless in needless.items() if is_needless)
+
+
+def _sends_change(issuer: Issuer) -> bool:
+    return issuer in {Issuer.ONE_VOUCHER, Issuer.OTT}
+
+
+async def redeem(visit: Visit) -> Response:
+    """Start a top-up by a voucher, and lead to it."""
+    form = await read_form(visit.request)
+    issuers = await _offered(visit)
+    draft = Draft(*(form.text(name)[:GIVEN_MAX] for name in GIVEN))
+    form_id = read_form_id(form.text("form"))
+    if form_id is None:
+        return _page(visit, issuers, draft, {"": STALE}, 409)
+    if draft.provider not in issuers:
+        return _page(visit, issuers, draft, {"provider": "Choose one of these."}, 422)
+    try:
+        top_up_id = await start_voucher.start_voucher(
+            visit.services.database,
+            visit.services.payments,
+            visit.visitor.account_id,
+            Issuer(draft.provider),
+            _pin(form),
+            value=money.parse(draft.value),
+            phone=draft.phone or None,
+            top_up_id=form_id,
+        )
+    except Trouble as trouble:
+        if await was_started(visit.services.database, visit.visitor.account_id, form_id):
+            return go(path_of(form_id))
+        return _page(visit, issuers, draft, {_field_of(trouble): str(trouble)}, 422)
+    return go(path_of(top_up_id))
+
+
+def _pin(form: Form) -> str:
+    return form.text("pin")[: TYPED_MAX + 1]
+
+
+async def _offered(visit: Visit) -> Sequence[Issuer]:
+    async with visit.services.database.connection() as connection:
+        issuers = await start_voucher.offered(connection, visit.services.payments)
+    if not issuers:
+        raise HTTPException(404, "You cannot pay with a voucher here")
+    return issuers
+
+
+def _field_of(trouble: Trouble) -> str:
+    """Return beside which field a fault stands; none is for the whole form."""
+    return trouble.field if isinstance(trouble, FieldTrouble) and trouble.field in FIELDS else ""

@@ -1,0 +1,116 @@
+"""How does somebody pay by mobile money or card?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions.start_paynow import start_paynow
+from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
+from tumira.dashboard.pages.landing import offers
+from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.errors import FieldTrouble, Trouble
+from tumira.html.forms import Form, read_form
+from tumira.rules import money
+from tumira.rules.paynow import Wallet
+from tumira.rules.top_ups import LARGEST, SMALLEST
+from tumira.store import prices
+
+FIELDS: Final = frozenset({"amount", "wallet", "phone"})
+GIVEN_MAX: Final = 40
+
+_ZIMBABWE: Final = "+263"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody filled in."""
+
+    amount: str
+    wallet: str
+    phone: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where this page is."""
+    return [
+        private(services, PAY_BY_WALLET, show),
+        private(services, PAY_BY_WALLET, pay, "POST"),
+    ]
+
+
+async def show(visit: Visit) -> Response:
+    """Show the form, with an amount in it where one was chosen."""
+    _check_offered(visit)
+    query = visit.request.query_params
+    given = Form({name: query.getlist(name) for name in FIELDS})
+    own = visit.visitor.phone if visit.visitor.phone.startswith(_ZIMBABWE) else ""
+    draft = Draft(
+        given.text("amount")[:GIVEN_MAX],
+        given.text("wallet")[:GIVEN_MAX] or Wallet.ECOCASH,
+        given.text("phone")[:GIVEN_MAX] or own,
+    )
+    return await _page(visit, draft, {})
+
+
+async def _page(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
+    async with visit.services.database.connection() as connection:
+        tariff = await prices.get_tariff(connection)
+    amount = money.parse(draft.amount)
+    return visit.page(
+        "pay_by_wallet.html.jinja",
+        status,
+        draft=draft,
+        faults=faults,
+        form_id=new_form_id(),
+        wallets=Wallet,
+        amounts=AMOUNTS,
+        offers=[one for one in offers(tariff, amount or Decimal(0)) if not one.is_coming],
+        amount=amount if amount is not None and SMALLEST <= amount <= LARGEST else None,
+        smallest=SMALLEST,
+        largest=LARGEST,
+    )
+
+
+async def pay(visit: Visit) -> Response:
+    """Start a top-up, and lead to it."""
+    form = await read_form(visit.request)
+    _check_offered(visit)
+    draft = Draft(
+        form.text("amount")[:GIVEN_MAX], form.text("wallet")[:GIVEN_MAX], form.text("phone")[:GIVEN_MAX]
+    )
+    form_id = read_form_id(form.text("form"))
+    if form_id is None:
+        return await _page(visit, draft, {"": STALE}, 409)
+    if draft.wallet not in set(Wallet):
+        return await _page(visit, draft, {"wallet": "Choose one of these."}, 422)
+    try:
+        top_up_id = await start_paynow(
+            visit.services.database,
+            visit.services.payments,
+            visit.visitor.account_id,
+            Wallet(draft.wallet),
+            money.parse(draft.amount),
+            draft.phone or None,
+            top_up_id=form_id,
+        )
+    except Trouble as trouble:
+        if await was_started(visit.services.database, visit.visitor.account_id, form_id):
+            return go(path_of(form_id))
+        return await _page(visit, draft, {_field_of(trouble): str(trouble)}, 422)
+    return go(path_of(top_up_id))
+
+
+def _check_offered(visit: Visit) -> None:
+    if visit.services.payments.paynow is None:
+        raise HTTPException(404, "You cannot pay by mobile money or card here")
+
+
+def _field_of(trouble: Trouble) -> str:
+    """Return beside which field a fault stands; none is for the whole form."""
+    return trouble.field if isinstance(trouble, FieldTrouble) and trouble.field in FIELDS else ""

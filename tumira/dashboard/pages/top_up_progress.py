@@ -1,0 +1,212 @@
+"""What became of one top-up, what is there to do for it, and how is it proved on paper?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.config.payments import Payments
+from tumira.dashboard import pictures
+from tumira.dashboard import top_up_words as words
+from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
+from tumira.dashboard.pictures import Picture
+from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.html.forms import read_form
+from tumira.html.layout import write_usd
+from tumira.ids import TOP_UP as TOP_UP_PREFIX
+from tumira.ids import TopUpId, read_id, write_id
+from tumira.rules.paynow import Wallet
+from tumira.rules.sealing import Seal
+from tumira.rules.top_ups import OPEN, Currency, Method, State
+from tumira.rules.voucher_pins import Change, Issuer, read_change
+from tumira.store import top_up_proofs, top_ups
+from tumira.store.top_ups import TopUp
+
+# The address by which the InnBucks app opens with a code in it.
+INNBUCKS_APP: Final = "schinn.wbpycode://innbucks.co.zw?pymInnCode="
+CODE_MAX: Final = 40
+# A receipt of more is told by its reference alone.
+TRANSACTIONS_MAX: Final = 100
+RECEIPTS: Final = frozenset({State.CREDITED, State.REVERSED})
+
+_AGAIN: Final[Mapping[Method, str]] = {
+    Method.PAYNOW: PAY_BY_WALLET,
+    Method.USDT: PAY_BY_USDT,
+    Method.VOUCHER: PAY_BY_VOUCHER,
+}
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are; the pages of the ways to pay have to be found before them."""
+    return [
+        private(services, TOP_UP + "/{id}", show),
+        private(services, TOP_UP + "/{id}/progress", show_progress),
+        private(services, TOP_UP + "/{id}/receipt", show_receipt),
+        private(services, TOP_UP + "/{id}/noted", forget_change, "POST"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the InnBucks app takes: a code to type, to read off the screen, or to open the app with."""
+
+    text: str
+    link: str
+    expires_at: datetime | None
+    picture: Picture | None
+
+
+async def show(visit: Visit) -> Response:
+    """Show one top-up."""
+    return visit.page("top_up_one.html.jinja", **await _progress(visit))
+
+
+async def show_progress(visit: Visit) -> Response:
+    """Give the script of the page how far it is."""
+    return visit.services.look.page("top_up_progress.html.jinja", **await _progress(visit))
+
+
+async def _progress(visit: Visit) -> Mapping[str, Any]:
+    top_up = await _find(visit)
+    state, badge = words.STATES[top_up.state]
+    is_payable = top_up.state is State.PENDING and top_up.method is Method.PAYNOW
+    payments = visit.services.payments
+    return {
+        "top_up": top_up,
+        "here_path": path_of(top_up.id),
+        "reference": write_id(TOP_UP_PREFIX, top_up.id),
+        "name": words.name_of(top_up.method, top_up.provider),
+        "asked": _asked(top_up),
+        "rate": _rate(top_up),
+        "phone": top_up.phone and words.write_local(top_up.phone),
+        "state": state,
+        "badge": badge,
+        "told": words.told(top_up),
+        "is_open": top_up.state in OPEN and (top_up.state is not State.DOUBT or top_up.due_at is not None),
+        "is_tall": top_up.provider == Wallet.INNBUCKS and top_up.state in {State.STARTED, State.PENDING},
+        "instructions": top_up.kept.get("instructions") if is_payable else None,
+        "code": await _code(top_up) if is_payable and top_up.provider == Wallet.INNBUCKS else None,
+        "card_page": _card_page(payments, top_up) if is_payable else None,
+        "usdt_path": PAY_BY_USDT if top_up.method is Method.USDT and payments.usdt is not None else None,
+        "again": _again(payments, top_up),
+        "has_receipt": top_up.state in RECEIPTS,
+        "has_change": top_up.sealed_change is not None,
+        "change": _change(payments, top_up),
+        "balance": visit.visitor.balance,
+    }
+
+
+def _asked(top_up: TopUp) -> str | None:
+    return None if top_up.asked is None else words.write_money(top_up.asked, top_up.currency)
+
+
+def _rate(top_up: TopUp) -> str | None:
+    return words.write_rate(top_up.rate, top_up.rate_on) if top_up.currency is Currency.ZAR else None
+
+
+async def _code(top_up: TopUp) -> Code | None:
+    text = top_up.kept.get("code", "")
+    # It comes from outside: what cannot be such a code is not shown as one.
+    if not text or len(text.encode()) > CODE_MAX or not text.isprintable():
+        return None
+    expires = top_up.kept.get("code_expires")
+    return Code(
+        text=text,
+        link=INNBUCKS_APP + quote(text, safe=""),
+        expires_at=None if expires is None else datetime.fromisoformat(expires),
+        picture=await pictures.draw(text),
+    )
+
+
+def _card_page(payments: Payments, top_up: TopUp) -> str | None:
+    """Return where the card is asked for: an address of Paynow's, and never any other."""
+    address = top_up.kept.get("browser_url")
+    if address is None or payments.paynow is None:
+        return None
+    there, allowed = urlsplit(address), urlsplit(payments.paynow.url)
+    return address if (there.scheme, there.netloc) == (allowed.scheme, allowed.netloc) else None
+
+
+def _again(payments: Payments, top_up: TopUp) -> str | None:
+    """Return where somebody tries again, with what they had chosen but for a PIN."""
+    if top_up.state not in {State.FAILED, State.EXPIRED}:
+        return None
+    path = _AGAIN[top_up.method]
+    match top_up.method:
+        case Method.PAYNOW if payments.paynow is not None:
+            return f"{path}?amount={top_up.asked}&wallet={quote(top_up.provider)}"
+        case Method.USDT if payments.usdt is not None:
+            return path
+        case Method.VOUCHER:
+            return f"{path}?provider={quote(top_up.provider)}"
+    return None
+
+
+def _change(payments: Payments, top_up: TopUp) -> Change | None:
+    """Open the voucher that holds what was left over; None where there is none, or its key was changed."""
+    secret = _secret_of(payments, top_up.provider)
+    if top_up.sealed_change is None or secret is None:
+        return None
+    text = Seal(secret).open(top_up.sealed_change)
+    return None if text is None else read_change(text)
+
+
+def _secret_of(payments: Payments, provider: str) -> str | None:
+    access = {
+        Issuer.ONE_VOUCHER.value: payments.one_voucher,
+        Issuer.OTT.value: payments.ott,
+        Issuer.BLU.value: payments.blu,
+    }.get(provider)
+    return None if access is None else access.secret
+
+
+async def forget_change(visit: Visit) -> Response:
+    """Erase a change voucher that its owner has noted."""
+    await read_form(visit.request)
+    top_up = await _find(visit)
+    async with visit.services.database.transaction() as connection:
+        await top_ups.forget_change(connection, visit.visitor.account_id, top_up.id)
+    return go(path_of(top_up.id))
+
+
+async def show_receipt(visit: Visit) -> Response:
+    """Show what was paid and credited, to be printed."""
+    top_up = await _find(visit)
+    if top_up.state not in RECEIPTS:
+        raise HTTPException(404, "There is no receipt: nothing was credited for this top-up")
+    assert top_up.paid is not None
+    async with visit.services.database.connection() as connection:
+        transactions = await top_up_proofs.list_transactions(
+            connection, visit.visitor.account_id, top_up.id, TRANSACTIONS_MAX
+        )
+    return visit.page(
+        "receipt.html.jinja",
+        top_up=top_up,
+        here_path=path_of(top_up.id),
+        reference=write_id(TOP_UP_PREFIX, top_up.id),
+        name=words.name_of(top_up.method, top_up.provider),
+        through="Paynow" if top_up.method is Method.PAYNOW else None,
+        paid=words.write_money(top_up.paid, top_up.currency),
+        rate=_rate(top_up) or ("1 USDT for US$1" if top_up.currency is Currency.USDT else None),
+        provider_reference=None if top_up.method is Method.USDT else top_up.provider_reference,
+        transactions=transactions,
+        taken_back=write_usd(top_up.amount) if top_up.state is State.REVERSED and top_up.amount else None,
+        printed_at=datetime.now(UTC),
+        public_url=visit.services.public_url,
+    )
+
+
+async def _find(visit: Visit) -> TopUp:
+    top_up_id = read_id(TOP_UP_PREFIX, str(visit.request.path_params["id"]))
+    top_up = None
+    if top_up_id is not None:
+        async with visit.services.database.connection() as connection:
+            top_up = await top_ups.find(connection, visit.visitor.account_id, TopUpId(top_up_id))
+    if top_up is None:
+        raise HTTPException(404, "There is no such top-up")
+    return top_up

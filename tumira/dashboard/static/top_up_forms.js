@@ -1,0 +1,132 @@
+// What does an amount buy, and which fields are needed? Shown while somebody fills a form in, without asking.
+(function () {
+  "use strict";
+
+  // Amounts are whole numbers of hundredths of a cent: nothing is ever rounded.
+  var UNIT = 10000;
+
+  function read(text) {
+    var parts = /^([0-9]{1,10})(?:\.([0-9]{1,4}))?$/.exec(text.trim());
+    return parts ? Number(parts[1]) * UNIT + Number(((parts[2] || "") + "0000").slice(0, 4)) : null;
+  }
+
+  function grouped(number) {
+    return String(number).replace(/\B(?=([0-9]{3})+$)/g, ",");
+  }
+
+  function write(amount) {
+    var rest = String(amount % UNIT + UNIT).slice(1);
+    return grouped(Math.floor(amount / UNIT)) + "." + (rest.slice(2) === "00" ? rest.slice(0, 2) : rest);
+  }
+
+  function strong(text) {
+    var element = document.createElement("strong");
+    element.textContent = text;
+    return element;
+  }
+
+  function buys(shown) {
+    var field = document.getElementById(shown.getAttribute("data-buys"));
+    var smallest = read(shown.getAttribute("data-smallest"));
+    var largest = read(shown.getAttribute("data-largest"));
+    var plain = Array.from(shown.childNodes);
+    var prices = Array.from(document.querySelectorAll("[data-prices] li")).map(function (item) {
+      return { country: item.textContent, price: read(item.getAttribute("data-price")) };
+    });
+
+    function show() {
+      var amount = read(field.value);
+      if (amount === null || amount < smallest || amount > largest || amount % 100 !== 0) {
+        shown.replaceChildren.apply(shown, plain);
+        return;
+      }
+      var parts = [strong("US$" + write(amount)), " buys "];
+      prices.forEach(function (one, place) {
+        var count = one.price ? Math.floor(amount / one.price) : 0;
+        if (place > 0) {
+          parts.push(place === prices.length - 1 ? " or " : ", ");
+        }
+        parts.push(strong(grouped(count) + (count === 1 ? " message" : " messages")), " to " + one.country);
+      });
+      parts.push(", of one segment each.");
+      shown.replaceChildren.apply(shown, parts);
+    }
+
+    field.addEventListener("input", show);
+    document.querySelectorAll("[data-fills] a").forEach(function (chip) {
+      chip.addEventListener("click", function (event) {
+        event.preventDefault();
+        field.value = chip.getAttribute("data-value");
+        show();
+      });
+    });
+    show();
+  }
+
+  // What a voucher in rand comes to; the server rounds down in the same way.
+  function worth(shown) {
+    var field = document.getElementById(shown.getAttribute("data-worth"));
+    var rate = shown.getAttribute("data-rate").split(".");
+    var millionths = Number(rate[0]) * 1000000 + Number(((rate[1] || "") + "000000").slice(0, 6));
+    var plain = Array.from(shown.childNodes);
+
+    function show() {
+      var rand = read(field.value);
+      if (rand === null) {
+        shown.replaceChildren.apply(shown, plain);
+        return;
+      }
+      var amount = Number((BigInt(rand) * BigInt(1000000)) / BigInt(millionths));
+      shown.replaceChildren("That comes to ", strong("US$" + write(amount)), ".");
+    }
+
+    field.addEventListener("input", show);
+    show();
+  }
+
+  // A choice says which fields it needs and which it can do without; those are put away.
+  function choices() {
+    var all = Array.from(document.querySelectorAll("input[type=radio]"));
+    var names = {};
+    all.forEach(function (one) {
+      (one.getAttribute("data-without") || "").split(" ").filter(Boolean).forEach(function (name) {
+        names[name] = true;
+      });
+    });
+
+    function show() {
+      var chosen = all.find(function (one) {
+        return one.checked;
+      });
+      var without = chosen ? (chosen.getAttribute("data-without") || "").split(" ") : [];
+      Object.keys(names).forEach(function (name) {
+        var holder = document.getElementById(name).closest("[data-part]") || document.getElementById(name).closest(".field");
+        holder.hidden = without.indexOf(name) >= 0;
+      });
+    }
+
+    all.forEach(function (one) {
+      one.addEventListener("change", show);
+    });
+    show();
+    // Who comes back finds the choice as it was left.
+    window.addEventListener("pageshow", show);
+  }
+
+  function once(form) {
+    var button = form.querySelector("button");
+    form.addEventListener("submit", function () {
+      button.disabled = true;
+    });
+    window.addEventListener("pageshow", function () {
+      button.disabled = false;
+    });
+  }
+
+  document.querySelectorAll("[data-buys]").forEach(buys);
+  if (window.BigInt) {
+    document.querySelectorAll("[data-worth]").forEach(worth);
+  }
+  choices();
+  document.querySelectorAll("[data-once]").forEach(once);
+})();

@@ -1,0 +1,161 @@
+"""What is somebody told about their top-up: what it is called, how far it is, and why it failed?"""
+
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Final, assert_never
+
+from tumira.html.layout import write_usd
+from tumira.rules.paynow import Wallet
+from tumira.rules.top_ups import Currency, Method, Reason, State
+from tumira.rules.voucher_pins import Issuer
+from tumira.store.top_ups import TopUp
+
+_METHODS: Final[Mapping[str, str]] = {Method.PAYNOW: "Paynow", Method.USDT: "USDT", Method.VOUCHER: "Voucher"}
+_PROVIDERS: Final[Mapping[str, str]] = {
+    **{wallet.value: wallet.title for wallet in Wallet},
+    **{issuer.value: issuer.title for issuer in Issuer},
+}
+
+# What a state is called, and which of the badges' looks it has.
+STATES: Final[Mapping[State, tuple[str, str]]] = {
+    State.STARTED: ("starting", "queued"),
+    State.PENDING: ("waiting", "sending"),
+    State.DOUBT: ("being checked", "unconfirmed"),
+    State.CREDITED: ("credited", "completed"),
+    State.FAILED: ("failed", "failed"),
+    State.EXPIRED: ("expired", "expired"),
+    State.REVERSED: ("taken back", "failed"),
+}
+
+REASONS: Final[Mapping[str, str]] = {
+    Reason.CANCELLED: "It was cancelled before it was paid. Nothing was taken.",
+    Reason.DECLINED: (
+        "The payment was declined. Look whether there is enough money, and whether the number is right. "
+        "Nothing was taken."
+    ),
+    Reason.VOUCHER_NOT_VALID: (
+        "This voucher cannot be redeemed: the PIN is not right, or it was used before. Look at it once more."
+    ),
+    Reason.VOUCHER_EXPIRED: "This voucher has expired. Ask the shop where you bought it.",
+    Reason.VALUE_TOO_SMALL: "The voucher is worth less than the smallest top-up. It is still good.",
+    Reason.VALUE_TOO_LARGE: "The voucher is worth more than can be topped up at once. It is still good.",
+    Reason.VALUE_DIFFERS: (
+        "The voucher is not worth what you wrote. It is still good: look at its value, and try again."
+    ),
+    Reason.NOT_CONFIGURED: (
+        "This way to pay does not work here at the moment. Nothing was taken; please tell the operator."
+    ),
+    Reason.NEVER_ARRIVED: "They could not be reached. Nothing was taken; try again in a few minutes.",
+    Reason.DECIDED: "The operator has looked into it, and nothing had been paid.",
+}
+_UNKNOWN_REASON: Final = "It did not work, and nothing was added to your balance."
+
+_ZIMBABWE: Final = "+263"
+
+
+def name_of(method: str, provider: str) -> str:
+    """Return how a top-up is paid, in one or two words."""
+    return _PROVIDERS.get(provider) or _METHODS.get(method, method)
+
+
+def asks_of(top_up: TopUp) -> str:
+    """Return whom we ask about a top-up."""
+    match top_up.method:
+        case Method.PAYNOW:
+            return "Paynow"
+        case Method.USDT:
+            return "the network"
+        case Method.VOUCHER:
+            return f"the issuer of {name_of(top_up.method, top_up.provider)}"
+        case _:
+            assert_never(top_up.method)
+
+
+def told(top_up: TopUp) -> str:
+    """Say in a sentence or two how far a top-up is, and what is to be done."""
+    match top_up.state:
+        case State.STARTED:
+            return f"We are asking {asks_of(top_up)}. This takes a few seconds."
+        case State.PENDING:
+            return _waits_for(top_up)
+        case State.DOUBT if top_up.due_at is not None:
+            return (
+                f"We are asking {asks_of(top_up)} what became of it; you do not have to do anything, and "
+                "nothing is taken twice."
+            )
+        case State.DOUBT:
+            return (
+                "It could not be found out what became of it. The operator will look into it; you do not "
+                "have to do anything. Please do not pay for it again."
+            )
+        case State.CREDITED:
+            assert top_up.amount is not None
+            return f"{write_usd(top_up.amount)} was added to your balance."
+        case State.FAILED:
+            return REASONS.get(top_up.reason or "", _UNKNOWN_REASON)
+        case State.EXPIRED:
+            return _expired(top_up)
+        case State.REVERSED:
+            return _taken_back(top_up)
+        case _:
+            assert_never(top_up.state)
+
+
+def _waits_for(top_up: TopUp) -> str:
+    match top_up.method:
+        case Method.USDT:
+            return "We wait for USDT to arrive at your address."
+        case Method.VOUCHER:
+            return "The voucher is being redeemed."
+    if top_up.provider == Wallet.CARD:
+        return "Pay on the card page of Paynow; afterwards you come back here."
+    if top_up.provider == Wallet.INNBUCKS:
+        return "Pay with this code in the InnBucks app."
+    if top_up.phone is None:
+        return "Confirm the payment on your phone."
+    return f"Confirm with your PIN on {write_local(top_up.phone)}."
+
+
+def _expired(top_up: TopUp) -> str:
+    if top_up.method is Method.USDT:
+        return "Nothing has come. Your address stays good: what you send there is credited at any time."
+    return "It was not paid in time. Nothing was taken."
+
+
+def _taken_back(top_up: TopUp) -> str:
+    assert top_up.amount is not None
+    taken = top_up.amount - top_up.owed
+    words = f"The payment was taken back, so {write_usd(taken)} was taken from your balance"
+    owed = f", and {write_usd(top_up.owed)} is still owed" if top_up.owed else ""
+    return f"{words}{owed}. Nothing is sent until you have talked to the operator."
+
+
+def write_money(amount: Decimal, currency: Currency) -> str:
+    """Write an amount with its currency."""
+    match currency:
+        case Currency.USD:
+            return write_usd(amount)
+        case Currency.ZAR:
+            return f"R{amount:,.2f}"
+        case Currency.USDT:
+            return f"{amount.normalize():,f} USDT"
+        case _:
+            assert_never(currency)
+
+
+def write_rate(rate: Decimal, on: date | None) -> str:
+    """Write what a US dollar costs in rand, and since when."""
+    whole, _, decimals = f"{rate.normalize():f}".partition(".")
+    since = "" if on is None else f", since {write_day(on)}"
+    return f"R{whole}.{decimals:0<2} for US$1{since}"
+
+
+def write_day(day: date) -> str:
+    """Write a day as people in both countries read it."""
+    return day.strftime("%-d %b %Y")
+
+
+def write_local(phone: str) -> str:
+    """Write a number as it is dialled at home, where that is Zimbabwe."""
+    return "0" + phone.removeprefix(_ZIMBABWE) if phone.startswith(_ZIMBABWE) else phone
