@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.embedded import quick_directory
 from tests.support.postgres import clone, run_server
 from tests.support.service import Service, run_web
 from tumira.runtime import configure_logging
@@ -17,7 +18,7 @@ def _plain_log_lines() -> None:
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """Give a PostgreSQL server for the whole run."""
-    with run_server() as url:
+    with run_server(quick_directory()) as url:
         yield url
 
 

@@ -19,6 +19,7 @@ from tests.support.browser import (
     overflows,
     screenshot,
     slow_down,
+    trickling,
     wire_bytes,
 )
 from tests.support.people import (
@@ -193,6 +194,20 @@ def test_nothing_jumps_on_a_slow_line(
     for path in ("/dashboard/compose", paths["BATCH"], "/dashboard"):
         page.goto(path)
         assert layout_shift(page) <= SHIFT_MAX, path
+
+
+def test_nothing_moves_while_a_page_comes_in(
+    service: Service, person: Person, paths: dict[str, str], open_page: Opener
+) -> None:
+    with trickling(service.base) as base:
+        page = open_page(base)
+        come_in(page, service, SESSION, person.session)
+        for path in ("/", "/dashboard/keys", paths["BATCH"]):
+            # The second time the stylesheets are in the browser: it could show the first piece of the page.
+            page.goto(path)
+            page.goto(path)
+            assert layout_shift(page) <= SHIFT_MAX, path
+        page.context.close()
 
 
 def test_the_way_around_is_open_to_the_keyboard(service: Service, person: Person, open_page: Opener) -> None:

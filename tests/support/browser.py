@@ -1,8 +1,10 @@
 """How does a test see a page as a customer does? In a real Chromium, which notes what goes wrong."""
 
+import asyncio
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +46,10 @@ SLOW_LINE: Final = {
     "downloadThroughput": 50_000,
     "uploadThroughput": 50_000,
 }
+
+# So little at a time that a page is seen to come in.
+PIECE_OCTETS: Final = 256
+PIECE_S: Final = 0.02
 
 AXE_TAGS: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 COLOURS: Final = "cat.color"
@@ -271,6 +277,66 @@ def take_faults(page: Page) -> Sequence[str]:
 def slow_down(page: Page) -> None:
     """Give the page a slow line from now on, on which what comes late is seen to come late."""
     _views[page].devtools.send("Network.emulateNetworkConditions", SLOW_LINE)
+
+
+class _Trickle:
+    """Passes connections on to a service, whose answers it lets through piece by piece."""
+
+    def __init__(self, target: int) -> None:
+        self.port = 0
+        self.ready = threading.Event()
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._listen())
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self.ready.set()
+        await self._ended.wait()
+        server.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._copy(reader, far_writer, 0))
+                both.create_task(self._copy(far_reader, writer, PIECE_S))
+        except* (OSError, asyncio.CancelledError):
+            # One of the two has gone; so does the other.
+            pass
+        finally:
+            far_writer.transport.abort()
+            writer.transport.abort()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
+        while data := await reader.read(PIECE_OCTETS):
+            writer.write(data)
+            await asyncio.sleep(pause_s)
+        raise ConnectionError
+
+
+@contextmanager
+def trickling(base: str) -> Iterator[str]:
+    """Give an address at which the answers of a service come piece by piece."""
+    port = urlsplit(base).port
+    assert port is not None
+    line = _Trickle(port)
+    thread = threading.Thread(target=line.run)
+    thread.start()
+    assert line.ready.wait(ANSWER_S)
+    try:
+        yield f"http://127.0.0.1:{line.port}"
+    finally:
+        line.end()
+        thread.join()
 
 
 def wire_bytes(page: Page) -> int:
