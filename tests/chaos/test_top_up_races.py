@@ -1,19 +1,14 @@
 """Is a top-up credited once when all its news come at once, and when whoever asks for it dies at any step?"""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import asyncpg
 import httpx
 import pytest
 import pytest_asyncio
@@ -21,19 +16,18 @@ from starlette.applications import Starlette
 
 from tests.support.chaos import WorkerProcess, ended_at_last, first_true
 from tests.support.gates import broken_promises
-from tests.support.paynow_server import INTEGRATION_ID, KEY, Call, Fault, Outcome, PaynowServer, paynow_server
+from tests.support.mortal import KILLED, PUBLIC_URL, look_once, nursery
+from tests.support.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
 from tests.support.service import new_caller
 from tumira.actions.settle_top_up import settle
 from tumira.actions.start_paynow import start_paynow
-from tumira.config.payments import Payments, Paynow
-from tumira.engine.cashier import Cashier, order_of
+from tumira.config.payments import Payments
+from tumira.engine.cashier import order_of
 from tumira.hooks.paynow import routes
 from tumira.ids import TOP_UP, AccountId, TopUpId, write_id
-from tumira.outbound.payments.http import Caller
 from tumira.outbound.payments.paynow import PaynowProvider
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import OPEN, News, Paid, Reason, State
-from tumira.runtime import configure_logging
 from tumira.store import top_ups
 from tumira.store.database import Database
 from tumira.store.sql import Connection, Statement
@@ -43,7 +37,6 @@ COPIES: Final = 50
 FIVE: Final = Decimal(5)
 PHONE: Final = "+263771200001"
 LOCAL: Final = "0771200001"
-PUBLIC_URL: Final = "http://127.0.0.1:9"
 STEPS_MAX: Final = 100
 ROUNDS: Final = 3
 WAIT_S: Final = 20.0
@@ -66,7 +59,7 @@ class Till:
 
     async def work(self) -> None:
         """Look at what is due, as a worker does."""
-        await look_once(self.database, self.provider)
+        await look_once(self.database, {"paynow": self.provider})
 
     async def let_time_pass(self) -> None:
         """Let ten minutes go by: what is waited for comes, and whoever had claimed something has lost it."""
@@ -97,13 +90,6 @@ class Till:
             )
         assert row is not None
         return row[0], row[1]
-
-
-async def look_once(database: Database, provider: PaynowProvider) -> None:
-    """Ask for what is due, and write down what came of it."""
-    cashier = Cashier(database, {"paynow": provider})
-    await cashier._look()
-    await asyncio.gather(*cashier._asking)
 
 
 @pytest_asyncio.fixture
@@ -236,90 +222,6 @@ async def test_without_the_lock_the_unique_index_still_lets_it_be_credited_once(
     assert await broken_promises(till.database) == []
 
 
-class Mortal:
-    """Makes this process kill itself at its `step`-th word with the database or Paynow.
-
-    A word is two steps: before it is said, and once it was answered.
-    """
-
-    def __init__(self, step: int) -> None:
-        self._left = step
-        self.is_counting = False
-
-    def watch(self, owner: type, name: str) -> None:
-        """Count what is said by this method."""
-        method: Callable[..., Awaitable[Any]] = getattr(owner, name)
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            self._count()
-            result = await method(*args, **kwargs)
-            self._count()
-            return result
-
-        setattr(owner, name, call)
-
-    def _count(self) -> None:
-        self._left -= self.is_counting
-        if self.is_counting and self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-async def _work(url: str, paynow_url: str, step: int) -> None:
-    """Do what a worker does for what is due, until it has ended or we have died."""
-    mortal = Mortal(step)
-    for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
-        mortal.watch(asyncpg.Connection, name)
-    mortal.watch(Caller, "call")
-    database = Database(url, connections_max=2)
-    provider = PaynowProvider(Paynow(paynow_url, INTEGRATION_ID, KEY, None), PUBLIC_URL)
-    for _ in range(2):
-        async with database.connection() as connection:
-            await connection.execute("UPDATE top_ups SET due_at = clock_timestamp() WHERE due_at IS NOT NULL")
-        mortal.is_counting = True
-        await look_once(database, provider)
-        mortal.is_counting = False
-    await provider.close()
-    await database.close()
-
-
-def main() -> None:
-    """Fork a worker for each line, which says at which step it is to die, and print how it ended."""
-    url, paynow_url = sys.argv[1:]
-    configure_logging("error")
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            asyncio.run(_work(url, paynow_url, int(line)))
-            os._exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-
-
-class Nursery:
-    """Where workers are made that die: a process that has read our code once, and forks."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def die_at(self, step: int) -> int:
-        """Let a worker work until it dies at a step, or has no more to do, and return how it ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{step}\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-
-@contextmanager
-def nursery(url: str, paynow_url: str) -> Iterator[Nursery]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.chaos.test_top_up_races", url, paynow_url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield Nursery(process)
-
-
 async def check_after_a_death(till: Till, account_id: AccountId, top_up_id: TopUpId) -> State:
     """Let another worker go on, and check that what was taken was credited, once, and nothing else was."""
     assert await broken_promises(till.database) == []
@@ -347,11 +249,11 @@ async def test_whoever_dies_at_any_step_leaves_a_customer_who_is_charged_and_cre
 ) -> None:
     till.paynow.outcomes[LOCAL] = Outcome("Paid")
     ends: Counter[State] = Counter()
-    with nursery(till.database.url, till.paynow.url) as workers:
+    with nursery(till.database.url, till.paynow.environment) as workers:
         for step in range(1, STEPS_MAX):
             account_id, top_up_id = await till.begin()
             code = await asyncio.to_thread(workers.die_at, step)
-            assert code in {0, -signal.SIGKILL}
+            assert code in {0, KILLED}
             ends[await check_after_a_death(till, account_id, top_up_id)] += 1
             if code == 0:
                 break
@@ -393,7 +295,3 @@ async def test_a_worker_that_is_killed_while_paynow_is_answering_leaves_one_paym
         await asyncio.to_thread(worker.stop)
     assert (till.paynow.count(Call.START), till.paynow.charged(name)) == (1, FIVE)
     assert await check_after_a_death(till, account_id, top_up_id) is State.CREDITED
-
-
-if __name__ == "__main__":
-    main()

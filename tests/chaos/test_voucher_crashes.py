@@ -1,0 +1,73 @@
+"""Is a voucher that was taken credited, once, when whoever redeems it dies at any step?"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.gates import broken_promises
+from tests.support.mortal import KILLED, nursery
+from tests.support.voucher_desk import Desk, open_desk
+from tests.support.voucher_servers import run_issuers
+from tumira.ids import TopUpId
+from tumira.rules.top_ups import Reason, State
+from tumira.rules.voucher_pins import Issuer
+
+STEPS_MAX: Final = 100
+VALUE: Final = Decimal("150.00")
+# After this OTT is believed that it never heard of a voucher that is still whole; the others are asked again.
+LATER: Final = "11 minutes"
+
+
+@pytest_asyncio.fixture
+async def desk(database_url: str) -> AsyncIterator[Desk]:
+    """Give the three issuers, and a cashier who goes on where others died."""
+    with run_issuers() as issuers:
+        async with open_desk(database_url, issuers) as desk:
+            yield desk
+
+
+async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: TopUpId) -> State:
+    """Let another worker go on, and check that what was taken was credited, and nothing else was."""
+    assert await broken_promises(desk.database) == []
+    await desk.pass_time(top_up_id, LATER)
+    found = (await desk.decide(top_up_id))[-1]
+    taken = desk.stand_of(issuer).taken(pin)
+    if found.state is State.CREDITED:
+        assert (found.paid, taken) == (VALUE, VALUE)
+    else:
+        assert (found.state, found.reason, taken) == (State.FAILED, Reason.NEVER_ARRIVED, Decimal(0))
+    assert (found.due_at, found.sealed_pin) == (None, None)
+    assert await broken_promises(desk.database) == []
+    return found.state
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        Issuer.OTT,
+        pytest.param(Issuer.ONE_VOUCHER, marks=pytest.mark.long),
+        pytest.param(Issuer.BLU, marks=pytest.mark.long),
+    ],
+)
+async def test_whoever_dies_at_any_step_leaves_a_voucher_that_is_taken_and_credited_once_or_not_at_all(
+    desk: Desk, issuer: Issuer
+) -> None:
+    ends: Counter[State] = Counter()
+    with nursery(desk.database.url, desk.issuers.environment) as workers:
+        for step in range(1, STEPS_MAX):
+            pin = desk.stand_of(issuer).issue(str(VALUE))
+            top_up_id = await desk.start(await desk.new_account(), issuer, pin)
+            code = await asyncio.to_thread(workers.die_at, step)
+            assert code in {0, KILLED}
+            ends[await check_after_a_death(desk, issuer, pin, top_up_id)] += 1
+            if code == 0:
+                break
+        else:
+            raise AssertionError("no run completed")
+    assert ends.total() > 2 * 7
+    assert ends[State.CREDITED] > ends[State.FAILED]
