@@ -24,6 +24,7 @@ TemplateId = NewType("TemplateId", UUID)
 UploadId = NewType("UploadId", UUID)
 TopUpId = NewType("TopUpId", UUID)
 VoucherId = NewType("VoucherId", UUID)
+OperatorId = NewType("OperatorId", UUID)
 
 ACCOUNT: Final = "acc_"
 KEY: Final = "key_"
@@ -35,6 +36,7 @@ TEMPLATE: Final = "tpl_"
 UPLOAD: Final = "upl_"
 TOP_UP: Final = "top_"
 VOUCHER: Final = "vch_"
+OPERATOR: Final = "opr_"
 REQUEST: Final = "req_"
 
 MESSAGES_MAX: Final = 1024

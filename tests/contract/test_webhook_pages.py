@@ -37,6 +37,7 @@ from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS, Pages
 from tumira.dashboard.visits import Services, private
 from tumira.engine.notifier import Notifier
+from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
 from tumira.ids import ENDPOINT, EVENT, AccountId, EndpointId, EventId, new_id, read_id, write_id
@@ -277,7 +278,9 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         payments=Payments(),
     )
     pages = Pages(Names(["203.0.113.7", "10.0.0.1"], OSError()))
-    app = Starlette(routes=[private(services, WEBHOOKS, pages.add, "POST"), services.look.assets.route()])
+    app = Starlette(
+        routes=[private(services, WEBHOOKS, pages.add, "POST"), assets.route(services.look.assets)]
+    )
     fields = {"url": "https://hooks.example.com/inside", "type": list(SUBSCRIBABLE)}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url=strict.base, cookies={SESSION: stranger.session}

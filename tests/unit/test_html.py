@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tumira.html import layout
-from tumira.html.assets import Assets
+from tumira.html.assets import Assets, route
 from tumira.html.cookies import TOKEN_MAX, Cookie
 from tumira.html.forms import BODY_BYTES_MAX, FIELDS_MAX, Form, read_body, read_form
 from tumira.html.guards import address_of, refuse_foreign_writes
@@ -415,7 +415,7 @@ def get_asset(path: str, accepts: str = "") -> Request:
 
 async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Look) -> None:
     path = look.render("asset.html.jinja")
-    answer = look.assets.route().endpoint
+    answer = route(look.assets).endpoint
     plain = await answer(get_asset(path))
     compressed = await answer(get_asset(path, "br, gzip"))
     assert gzip.decompress(compressed.body) == plain.body == b"'use strict';\n" * 100
@@ -441,7 +441,7 @@ async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Look
 )
 async def test_nothing_else_is_served(look: Look, path: str) -> None:
     with pytest.raises(HTTPException) as refused:
-        await look.assets.route().endpoint(get_asset(path))
+        await route(look.assets).endpoint(get_asset(path))
     assert refused.value.status_code == 404
 
 

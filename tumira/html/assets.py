@@ -58,15 +58,21 @@ class Assets:
         """Return where a file is found as it is now."""
         return self._named[name].path
 
-    def route(self) -> Route:
-        """Return where all of them are found."""
-        return Route(PREFIX + "{name}", self._answer)
+    def find(self, path: str) -> Asset | None:
+        """Return the file with this address."""
+        return self._at.get(path)
 
-    async def _answer(self, request: Request) -> Response:
-        asset = self._at.get(request.url.path)
+
+def route(*faces: Assets) -> Route:
+    """Return where the files of all faces are found."""
+
+    async def answer(request: Request) -> Response:
+        asset = next(filter(None, (assets.find(request.url.path) for assets in faces)), None)
         if asset is None:
             raise HTTPException(404)
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers = {**_KEPT, "Content-Encoding": "gzip"}
             return Response(asset.compressed, media_type=asset.media_type, headers=headers)
         return Response(asset.plain, media_type=asset.media_type, headers=_KEPT)
+
+    return Route(PREFIX + "{name}", answer)

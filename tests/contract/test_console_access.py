@@ -1,0 +1,403 @@
+"""Who comes into the operator's console, how far, and can anybody come in who should not?"""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.operators import COOKIE, PASSWORD, OperatorBrowser, create, new_operator, read_secret
+from tests.support.people import (
+    alert,
+    another,
+    at_once,
+    count,
+    goes_to,
+    new_browser,
+    run_behind_proxy,
+    sign_up,
+)
+from tests.support.service import Service
+from tumira.actions import operator_access
+from tumira.actions.proofs import LIMITS
+from tumira.config.payments import Payments
+from tumira.console.app import Console
+from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
+from tumira.console.visits import HOME, NAVIGATION, SIGN_IN
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.operators import Role
+
+PUBLIC: Final = frozenset({SIGN_IN, CODE, SET_UP, SIGN_OUT})
+CONSOLE: Final = Console(Database("postgresql://nowhere"), public_url="", payments=Payments())
+ROUTES: Final = [
+    (route.path, method)
+    for route in CONSOLE.routes()
+    for method in sorted(route.methods or ())
+    if route.path not in PUBLIC
+]
+# Those of some account, message or template are asked for one that is not there.
+PAGES: Final = [re.sub(r"\{[^}]+\}", "acc_" + "0" * 26, path) for path, method in ROUTES if method == "GET"]
+FORMS: Final = [re.sub(r"\{[^}]+\}", "acc_" + "0" * 26, path) for path, method in ROUTES if method == "POST"]
+ALONE: Final = [path for path, method in ROUTES if method == "GET" and "{" not in path]
+NASTY: Final = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>{{7*7}}"
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service: Service) -> OperatorBrowser:
+    """Give an admin whom nobody changes."""
+    return new_operator(service)
+
+
+@pytest.fixture(scope="module")
+def viewer(service: Service) -> OperatorBrowser:
+    """Give a viewer whom nobody changes."""
+    return new_operator(service, Role.VIEWER, "Vimbai Viewer")
+
+
+def enter(browser: httpx.Client, phone: str, password: str) -> httpx.Response:
+    return browser.post(SIGN_IN, data={"phone": phone, "password": password})
+
+
+def move_in(browser: httpx.Client, code: str, password: str = PASSWORD) -> httpx.Response:
+    return browser.post(SET_UP, data={"password": password, "code": code})
+
+
+def is_in(browser: httpx.Client) -> bool:
+    return browser.get("/operator/changes").status_code == 200
+
+
+def opens_nothing(browser: httpx.Client) -> bool:
+    pages = [browser.get(path) for path in PAGES]
+    forms = [browser.post(path, data={"name": "x"}) for path in FORMS]
+    return all(goes_to(answer) == SIGN_IN for answer in [*pages, *forms])
+
+
+def holding(service: Service, token: str) -> httpx.Client:
+    """Return a browser with a session's token and nothing else."""
+    return new_browser(service, **{COOKIE: token})
+
+
+def recovery_codes_in(page: str) -> Sequence[str]:
+    return re.findall(r"<li>([^<]+)</li>", page)
+
+
+def begin(service: Service, operator: OperatorBrowser) -> httpx.Client:
+    """Return a browser of an operator's that has the password right, and not yet the code."""
+    browser = new_browser(service)
+    entered = enter(browser, operator.phone, PASSWORD)
+    assert goes_to(entered) == CODE, entered.text
+    return browser
+
+
+def test_every_page_of_the_navigation_is_there() -> None:
+    assert len(PAGES) > 10
+    assert len(FORMS) > 10
+    assert {place.path for place in NAVIGATION} <= set(PAGES)
+
+
+def test_nobody_opens_anything_without_signing_in(service: Service) -> None:
+    assert opens_nothing(new_browser(service))
+    assert opens_nothing(holding(service, "made up"))
+    assert opens_nothing(holding(service, "x" * 5_000))
+
+
+def test_a_customer_opens_no_page_and_sends_no_form_also_with_their_token_in_our_cookie(
+    service: Service,
+) -> None:
+    customer = sign_up(service)
+    assert opens_nothing(customer.browser)
+    customer.browser.cookies.set(COOKIE, customer.session)
+    assert opens_nothing(customer.browser)
+
+
+def test_an_operator_is_no_customer(service: Service, admin: OperatorBrowser) -> None:
+    browser = new_browser(service, tumira_session=admin.cookie)
+    assert goes_to(browser.get("/dashboard")) == "/dashboard/sign-in"
+
+
+def test_a_viewer_sees_every_page_and_can_change_nothing(service: Service, viewer: OperatorBrowser) -> None:
+    changes = count(service, "SELECT count(*) FROM operator_changes")
+    for path in ALONE:
+        page = viewer.browser.get(path)
+        assert page.status_code == 200, path
+        # The one form that is left signs out.
+        assert len(re.findall('<form[^>]* method="post"', page.text)) <= 1, path
+    for path in FORMS:
+        refused = viewer.browser.post(path, data={"name": "x", "phone": "x", "confirmed": "yes"})
+        assert refused.status_code == 403, path
+        assert "change nothing" in refused.text
+    assert count(service, "SELECT count(*) FROM operator_changes") == changes
+
+
+def test_an_admin_sees_every_page(admin: OperatorBrowser) -> None:
+    for path in ALONE:
+        assert admin.browser.get(path).status_code == 200, path
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+    ids=str,
+)
+def test_a_write_from_another_site_is_refused(
+    service: Service, admin: OperatorBrowser, headers: dict[str, str]
+) -> None:
+    changes = count(service, "SELECT count(*) FROM operator_changes")
+    foreign = holding(service, admin.cookie)
+    del foreign.headers["Sec-Fetch-Site"]
+    for path in [*FORMS, *PUBLIC]:
+        refused = foreign.post(path, data={"name": "x"}, headers=headers)
+        assert (refused.status_code, "another site" in refused.text) == (403, True), path
+    assert count(service, "SELECT count(*) FROM operator_changes") == changes
+    assert is_in(admin.browser)
+
+
+def test_nothing_of_a_page_is_kept_by_the_browser(admin: OperatorBrowser) -> None:
+    for path in ALONE:
+        page = admin.browser.get(path)
+        assert page.headers["cache-control"] == "no-store", path
+        assert "default-src 'none'" in page.headers["content-security-policy"], path
+
+
+def test_the_cookie_is_out_of_the_reach_of_scripts_and_other_sites(service: Service) -> None:
+    phone, password = create(service)
+    given = enter(new_browser(service), phone, password).headers["set-cookie"].lower()
+    assert given.startswith(COOKIE)
+    assert "httponly" in given
+    assert "samesite=lax" in given
+
+
+def test_a_token_that_somebody_planted_is_of_no_use(service: Service) -> None:
+    phone, password = create(service)
+    planted = "planted-by-somebody-else"
+    browser = new_browser(service)
+    browser.cookies.set(COOKIE, planted, domain="127.0.0.1", path="/")
+    enter(browser, phone, password)
+    half = browser.cookies[COOKIE]
+    secret = read_secret(browser.get(SET_UP).text)
+    operator = OperatorBrowser(browser, phone, "Rudo Operator", secret)
+    assert "Recovery codes" in move_in(browser, operator.code()).text
+    tokens = [planted, half, operator.cookie]
+    assert len(set(tokens)) == 3
+    assert [is_in(holding(service, token)) for token in tokens] == [False, False, True]
+
+
+def test_passwords_cannot_be_tried_without_end_also_not_at_once(service: Service) -> None:
+    operator = new_operator(service)
+    tries = LIMITS.per_phone + 5
+    answers = at_once(
+        [
+            lambda at=at: enter(new_browser(service), operator.phone, f"wrong {at}")  # type: ignore[misc]
+            for at in range(tries)
+        ]
+    )
+    codes = [answer.status_code for answer in answers]
+    assert codes.count(422) <= LIMITS.per_phone
+    assert set(codes) == {422, 429}
+    right = enter(new_browser(service), operator.phone, PASSWORD)
+    assert right.status_code == 429
+    assert "Too many attempts" in alert(right)
+    # Whoever is in stays in: a stranger cannot throw them out.
+    assert is_in(operator.browser)
+
+
+def test_codes_cannot_be_tried_without_end(service: Service) -> None:
+    operator = new_operator(service)
+    browser = begin(service, operator)
+    wrong = another(operator.code(1))
+    answers = [browser.post(CODE, data={"code": wrong}).status_code for _ in range(LIMITS.per_phone)]
+    assert answers[0] == 422
+    assert answers[-1] == 429
+    assert browser.post(CODE, data={"code": operator.code(1)}).status_code == 429
+    assert opens_nothing(browser)
+
+
+def test_an_unknown_number_looks_like_a_wrong_password(service: Service) -> None:
+    phone, _ = create(service)
+    known = enter(new_browser(service), phone, "wrong password")
+    unknown = enter(new_browser(service), "+27821239999", "wrong password")
+    odd = enter(new_browser(service), NASTY, "wrong password")
+    assert {known.status_code, unknown.status_code, odd.status_code} == {422}
+    assert {alert(known), alert(unknown), alert(odd)} == {html.unescape(WRONG)}
+    assert NASTY not in odd.text
+
+
+def test_the_first_password_opens_nothing_but_the_set_up_and_is_good_once(service: Service) -> None:
+    phone, password = create(service)
+    browser = new_browser(service)
+    assert goes_to(enter(browser, phone, password)) == SET_UP
+    assert opens_nothing(browser)
+    secret = read_secret(browser.get(SET_UP).text)
+    operator = OperatorBrowser(browser, phone, "", secret)
+    half = browser.cookies[COOKIE]
+    assert "Recovery codes" in move_in(browser, operator.code()).text
+    again = enter(new_browser(service), phone, password)
+    assert (again.status_code, alert(again)) == (422, WRONG)
+    # The session that it had begun has ended too, and cannot choose another password.
+    late = holding(service, half)
+    assert goes_to(late.get(SET_UP)) == SIGN_IN
+    assert goes_to(move_in(late, operator.code(1), "another good password")) == SIGN_IN
+
+
+def test_the_first_password_must_be_used_in_time(service: Service) -> None:
+    phone, password = create(service)
+    browser = new_browser(service)
+    enter(browser, phone, password)
+    secret = read_secret(browser.get(SET_UP).text)
+    service.sql("UPDATE operators SET one_time_until = now() - interval '1 second' WHERE phone = $1", phone)
+    code = OperatorBrowser(browser, phone, "", secret).code()
+    assert goes_to(move_in(browser, code)) == SIGN_IN
+    assert not is_in(browser)
+    assert alert(enter(new_browser(service), phone, password)) == WRONG
+    renewed = service.run(operator_access.reset, phone=phone, actor=Actor("cli:test"))
+    assert goes_to(enter(new_browser(service), phone, renewed)) == SET_UP
+
+
+def test_a_weak_password_or_a_wrong_code_does_not_move_in(service: Service) -> None:
+    phone, password = create(service)
+    browser = new_browser(service)
+    enter(browser, phone, password)
+    operator = OperatorBrowser(browser, phone, "", read_secret(browser.get(SET_UP).text))
+    assert move_in(browser, operator.code(), "short").status_code == 422
+    assert move_in(browser, operator.code(), phone).status_code == 422
+    wrong = move_in(browser, another(operator.code(1)))
+    assert WRONG_CODE in alert(wrong)
+    assert opens_nothing(browser)
+
+
+def test_the_second_factor_cannot_be_skipped(service: Service) -> None:
+    operator = new_operator(service)
+    browser = begin(service, operator)
+    assert opens_nothing(browser)
+    # Nor replaced: what is for the first sign-in is closed.
+    assert goes_to(browser.get(SET_UP)) == SIGN_IN
+    assert goes_to(move_in(browser, operator.code(1))) == SIGN_IN
+    code = operator.code(1)
+    assert goes_to(browser.post(CODE, data={"code": code})) == HOME
+    assert is_in(browser)
+    assert is_in(operator.browser)
+    other = begin(service, operator)
+    used = other.post(CODE, data={"code": code})
+    assert (used.status_code, WRONG_CODE in alert(used)) == (422, True)
+    assert opens_nothing(other)
+
+
+def test_between_password_and_code_there_are_minutes_and_a_session_has_hours(service: Service) -> None:
+    operator = new_operator(service)
+    browser = begin(service, operator)
+    service.sql(
+        "UPDATE operator_sessions SET created_at = created_at - interval '11 minutes' WHERE stage = 'code'"
+        " AND operator_id = (SELECT id FROM operators WHERE phone = $1)",
+        operator.phone,
+    )
+    assert goes_to(browser.post(CODE, data={"code": operator.code(1)})) == SIGN_IN
+    for column, interval in (("seen_at", "9 hours"), ("created_at", "25 hours")):
+        other = begin(service, operator)
+        service.sql("UPDATE operators SET totp_last_step = 0 WHERE phone = $1", operator.phone)
+        assert goes_to(other.post(CODE, data={"code": operator.code()})) == HOME
+        assert is_in(other)
+        service.sql(
+            f"UPDATE operator_sessions SET {column} = {column} - interval '{interval}'"
+            " WHERE operator_id = (SELECT id FROM operators WHERE phone = $1)",
+            operator.phone,
+        )
+        assert not is_in(other)
+
+
+def test_a_recovery_code_signs_in_once(service: Service) -> None:
+    phone, password = create(service)
+    browser = new_browser(service)
+    enter(browser, phone, password)
+    operator = OperatorBrowser(browser, phone, "", read_secret(browser.get(SET_UP).text))
+    codes = recovery_codes_in(move_in(browser, operator.code()).text)
+    assert len(set(codes)) == len(codes) >= 8
+    first = begin(service, operator)
+    assert goes_to(first.post(CODE, data={"code": codes[0]})) == HOME
+    assert is_in(first)
+    second = begin(service, operator)
+    assert second.post(CODE, data={"code": codes[0]}).status_code == 422
+    assert opens_nothing(second)
+    at_the_same_time = [begin(service, operator) for _ in range(3)]
+    answers = at_once([lambda one=one: one.post(CODE, data={"code": codes[1]}) for one in at_the_same_time])  # type: ignore[misc]
+    assert sorted(goes_to(answer) or "" for answer in answers) == ["", "", HOME]
+    assert count(service, "SELECT count(*) FROM operator_changes WHERE what = 'recovery code used'") == 2
+
+
+def test_signing_out_ends_the_session_and_not_only_the_cookie(service: Service) -> None:
+    operator = new_operator(service)
+    token = operator.cookie
+    left = operator.browser.post(SIGN_OUT)
+    assert goes_to(left) == SIGN_IN
+    assert COOKIE not in operator.browser.cookies
+    assert not is_in(holding(service, token))
+
+
+@pytest.mark.parametrize("how", [operator_access.remove, operator_access.reset])
+def test_who_is_removed_or_reset_is_out_at_once(service: Service, how: object) -> None:
+    operator = new_operator(service)
+    half = begin(service, operator)
+    assert callable(how)
+    service.run(how, phone=operator.phone, actor=Actor("cli:test"))
+    assert opens_nothing(operator.browser)
+    assert goes_to(half.post(CODE, data={"code": operator.code(1)})) == SIGN_IN
+    assert alert(enter(new_browser(service), operator.phone, PASSWORD)) == WRONG
+
+
+def test_names_and_notes_are_shown_and_never_carried_out(service: Service) -> None:
+    operator = new_operator(service, name=NASTY)
+    caller = service.open_account()
+    service.sql(
+        "INSERT INTO content_refusals (account_id, digest, first_at, last_at, count, category, score,"
+        " reasons, text, review_asked_at, review_note) VALUES ($1, sha256('x'), now(), now(), 1, $2, 0.9,"
+        " jsonb_build_array(jsonb_build_object('words', $2::text, 'category', $2::text)), $2, now(), $2)",
+        caller.id,
+        NASTY,
+    )
+    service.sql("UPDATE accounts SET business = $2, name = $2 WHERE id = $1", caller.id, NASTY)
+    browser = operator.browser
+    added = browser.post(
+        "/operator/prices/destinations",
+        data={"new_country": "XX", "name": NASTY, "calling_code": "999", "lengths": "9"},
+    )
+    assert goes_to(added) == "/operator/prices?done=added"
+    refused = browser.get(
+        re.search(r'href="(/operator/content/refusals/[^"]+)"', browser.get("/operator/content").text)[1]  # type: ignore[index]
+    )
+    note = {"text": f"Your parcel is here {NASTY}".replace("{{7*7}}", ""), "verdict": "allow", "note": NASTY}
+    assert goes_to(browser.post("/operator/content/templates", data=note)) is not None
+    odd = browser.post("/operator/prices/set", data={"country": NASTY, "price": NASTY, "status": NASTY})
+    assert (odd.status_code, "<script>alert" in odd.text) == (422, False)
+    pages = [
+        refused,
+        *(browser.get(path) for path in ALONE),
+        browser.get("/operator/changes", params={"actor": NASTY}),
+    ]
+    for page in pages:
+        assert page.status_code == 200, page.url
+        assert "<script>alert" not in page.text, page.url
+        assert "<img src=x" not in page.text, page.url
+        assert "49" not in re.findall(r"onerror=alert\(1\)&gt;(..)", page.text), page.url
+    for path in ("/operator/prices", "/operator/content", "/operator/content/templates", "/operator/changes"):
+        assert NASTY.replace("{{7*7}}", "") in html.unescape(browser.get(path).text), path
+
+
+def test_the_trail_tells_who_came_in_from_where(service: Service) -> None:
+    operator = new_operator(service, name="Trail Walker")
+    rows = service.sql("SELECT actor, address, what FROM operator_changes WHERE actor LIKE '%Trail Walker'")
+    assert [row["what"] for row in rows] == ["operator chose a password and a second factor"]
+    assert rows[0]["address"] == operator.browser.headers["X-Forwarded-For"]

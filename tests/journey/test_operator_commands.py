@@ -1,0 +1,186 @@
+"""Does the command line let operators in and keep them out, and are prices, audits and all of it noted?"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.people import goes_to, new_browser, new_phone
+from tests.support.programs import Cli
+from tests.support.service import Service
+from tumira.engine.chores import CHORES, run_chore
+
+OPERATOR_KEYS: Final = ["operator_id", "phone", "name", "role"]
+LISTED_KEYS: Final = [*OPERATOR_KEYS, "second_factor", "seen_at", "created_at", "removed_at"]
+SCHEDULED_KEYS: Final = ["channel", "country", "price_usd", "from_at", "set_by"]
+DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")
+
+
+@pytest.fixture(scope="module")
+def cli(service: Service) -> Cli:
+    """Give the command line on the database of a running web process."""
+    return Cli(service.url)
+
+
+def enter(service: Service, phone: str, password: str) -> httpx.Response:
+    return new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": password})
+
+
+def create(cli: Cli, phone: str, *more: str) -> Mapping[str, Any]:
+    made: Mapping[str, Any] = cli.json("operator", "create", "--phone", phone, "--name", "Rudo Moyo", *more)
+    return made
+
+
+def trail(service: Service, *whats: str) -> list[str]:
+    rows = service.sql(
+        "SELECT what, detail, actor FROM operator_changes WHERE what = ANY($1) ORDER BY id", list(whats)
+    )
+    assert all(row["actor"].startswith("cli:") for row in rows)
+    return [f"{row['what']}: {row['detail']}" for row in rows]
+
+
+def test_an_operator_is_created_reset_and_removed(service: Service, cli: Cli) -> None:
+    phone = new_phone()
+    made = create(cli, phone)
+    assert list(made) == [*OPERATOR_KEYS, "password"]
+    assert (made["phone"], made["name"], made["role"]) == (phone, "Rudo Moyo", "admin")
+    assert made["operator_id"].startswith("opr_")
+    assert goes_to(enter(service, phone, made["password"])) == "/operator/set-up"
+
+    renewed = cli.json("operator", "reset", "--phone", phone)
+    assert list(renewed) == [*OPERATOR_KEYS, "password"]
+    assert enter(service, phone, made["password"]).status_code == 422
+    assert goes_to(enter(service, phone, renewed["password"])) == "/operator/set-up"
+
+    removed = cli.json("operator", "remove", "--phone", phone)
+    assert removed == {**{key: made[key] for key in OPERATOR_KEYS}, "removed": True}
+    assert enter(service, phone, renewed["password"]).status_code == 422
+    (listed,) = [one for one in cli.json("operator", "list") if one["phone"] == phone]
+    assert list(listed) == LISTED_KEYS
+    assert listed["removed_at"] is not None
+    # Whoever comes back is the same as before, and begins anew.
+    back = create(cli, phone, "--role", "viewer")
+    assert (back["operator_id"], back["role"]) == (made["operator_id"], "viewer")
+    noted = trail(service, "operator added", "operator's password reset", "operator removed")
+    assert [one for one in noted if phone in one] == [
+        f"operator added: Rudo Moyo, {phone}, admin",
+        f"operator's password reset: {phone}",
+        f"operator removed: {phone}",
+        f"operator added: Rudo Moyo, {phone}, viewer",
+    ]
+
+
+def test_people_read_what_to_do_with_the_password(cli: Cli) -> None:
+    told = cli.text("operator", "create", "--phone", new_phone(), "--name", "Tendai")
+    assert "good once, within 72 hours" in told
+    assert "/operator" in told
+    assert "Tendai" in cli.text("operator", "list")
+
+
+def test_what_cannot_be_is_one_line(cli: Cli) -> None:
+    phone = new_phone()
+    create(cli, phone)
+    for words, told in (
+        (("create", "--phone", phone, "--name", "Again"), "is an operator already"),
+        (("create", "--phone", "12", "--name", "Odd"), "is no number"),
+        (("create", "--phone", new_phone(), "--name", " "), "name cannot be used"),
+        (("reset", "--phone", new_phone()), "no operator with that number"),
+        (("remove", "--phone", "x"), "no operator with that number"),
+    ):
+        failed = cli.run("operator", *words)
+        assert failed.returncode == 1
+        assert told in failed.stderr
+        assert failed.stderr.count("\n") == 1
+
+
+def test_destinations_and_prices_are_noted(service: Service, cli: Cli) -> None:
+    zambia = ("--country", "ZM", "--calling-code", "260", "--name", "Zambia", "--national-length", "9")
+    cli.json("destination", "add", *zambia)
+    cli.json("price", "set", "--country", "ZM", "--price", "0.03")
+    cli.json("price", "set", "--country", "ZM", "--price", "0.02", "--status", "coming_soon")
+    cli.json("price", "set", "--country", "ZM", "--price", "0.035")
+    assert cli.run("destination", "add", *zambia).returncode == 1
+    assert trail(service, "destination added", "price set", "price announced") == [
+        "destination added: Zambia (ZM), +260, 9 digits",
+        "price set: sms to ZM: none → 0.0300 USD",
+        "price announced: sms to ZM: none → 0.0200 USD",
+        "price set: sms to ZM: 0.0300 → 0.0350 USD",
+    ]
+
+
+def test_a_price_is_scheduled_withdrawn_and_put_into_force(service: Service, cli: Cli) -> None:
+    assert cli.json("price", "scheduled") == []
+    assert cli.text("price", "scheduled") == "No price is to come.\n"
+    moment = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    # Without a zone it is local time, two hours ahead.
+    local = f"{moment + timedelta(hours=2):%Y-%m-%dT%H:%M}"
+    added = cli.json("price", "schedule", "--country", "ZA", "--price", "0.0333", "--from", local)
+    assert list(added) == SCHEDULED_KEYS
+    assert datetime.fromisoformat(added["from_at"]) == moment
+    assert (added["country"], added["price_usd"]) == ("ZA", "0.0333")
+    assert cli.json("price", "scheduled") == [added]
+
+    same = f"{moment:%Y-%m-%dT%H:%MZ}"
+    twice = cli.run("price", "schedule", "--country", "ZA", "--price", "0.0444", "--from", same)
+    assert (twice.returncode, "withdraw the other" in twice.stderr) == (1, True)
+    withdrawn = cli.json("price", "withdraw", "--country", "ZA", "--from", same)
+    assert withdrawn == {**added, "withdrawn": True}
+    assert cli.run("price", "withdraw", "--country", "ZA", "--from", same).returncode == 1
+
+    cli.json("price", "schedule", "--country", "ZA", "--price", "0.0555", "--from", same)
+    service.sql("UPDATE price_schedule SET from_at = from_at - interval '3 days'")
+    assert service.run(run_chore, DUE) == 1
+    (price,) = [
+        one for one in cli.json("price", "list") if (one["country"], one["status"]) == ("ZA", "active")
+    ]
+    assert price["price_usd"] == "0.0555"
+    noted = trail(service, "price scheduled", "scheduled price withdrawn", "scheduled price in force")
+    assert [one.partition(":")[0] for one in noted] == [
+        "price scheduled",
+        "scheduled price withdrawn",
+        "price scheduled",
+        "scheduled price in force",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"country": "QQ"}, "is not a destination"),
+        ({"channel": "fax"}, "use sms"),
+        ({"from": "2020-01-01T00:00"}, "has passed"),
+        ({"from": "9999-12-31T00:00"}, "days ahead"),
+        ({"from": "9999-12-31T23:59-12:00"}, "is no moment"),
+        ({"from": "soon"}, "is no moment"),
+    ],
+    ids=str,
+)
+def test_a_price_that_cannot_be_scheduled_is_refused(cli: Cli, changed: Mapping[str, str], told: str) -> None:
+    tomorrow = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M}"
+    options = {"country": "ZW", "price": "1", "from": tomorrow, **changed}
+    failed = cli.run("price", "schedule", *(f"--{name}={value}" for name, value in options.items()))
+    assert failed.returncode != 0
+    assert told in failed.stderr
+
+
+def test_an_audit_of_the_command_line_is_written_down(service: Service, cli: Cli) -> None:
+    def latest() -> tuple[str, Any]:
+        row = service.sql("SELECT * FROM audits ORDER BY id DESC LIMIT 1")[0]
+        assert row["asked_by"].startswith("cli:")
+        assert row["started_at"] <= row["finished_at"]
+        return row["asked_by"], json.loads(row["broken"])
+
+    assert cli.json("audit")["ok"]
+    assert latest()[1] == {}
+    caller = service.open_account()
+    service.sql("UPDATE accounts SET balance = balance + 1 WHERE id = $1", caller.id)
+    try:
+        assert cli.run("audit").returncode == 1
+        assert latest()[1] == {
+            "balance": [{"account_id": str(caller.id), "balance": "101.0000", "transfers": "100.0000"}]
+        }
+    finally:
+        service.sql("UPDATE accounts SET balance = balance - 1 WHERE id = $1", caller.id)

@@ -1,0 +1,262 @@
+"""How does somebody who runs the gateway come in? With a password of their own and a second factor, always.
+
+Their first password is made by the command line and is good for one thing: to choose another, and to set up
+the second factor.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tumira.actions.passwords import hash_secret, matches
+from tumira.actions.proofs import LIMITS
+from tumira.actions.send_codes import hash_token, new_token
+from tumira.actions.sign_in import BROWSER_MAX, Guest, Mismatch, TooOften
+from tumira.errors import Trouble
+from tumira.ids import OperatorId, new_id
+from tumira.rules import codes, people, totp
+from tumira.store import attempts, operator_changes, operators, prices, verifications
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.operators import Operator, Role, Stage
+from tumira.store.sql import Connection
+
+ONE_TIME_FOR: Final = timedelta(hours=72)
+# Without what looks like something else; 16 of them are 79 bits.
+_ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"
+_LENGTH: Final = 16
+_GROUP: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The password was right; the token leads on, to the stage that it says."""
+
+    token: str
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class MovedIn:
+    """A session has begun; the recovery codes are shown once and kept nowhere."""
+
+    token: str
+    recovery_codes: Sequence[str]
+
+
+def new_password() -> str:
+    """Make a password that is good once."""
+    letters = "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
+    return "-".join(letters[start : start + _GROUP] for start in range(0, _LENGTH, _GROUP))
+
+
+async def create(database: Database, *, phone: str, name: str, role: Role, actor: Actor) -> str:
+    """Add an operator, and return their password, which is shown once."""
+    password = new_password()
+    password_hash = await hash_secret(password)
+    name = people.clean_name(name)
+    fault = people.fault_of_name(name)
+    if fault is not None:
+        raise Trouble(f"The name cannot be used: {fault}")
+    async with database.transaction() as connection:
+        number = people.read_phone(await prices.get_tariff(connection), phone)
+        if number is None:
+            raise Trouble(f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx.")
+        now = await verifications.now(connection)
+        operator_id = OperatorId(new_id(int(now.timestamp() * 1000)))
+        if (
+            await operators.insert(
+                connection,
+                operator_id,
+                phone=number,
+                name=name,
+                role=role,
+                password_hash=password_hash,
+                good_for=ONE_TIME_FOR,
+            )
+            is None
+        ):
+            raise Trouble(f"{number} is an operator already; `tumira operator reset` gives a new password.")
+        await operator_changes.note(connection, actor, "operator added", f"{name}, {number}, {role}")
+    return password
+
+
+async def reset(database: Database, *, phone: str, actor: Actor) -> str:
+    """Give an operator a new first password, which ends their sessions and their second factor."""
+    password = new_password()
+    password_hash = await hash_secret(password)
+    async with database.transaction() as connection:
+        operator = await _existing(connection, phone)
+        await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
+        await operator_changes.note(connection, actor, "operator's password reset", operator.phone)
+    return password
+
+
+async def remove(database: Database, *, phone: str, actor: Actor) -> None:
+    """Let an operator in no more."""
+    async with database.transaction() as connection:
+        operator = await _existing(connection, phone)
+        await operators.remove(connection, operator.id)
+        await operator_changes.note(connection, actor, "operator removed", operator.phone)
+
+
+async def _existing(connection: Connection, phone: str) -> Operator:
+    number = people.read_phone(await prices.get_tariff(connection), phone)
+    operator = None if number is None else await operators.find_by_phone(connection, number)
+    if operator is None:
+        raise Trouble("There is no operator with that number; `tumira operator list` shows them.")
+    return operator
+
+
+async def sign_in(
+    database: Database, guest: Guest, *, phone: str, password: str
+) -> Begun | Mismatch | TooOften:
+    """Let somebody who knows the password go on to the second factor, or to set theirs up."""
+    async with database.transaction() as connection:
+        wait = await attempts.take(connection, _subject(phone), guest.address, LIMITS)
+        if wait is not None:
+            return TooOften(wait)
+        operator = await operators.find_by_phone(connection, phone)
+    if not await matches(password, None if operator is None else operator.password_hash):
+        return Mismatch(0)
+    assert operator is not None
+    async with database.transaction() as connection:
+        held = await operators.hold(connection, operator.id)
+        # One that was changed while it was compared opens nothing.
+        if held is None or held.password_hash != operator.password_hash or _is_over(held):
+            return Mismatch(0)
+        stage = Stage.CODE if held.one_time_until is None else Stage.NEW
+        if stage is Stage.NEW:
+            # Whoever had the password before them has seen the secret that was made then.
+            await operators.drop_secret(connection, held.id)
+        return Begun(await _begin(connection, guest, held.id, stage), stage)
+
+
+def _is_over(operator: Operator) -> bool:
+    return operator.one_time_until is not None and operator.one_time_until < datetime.now(UTC)
+
+
+async def begin_factor(database: Database, token: str) -> tuple[Operator, bytes] | None:
+    """Return who is moving in and the secret for their device; None for a token that is of no more use."""
+    async with database.transaction() as connection:
+        operator = await _at(connection, token, Stage.NEW)
+        if operator is None:
+            return None
+        return operator, await operators.begin_factor(connection, operator.id, totp.new_secret())
+
+
+async def move_in(
+    database: Database, guest: Guest, *, token: str, password: str, code: str
+) -> MovedIn | Mismatch | TooOften | None:
+    """Keep the password that somebody chose, once their device has shown the code; None as above."""
+    password_hash = await hash_secret(password)
+    recovery_codes = totp.new_recovery_codes()
+    hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
+    operator = await _count_try(database, guest, token, Stage.NEW)
+    if operator is None or isinstance(operator, TooOften):
+        return operator
+    async with database.transaction() as connection:
+        held = await _at(connection, token, Stage.NEW)
+        if held is None or held.totp_secret is None or _is_over(held):
+            return None
+        step = await _step(connection, held, code)
+        if step is None:
+            return Mismatch(0)
+        await operators.move_in(connection, held.id, password_hash, step, hashes)
+        await attempts.forgive(connection, _subject(held.phone))
+        actor = Actor(f"operator:{held.name}", guest.address)
+        await operator_changes.note(connection, actor, "operator chose a password and a second factor")
+        await operators.delete_session(connection, hash_token(token))
+        return MovedIn(await _begin(connection, guest, held.id, Stage.IN), recovery_codes)
+
+
+async def finish(
+    database: Database, guest: Guest, *, token: str, code: str
+) -> Begun | Mismatch | TooOften | None:
+    """Begin the session of who has the second factor too; None as above."""
+    operator = await _count_try(database, guest, token, Stage.CODE)
+    if operator is None or isinstance(operator, TooOften):
+        return operator
+    async with database.transaction() as connection:
+        held = await _at(connection, token, Stage.CODE)
+        if held is None:
+            return None
+        if not await _take(connection, held, code, guest):
+            return Mismatch(0)
+        await attempts.forgive(connection, _subject(held.phone))
+        await operators.delete_session(connection, hash_token(token))
+        return Begun(await _begin(connection, guest, held.id, Stage.IN), Stage.IN)
+
+
+async def sign_out(database: Database, token: str) -> None:
+    """End a session."""
+    async with database.transaction() as connection:
+        await operators.delete_session(connection, hash_token(token))
+
+
+async def _count_try(
+    database: Database, guest: Guest, token: str, stage: Stage
+) -> Operator | TooOften | None:
+    """Count a try of a code before it is compared, so that no number of them at once makes one too many."""
+    async with database.transaction() as connection:
+        operator = await _at(connection, token, stage)
+        if operator is None:
+            return None
+        wait = await attempts.take(connection, _subject(operator.phone), guest.address, LIMITS)
+        return operator if wait is None else TooOften(wait)
+
+
+async def _at(connection: Connection, token: str, stage: Stage) -> Operator | None:
+    visitor = await operators.find_visitor(connection, hash_token(token))
+    if visitor is None or visitor.stage is not stage:
+        return None
+    return await operators.hold(connection, visitor.operator_id)
+
+
+async def _step(connection: Connection, operator: Operator, text: str) -> int | None:
+    code = codes.read_code(text)
+    if code is None or operator.totp_secret is None:
+        return None
+    now = await verifications.now(connection)
+    return totp.matching_step(operator.totp_secret, code, now, operator.totp_last_step)
+
+
+async def _take(connection: Connection, operator: Operator, text: str, guest: Guest) -> bool:
+    """Use up a code of the device, or a recovery code; False if it is neither."""
+    step = await _step(connection, operator, text)
+    if step is not None:
+        return await operators.take_step(connection, operator.id, step)
+    recovery = totp.read_recovery_code(text)
+    if recovery is None or not await operators.take_recovery_code(
+        connection, operator.id, totp.hash_recovery_code(recovery)
+    ):
+        return False
+    left = f"{operator.recovery_codes - 1} left"
+    await operator_changes.note(
+        connection, Actor(f"operator:{operator.name}", guest.address), "recovery code used", left
+    )
+    return True
+
+
+async def _begin(connection: Connection, guest: Guest, operator_id: OperatorId, stage: Stage) -> str:
+    if guest.old_token is not None:
+        await operators.delete_session(connection, hash_token(guest.old_token))
+    token = new_token()
+    now = await verifications.now(connection)
+    await operators.insert_session(
+        connection,
+        new_id(int(now.timestamp() * 1000)),
+        hash_token(token),
+        operator_id,
+        stage,
+        guest.address,
+        guest.browser[:BROWSER_MAX],
+    )
+    return token
+
+
+def _subject(phone: str) -> str:
+    """Return under which name an operator's tries are counted, apart from those of a customer's account."""
+    return f"operator:{phone}"

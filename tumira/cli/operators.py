@@ -1,0 +1,119 @@
+"""How is somebody let into the operator's console, and kept out of it?"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from tumira.actions import operator_access
+from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
+from tumira.errors import Trouble
+from tumira.ids import OPERATOR, write_id
+from tumira.rules import people
+from tumira.store import operators, prices
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.operators import Operator, Role
+
+OPERATORS_MAX: Final = 1_000
+
+phone_option = click.option("--phone", required=True, help="The number to sign in with, like +2637712xxxxx.")
+
+
+@click.group()
+def operator() -> None:
+    """Let people into the operator's console, and keep them out of it."""
+
+
+@operator.command("create")
+@phone_option
+@click.option("--name", required=True, help="Who it is.")
+@click.option(
+    "--role",
+    type=click.Choice([one.value for one in Role]),
+    default=Role.ADMIN.value,
+    show_default=True,
+    help="A viewer looks at everything and changes nothing.",
+)
+@json_option
+@with_database
+async def operator_create(database: Database, *, phone: str, name: str, role: str, as_json: bool) -> None:
+    """Add somebody, and print the password of their first sign-in, which is kept nowhere."""
+    password = await operator_access.create(
+        database, phone=phone, name=name, role=Role(role), actor=Actor(actor())
+    )
+    _show_password(await _find(database, phone), password, "Operator added.", as_json=as_json)
+
+
+@operator.command("list")
+@json_option
+@with_database
+async def operator_list(database: Database, *, as_json: bool) -> None:
+    """List those who may come in, and those who were removed."""
+    async with database.connection() as connection:
+        found = await operators.list_all(connection, OPERATORS_MAX)
+    show_all(
+        [_listed(one) for one in found],
+        as_json=as_json,
+        empty="No operators yet: `tumira operator create` adds one.",
+        left_out=("operator_id",),
+    )
+
+
+@operator.command("reset")
+@phone_option
+@json_option
+@with_database
+async def operator_reset(database: Database, *, phone: str, as_json: bool) -> None:
+    """Give somebody a new first password; their sessions and their second factor end."""
+    password = await operator_access.reset(database, phone=phone, actor=Actor(actor()))
+    _show_password(await _find(database, phone), password, "Password reset.", as_json=as_json)
+
+
+@operator.command("remove")
+@phone_option
+@json_option
+@with_database
+async def operator_remove(database: Database, *, phone: str, as_json: bool) -> None:
+    """Let somebody in no more; their sessions end at once."""
+    removed = await _find(database, phone)
+    await operator_access.remove(database, phone=phone, actor=Actor(actor()))
+    show({**_operator(removed), "removed": True}, as_json=as_json, title="Operator removed.")
+
+
+async def _find(database: Database, phone: str) -> Operator:
+    async with database.connection() as connection:
+        number = people.read_phone(await prices.get_tariff(connection), phone)
+        found = None if number is None else await operators.find_by_phone(connection, number)
+    if found is None:
+        raise Trouble("There is no operator with that number; `tumira operator list` shows them.")
+    return found
+
+
+def _show_password(found: Operator, password: str, title: str, *, as_json: bool) -> None:
+    show({**_operator(found), "password": password}, as_json=as_json, title=title)
+    if not as_json:
+        hours = int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600
+        click.echo(
+            f"The password is good once, within {hours} hours, at {load_settings().public_url}/operator: it "
+            "leads to a password of their own and a second factor."
+        )
+
+
+def _operator(one: Operator) -> Mapping[str, Any]:
+    return {
+        "operator_id": write_id(OPERATOR, one.id),
+        "phone": one.phone,
+        "name": one.name,
+        "role": one.role.value,
+    }
+
+
+def _listed(one: Operator) -> Mapping[str, Any]:
+    return {
+        **_operator(one),
+        "second_factor": one.one_time_until is None and one.totp_secret is not None,
+        "seen_at": one.seen_at,
+        "created_at": one.created_at,
+        "removed_at": one.removed_at,
+    }

@@ -1,0 +1,69 @@
+"""Which pages does the operator's console have?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from starlette.routing import Route
+
+from tumira.config.payments import Payments
+from tumira.console.pages import (
+    account_forms,
+    accounts,
+    carriers,
+    changes,
+    content,
+    prices,
+    receipts,
+    sign_in,
+    system,
+    top_up_forms,
+    top_ups,
+    traffic,
+    webhooks,
+)
+from tumira.console.visits import Services
+from tumira.html.assets import Assets
+from tumira.html.cookies import Cookie
+from tumira.html.layout import Look
+from tumira.store.database import Database
+from tumira.store.operators import HOURS_MAX
+
+_HOUR_S: Final = 3600
+
+
+class Console:
+    """The operators' pages."""
+
+    def __init__(self, database: Database, *, public_url: str, payments: Payments) -> None:
+        self._services = Services(
+            database=database,
+            look=Look(Path(__file__).parent),
+            session=Cookie("tumira_operator", public_url, HOURS_MAX * _HOUR_S),
+            public_url=public_url,
+            payments=payments,
+        )
+
+    @property
+    def assets(self) -> Assets:
+        """Return the files that the pages name."""
+        return self._services.look.assets
+
+    def routes(self) -> Sequence[Route]:
+        """Return where they are found."""
+        modules = (
+            sign_in,
+            traffic,
+            prices,
+            content,
+            system,
+            changes,
+            accounts,
+            account_forms,
+            top_ups,
+            top_up_forms,
+            carriers,
+            receipts,
+            webhooks,
+        )
+        return [route for module in modules for route in module.routes(self._services)]

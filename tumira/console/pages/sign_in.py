@@ -1,0 +1,164 @@
+"""How does an operator come in, set up their password and second factor, and leave?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import operator_access
+from tumira.actions.operator_access import Begun, MovedIn
+from tumira.actions.sign_in import Guest, TooOften
+from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.html.forms import read_form
+from tumira.html.guards import address_of
+from tumira.rules import codes, people, qr_codes, totp
+from tumira.store import prices
+from tumira.store.operators import Stage
+
+CODE: Final = SIGN_IN + "/code"
+SET_UP: Final = "/operator/set-up"
+SIGN_OUT: Final = "/operator/sign-out"
+
+WRONG: Final = "This number and password do not belong together, or the password is too old."
+WRONG_CODE: Final = "Your device does not show this code now, or it was used before. Enter the next one."
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        public(services, SIGN_IN, show_form),
+        public(services, SIGN_IN, enter, "POST"),
+        public(services, CODE, show_code),
+        public(services, CODE, finish, "POST"),
+        public(services, SET_UP, show_set_up),
+        public(services, SET_UP, set_up, "POST"),
+        public(services, SIGN_OUT, leave, "POST"),
+    ]
+
+
+def _guest(services: Services, request: Request) -> Guest:
+    return Guest(address_of(request), request.headers.get("user-agent", ""), services.session.read(request))
+
+
+def _too_often(refused: TooOften) -> str:
+    return f"Too many attempts. Please try again in {codes.in_words(refused.wait)}."
+
+
+async def show_form(services: Services, request: Request) -> Response:
+    """Show the form; who is signed in goes on."""
+    if await find_visitor(services, request) is not None:
+        return go(HOME)
+    return services.look.page("sign_in.html.jinja", phone="", faults={})
+
+
+async def enter(services: Services, request: Request) -> Response:
+    """Compare the password, and lead on to the second factor or to setting it up."""
+    form = await read_form(request)
+    written, password = form.text("phone")[:40], form.raw("password")[: people.PASSWORD_MAX]
+    async with services.database.connection() as connection:
+        phone = people.read_phone(await prices.get_tariff(connection), written)
+    # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
+    result = await operator_access.sign_in(
+        services.database, _guest(services, request), phone=phone or written, password=password
+    )
+    if isinstance(result, Begun):
+        response = go(SET_UP if result.stage is Stage.NEW else CODE)
+        services.session.give(response, result.token)
+        return response
+    if isinstance(result, TooOften):
+        faults, status = {"": _too_often(result)}, 429
+    else:
+        faults, status = {"": WRONG}, 422
+    return services.look.page("sign_in.html.jinja", status, phone=written, faults=faults)
+
+
+async def show_code(services: Services, _request: Request) -> Response:
+    """Ask for the second factor."""
+    return services.look.page("code.html.jinja", faults={})
+
+
+async def finish(services: Services, request: Request) -> Response:
+    """Begin the session of who has the second factor too."""
+    form = await read_form(request)
+    token = services.session.read(request)
+    if token is None:
+        return go(SIGN_IN)
+    result = await operator_access.finish(
+        services.database, _guest(services, request), token=token, code=form.text("code")[:40]
+    )
+    if result is None:
+        return go(SIGN_IN)
+    if isinstance(result, Begun):
+        response = go(HOME)
+        services.session.give(response, result.token)
+        return response
+    if isinstance(result, TooOften):
+        return services.look.page("code.html.jinja", 429, faults={"code": _too_often(result)})
+    return services.look.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
+
+
+async def show_set_up(services: Services, request: Request) -> Response:
+    """Let an operator choose a password and set up their device."""
+    return await _set_up(services, request, {})
+
+
+async def _set_up(services: Services, request: Request, faults: Faults, status: int = 200) -> Response:
+    token = services.session.read(request)
+    begun = None if token is None else await operator_access.begin_factor(services.database, token)
+    if begun is None:
+        return go(SIGN_IN)
+    operator, secret = begun
+    uri = totp.write_uri(secret, operator.phone)
+    return services.look.page(
+        "set_up.html.jinja",
+        status,
+        name=operator.name,
+        secret=totp.write_secret(secret),
+        uri=uri,
+        path=qr_codes.write_path(qr_codes.draw(uri)),
+        size=qr_codes.SIZE,
+        faults=faults,
+    )
+
+
+async def set_up(services: Services, request: Request) -> Response:
+    """Keep the password and the second factor, and show the recovery codes this once."""
+    form = await read_form(request)
+    token = services.session.read(request)
+    begun = None if token is None else await operator_access.begin_factor(services.database, token)
+    if begun is None or token is None:
+        return go(SIGN_IN)
+    password = form.raw("password")
+    weak = people.fault_of_password(password, begun[0].phone)
+    if weak is not None:
+        return await _set_up(services, request, {"password": weak}, 422)
+    result = await operator_access.move_in(
+        services.database,
+        _guest(services, request),
+        token=token,
+        password=password,
+        code=form.text("code")[:40],
+    )
+    if result is None:
+        return go(SIGN_IN)
+    if isinstance(result, MovedIn):
+        response = services.look.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
+        services.session.give(response, result.token)
+        return response
+    if isinstance(result, TooOften):
+        return await _set_up(services, request, {"code": _too_often(result)}, 429)
+    return await _set_up(services, request, {"code": WRONG_CODE}, 422)
+
+
+async def leave(services: Services, request: Request) -> Response:
+    """End the session."""
+    token = services.session.read(request)
+    if token is not None:
+        await operator_access.sign_out(services.database, token)
+    response = go(SIGN_IN)
+    services.session.take(response)
+    return response

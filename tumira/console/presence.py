@@ -1,0 +1,52 @@
+"""Does this web process still run? It says so itself, twice a minute, for the page of the system."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import asyncpg
+import structlog
+
+from tumira import VERSION
+from tumira.store import system
+from tumira.store.database import UNAVAILABLE, Database
+
+BEAT_S: Final = 30
+FORGET_S: Final = 2
+
+_log: Final = structlog.get_logger()
+
+
+@asynccontextmanager
+async def present(database: Database, beat_s: float = BEAT_S) -> AsyncIterator[str]:
+    """Be listed among the nodes for as long as this lasts; nothing depends on it, so nothing waits for it."""
+    node = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    beating = asyncio.create_task(_beat(database, node, beat_s))
+    try:
+        yield node
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await _forget(database, node)
+
+
+async def _beat(database: Database, node: str, beat_s: float) -> None:
+    while True:
+        try:
+            async with database.connection() as connection:
+                await system.beat(connection, node, VERSION)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            _log.warning("not listed among the nodes", error=repr(error))
+        await asyncio.sleep(beat_s)
+
+
+async def _forget(database: Database, node: str) -> None:
+    try:
+        async with asyncio.timeout(FORGET_S), database.connection() as connection:
+            await system.forget(connection, node)
+    except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+        _log.warning("still listed among the nodes", error=repr(error))

@@ -1,0 +1,154 @@
+"""Who looks at a page of the console? An operator, who may look at all of it, or may change things too."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from tumira.actions.send_codes import hash_token
+from tumira.config.payments import Payments
+from tumira.html.cookies import Cookie
+from tumira.html.guards import address_of, refuse_foreign_writes
+from tumira.html.layout import HEADERS, PRIVATE, Look
+from tumira.store import operators
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.operators import Role, Stage, Visitor
+
+HOME: Final = "/operator"
+SIGN_IN: Final = "/operator/sign-in"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the pages work with."""
+
+    database: Database
+    look: Look
+    session: Cookie
+    public_url: str
+    payments: Payments
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation."""
+
+    path: str
+    name: str
+    icon: str
+
+
+NAVIGATION: Final = (
+    Place(HOME, "Traffic", "overview"),
+    Place("/operator/carriers", "Carriers", "webhooks"),
+    Place("/operator/receipts", "Receipts", "batches"),
+    Place("/operator/accounts", "Accounts", "people"),
+    Place("/operator/top-ups", "Top-ups", "top-up"),
+    Place("/operator/prices", "Prices", "coins"),
+    Place("/operator/content", "Content", "shield"),
+    Place("/operator/webhooks", "Webhooks", "leave"),
+    Place("/operator/system", "System", "settings"),
+    Place("/operator/changes", "Changes", "ledger"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of an operator who is signed in."""
+
+    services: Services
+    request: Request
+    operator: Visitor
+
+    @property
+    def may_change(self) -> bool:
+        """Tell whether this operator may change anything."""
+        return self.operator.role is Role.ADMIN
+
+    @property
+    def actor(self) -> Actor:
+        """Return who changes something, for the records."""
+        return Actor(f"operator:{self.operator.name}", address_of(self.request))
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """Answer with a page inside the console."""
+        return self.services.look.page(
+            template,
+            status,
+            operator=self.operator,
+            may_change=self.may_change,
+            navigation=NAVIGATION,
+            here=_here(self.request.url.path),
+            **values,
+        )
+
+
+def _here(path: str) -> str:
+    below = [place.path for place in NAVIGATION if path == place.path or path.startswith(place.path + "/")]
+    return max(below, key=len, default="")
+
+
+def go(path: str) -> RedirectResponse:
+    """Send the browser on to a page of ours, to be read."""
+    return RedirectResponse(path, 303, headers={**HEADERS, **PRIVATE})
+
+
+Public = Callable[[Services, Request], Awaitable[Response]]
+Private = Callable[[Visit], Awaitable[Response]]
+
+
+def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
+    """Put a page where somebody sees it who is not signed in yet."""
+
+    async def answer(request: Request) -> Response:
+        refuse_foreign_writes(request, services.public_url)
+        return await handle(services, request)
+
+    return Route(path, answer, methods=methods or ("GET",))
+
+
+def look(services: Services, path: str, handle: Private) -> Route:
+    """Put a page where every operator who is signed in sees it."""
+
+    async def answer(request: Request) -> Response:
+        visitor = await find_visitor(services, request)
+        if visitor is None:
+            return go(SIGN_IN)
+        return await handle(Visit(services, request, visitor))
+
+    return Route(path, answer, methods=("GET",))
+
+
+def change(services: Services, path: str, handle: Private) -> Route:
+    """Put a form where only those may send it who may change things."""
+
+    async def answer(request: Request) -> Response:
+        refuse_foreign_writes(request, services.public_url)
+        visitor = await find_visitor(services, request)
+        if visitor is None:
+            return go(SIGN_IN)
+        visit = Visit(services, request, visitor)
+        if not visit.may_change:
+            raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
+        return await handle(visit)
+
+    return Route(path, answer, methods=("POST",))
+
+
+async def find_visitor(services: Services, request: Request) -> Visitor | None:
+    """Return which operator is signed in at this browser, all the way."""
+    token = services.session.read(request)
+    if token is None:
+        return None
+    async with services.database.connection() as connection:
+        visitor = await operators.find_visitor(connection, hash_token(token))
+        if visitor is None or visitor.stage is not Stage.IN:
+            return None
+        if visitor.is_news:
+            await operators.mark_seen(connection, visitor.session_id)
+    return visitor
