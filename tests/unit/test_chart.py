@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.dashboard.chart import DAYS, KINDS, Bar, Chart, DayTotals, Rect, add_up, bars, rate
+from tumira.html.chart import DAYS, KINDS, Bar, Chart, DayTotals, Rect, add_up, bars, rate
 from tumira.store.traffic import Day
 
 TODAY: Final = date(2026, 11, 16)

@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from tumira.actions.outcomes import (
     Doubtful,
     Ended,
@@ -42,6 +44,19 @@ class Moving:
     reason: str | None = None
 
 
+class Ending(Struct, frozen=True, gc=False):
+    """A message that has come to its end, for whoever counts how messages end."""
+
+    message_id: UUID
+    recipient: str
+    country: str
+    status: str
+    reason: str | None
+    # The receipt that ended it, if one did: whose it was, and when it came.
+    carrier_id: int | None
+    received_at: datetime | None
+
+
 class Consequences:
     """Decides outcomes one after the other, and collects what they change."""
 
@@ -70,6 +85,7 @@ class Consequences:
         self.settled: dict[BatchId, int] = {}
         # By account, day of acceptance and country: how many more messages stand in each final status.
         self.ended: dict[Place, dict[str, int]] = {}
+        self.endings: list[Ending] = []
         self.refunds: list[Refund] = []
         self.events: list[tuple[Standing, str]] = []
         self.entries: list[Entry] = []
@@ -172,7 +188,7 @@ class Consequences:
             self._send(message, report.received_at)
         if status == "delivered":
             message.delivered_at = report.received_at
-        self._move(message, status, reason)
+        self._move(message, status, reason, report=report)
 
     def _write_receipt(self, message: Moving, report: Reported, *, final: bool) -> bool:
         """Keep a receipt with its segment; False if the segment had its last one already."""
@@ -282,7 +298,12 @@ class Consequences:
         return True
 
     def _move(
-        self, message: Moving, status: str, reason: str | None, refunded: Collection[str] | None = None
+        self,
+        message: Moving,
+        status: str,
+        reason: str | None,
+        refunded: Collection[str] | None = None,
+        report: Reported | None = None,
     ) -> None:
         """Move a message to a final status, with all that follows from it."""
         standing = message.standing
@@ -291,6 +312,17 @@ class Consequences:
         if not lifecycle.is_final(message.status):
             self.settled[standing.batch_id] = self.settled.get(standing.batch_id, 0) + 1
         self._count_end(standing, message.status, status)
+        self.endings.append(
+            Ending(
+                standing.id,
+                standing.recipient,
+                standing.country,
+                status,
+                reason,
+                None if report is None else report.carrier_id,
+                None if report is None else report.received_at,
+            )
+        )
         message.status, message.reason = status, reason
         self.changed[standing.id] = message
         self.events.append((standing, f"message.{status}"))

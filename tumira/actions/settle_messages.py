@@ -5,13 +5,14 @@ back where the carrier's rule says so, counted off its batch, told, and counted 
 accepted, all in the same transaction. What follows from each outcome is decided in `consequences`.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.actions.consequences import REFUND_ALL, Consequences
+from tumira.actions.consequences import REFUND_ALL, Consequences, Ending
 from tumira.actions.outcomes import (
     Doubtful,
     Known,
@@ -24,7 +25,8 @@ from tumira.actions.outcomes import (
 )
 from tumira.actions.tell_events import News, tell_events
 from tumira.ids import AccountId, BatchId, MessageId
-from tumira.store import places, settlement, traffic
+from tumira.rules.networks import network_of
+from tumira.store import latencies, places, settlement, traffic
 from tumira.store.settlement import BatchChange, Change, Standing
 from tumira.store.sql import Connection
 
@@ -41,12 +43,14 @@ async def settle(
     tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
+    endings: list[Ending] | None = None,
 ) -> int:
     """Carry out what became of messages, in order, and return how many of them changed.
 
     `refunded` are the final statuses whose cost this carrier's messages get back, `tell_sent` the accounts
     that want to know as soon as a carrier has a message. `again` is for outcomes that may have been carried
-    out before. The caller has begun a transaction, and commits it.
+    out before. Whoever gives `endings` finds there which messages ended, and counts them after the commit;
+    else they are counted here. The caller has begun a transaction, and commits it.
     """
     held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
     return await settle_held(
@@ -58,6 +62,7 @@ async def settle(
         tell_sent=tell_sent,
         before_writing=before_writing,
         again=again,
+        endings=endings,
     )
 
 
@@ -71,6 +76,7 @@ async def settle_held(
     tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
+    endings: list[Ending] | None = None,
 ) -> int:
     """Do the same for messages that the caller holds already."""
     known = [outcome for outcome in outcomes if outcome.message_id in held]
@@ -89,7 +95,23 @@ async def settle_held(
     if before_writing is not None:
         await before_writing()
     await _write(connection, decided)
+    if endings is not None:
+        endings.extend(decided.endings)
+    elif decided.endings:
+        await _count(connection, decided)
     return len(decided.changed)
+
+
+async def _count(connection: Connection, decided: Consequences) -> None:
+    """Count how messages ended. It comes last, because everybody counts in the same few rows."""
+    counts: Counter[latencies.Outcome] = Counter()
+    for ending in decided.endings:
+        network = network_of(ending.recipient, ending.country)
+        carrier_id = latencies.NO_CARRIER if ending.carrier_id is None else ending.carrier_id
+        counts[carrier_id, network, ending.country, ending.status] += 1
+        if ending.reason is not None:
+            counts[carrier_id, network, ending.country, ending.reason] += 1
+    await latencies.add_outcomes(connection, latencies.slot_of(decided.now), counts)
 
 
 async def _write(connection: Connection, decided: Consequences) -> None:

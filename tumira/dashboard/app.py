@@ -16,19 +16,25 @@ from tumira.config.payments import Payments
 from tumira.dashboard.pages import (
     batches,
     compose,
+    health,
     keys,
     landing,
     ledger,
     overview,
+    pay_by_usdt,
+    pay_by_voucher,
+    pay_by_wallet,
     second_factor,
     settings,
     sign_in,
     sign_up,
     top_up,
+    top_up_progress,
     upload,
     webhooks,
 )
 from tumira.dashboard.visits import Services
+from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
 from tumira.rules.codes import CodeLimits
@@ -65,6 +71,11 @@ class Dashboard:
             payments=payments,
         )
 
+    @property
+    def assets(self) -> Assets:
+        """Return the files that the pages name."""
+        return self._services.look.assets
+
     def routes(self) -> Sequence[Route]:
         """Return where they are found."""
         modules = (
@@ -72,20 +83,23 @@ class Dashboard:
             sign_up,
             sign_in,
             overview,
+            health,
             compose,
             upload,
             batches,
             keys,
             webhooks,
             top_up,
+            pay_by_wallet,
+            pay_by_usdt,
+            pay_by_voucher,
+            # After the ways to pay, whose addresses look like those of top-ups.
+            top_up_progress,
             ledger,
             settings,
             second_factor,
         )
-        return [
-            *(route for module in modules for route in module.routes(self._services)),
-            self._services.look.assets.route(),
-        ]
+        return [route for module in modules for route in module.routes(self._services)]
 
     async def refuse(self, _request: Request, error: Exception) -> Response:
         """Say what is wrong with a request for a page."""

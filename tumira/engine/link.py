@@ -15,11 +15,13 @@ from uuid import UUID
 
 import structlog
 
-from tumira.actions.outcomes import Known, Outcome
+from tumira import metrics
+from tumira.actions.outcomes import Doubtful, Known, Outcome
 from tumira.carriers.smpp.session import Session, Timing
 from tumira.engine import fates
 from tumira.engine.bind import Bind
 from tumira.engine.handovers import Handover, Writer
+from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
 from tumira.rules import answers, lanes, validity
 from tumira.rules.answers import Action
@@ -34,6 +36,21 @@ _log: Final = structlog.get_logger()
 Submission = tuple[Handover, int, datetime]
 
 
+class _Counts:
+    """What is counted of one carrier; looking a labelled metric up costs more than counting."""
+
+    __slots__ = ("answers", "doubted", "seconds", "submitted", "unanswered")
+
+    def __init__(self, carrier: str) -> None:
+        self.submitted = metrics.SUBMITTED.labels(carrier)
+        self.answers = {action: metrics.ANSWERS.labels(carrier, action.value) for action in Action}
+        self.unanswered = metrics.ANSWERS.labels(carrier, "none")
+        self.seconds = metrics.ANSWER_SECONDS.labels(carrier)
+        self.doubted = metrics.DOUBTED.labels(carrier)
+        # That none have come is to be seen too.
+        metrics.RECEIPTS.labels(carrier, "matched")
+
+
 class Link:
     """One bind of a carrier, held by this worker."""
 
@@ -43,6 +60,7 @@ class Link:
         number: int,
         worker: str,
         recorder: Recorder,
+        observer: Observer,
         timing: Timing,
         room: Callable[[], None],
     ) -> None:
@@ -51,6 +69,7 @@ class Link:
         self.bind = f"{carrier.name}/{number}"
         self._worker = worker
         self._recorder = recorder
+        self._observer = observer
         self._room = room
         self.writer = Writer(carrier.settings.source)
         self._pace = Pace(carrier.settings.tps)
@@ -64,6 +83,7 @@ class Link:
         # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
         self.claimed: set[UUID] = set()
         self._lease_until = 0.0
+        self._counts = _Counts(carrier.name)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._connection = Bind(self.bind, carrier, recorder, timing, self)
@@ -207,6 +227,7 @@ class Link:
             line.popleft()
             handover.in_line = False
         session.submit((handover, number, at), self.writer.submission(handover, number, left_s))
+        self._counts.submitted.inc()
         return 1
 
     def _pump_later(self, wait_s: float) -> None:
@@ -249,12 +270,18 @@ class Link:
             handover.waiting -= 1
         now = self._loop.time()
         verdict = answers.judge(status)
+        self._counts.answers[verdict.action].inc()
+        self._counts.seconds.observe((datetime.now(UTC) - submitted_at).total_seconds())
+        if verdict.action is not Action.TAKEN:
+            self._observer.refused(self.carrier.id, handover.claimed, status)
         if verdict.action is Action.TAKEN:
             self._pace.succeeded(now)
             self._circuit.succeeded(now)
             handover.taken += 1
             taken = fates.of_segment(handover, number, self.carrier, submitted_at, carrier_ref)
             self._put(taken, handover.claimed.recipient)
+            if taken.complete:
+                self._observer.handed_over(handover.claimed)
         elif handover.closed:
             # Given up as doubtful before this refusal came; it will be tried again.
             return
@@ -303,6 +330,8 @@ class Link:
         handover, number, _ = cast("Submission", tag)
         handover.overdue.add(number)
         handover.waiting -= 1
+        self._observer.unanswered(self.carrier.id, handover.claimed)
+        self._counts.unanswered.inc()
         self._close_if_done(handover, "no answer came in time")
 
     def settled(self) -> None:
@@ -332,6 +361,8 @@ class Link:
             return
         self._close(handover)
         fate = fates.of_message(handover, self.carrier, doubt)
+        if isinstance(fate, Doubtful):
+            self._counts.doubted.inc()
         if fate is not None:
             self._put(fate)
 

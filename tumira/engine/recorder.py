@@ -14,10 +14,13 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
+from tumira import metrics
+from tumira.actions.consequences import Ending
 from tumira.actions.match_receipts import match_by_id
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.session import Session
+from tumira.engine.observer import Observer
 from tumira.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt, same_number, spellings
 from tumira.store import receipts
@@ -67,6 +70,14 @@ class _OutOfTurnError(Exception):
     """The group before could not be written; raised so that this one lets go of what it holds."""
 
 
+class _Written(Struct, frozen=True):
+    """What is counted of a group: the messages that end with it, and its receipts."""
+
+    endings: Sequence[Ending]
+    matched: int
+    unmatched: int
+
+
 class _Group:
     """What is recorded in one transaction, and how far that is."""
 
@@ -81,9 +92,10 @@ class _Group:
 class Recorder:
     """Writes down what one carrier says to one worker."""
 
-    def __init__(self, database: Database, carrier_id: int, worker: str) -> None:
+    def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
         self._lines = (Line(database), Line(database))
         self._carrier_id = carrier_id
+        self._observer = observer
         # The final statuses whose cost messages of this carrier get back.
         self.refunded: frozenset[str] = frozenset()
         # The accounts that are told as soon as the carrier has a message.
@@ -182,7 +194,7 @@ class Recorder:
 
         try:
             connection = await line.begin()
-            await self._write(connection, group.items, wait_for_turn)
+            written = await self._write(connection, group.items, wait_for_turn)
             await connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - nothing that a carrier said is dropped for it
             await line.roll_back(error)
@@ -196,16 +208,14 @@ class Recorder:
         else:
             group.written.set_result(True)
             group.decided.set()
-            self._written_at = self._loop.time()
-            _acknowledge(group.items)
-            _tell_owners(group.items)
+            self._go_on(group.items, written)
 
     async def _record_again(self, items: Sequence[Item], line: Line) -> None:
         """Record by itself what could not be recorded at first, until it can, or in parts."""
         while True:
             try:
                 connection = await line.begin()
-                await self._write(connection, items, None, again=True)
+                written = await self._write(connection, items, None, again=True)
                 await connection.execute("COMMIT")
             except Exception as error:  # noqa: BLE001 - as above
                 await line.roll_back(error)
@@ -221,10 +231,20 @@ class Recorder:
                 await self._record_again(items[:middle], line)
                 await self._record_again(items[middle:], line)
                 return
-            self._written_at = self._loop.time()
-            _acknowledge(items)
-            _tell_owners(items)
+            self._go_on(items, written)
             return
+
+    def _go_on(self, items: Sequence[Item], written: "_Written") -> None:
+        """Tell all who wait for it that a group is on disk, and count it."""
+        self._written_at = self._loop.time()
+        _acknowledge(items)
+        _tell_owners(items)
+        self._observer.ended(self._carrier_id, written.endings)
+        carrier = self._observer.carriers.get(self._carrier_id, str(self._carrier_id))
+        if written.matched:
+            metrics.RECEIPTS.labels(carrier, "matched").inc(written.matched)
+        if written.unmatched:
+            metrics.RECEIPTS.labels(carrier, "unmatched").inc(written.unmatched)
 
     async def _write(
         self,
@@ -233,8 +253,10 @@ class Recorder:
         before_writing: Callable[[], Awaitable[None]] | None,
         *,
         again: bool = False,
-    ) -> None:
+    ) -> "_Written":
+        """Write down a group, and return what is to be counted of it."""
         outcomes: list[Outcome] = []
+        endings: list[Ending] = []
         arrivals: list[_Arrival] = []
         for item in items:
             if isinstance(item, _Arrival):
@@ -248,6 +270,7 @@ class Recorder:
                     part.message_id, part.number, part.attempt, recipient
                 )
         unknown: list[tuple[Receipt, datetime]] = []
+        unmatched: Sequence[tuple[Receipt, datetime]] = ()
         for arrival in arrivals:
             reported = self._match_recent(arrival)
             if reported is None:
@@ -268,11 +291,13 @@ class Recorder:
                 tell_sent=self.tell_sent,
                 before_writing=before_writing,
                 again=again,
+                endings=endings,
             )
         elif before_writing is not None:
             await before_writing()
         while len(self._recent) > RECENT_MAX:
             del self._recent[next(iter(self._recent))]
+        return _Written(endings, len(arrivals) - len(unmatched), len(unmatched))
 
     def _match_recent(self, arrival: _Arrival) -> Reported | None:
         receipt = arrival.receipt

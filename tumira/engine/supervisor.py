@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from tumira import metrics
 from tumira.actions.follow_up import DOUBT_WAIT_S
 from tumira.actions.outcomes import Doubtful
 from tumira.actions.settle_messages import settle
@@ -19,9 +20,11 @@ from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
 from tumira.engine.clocks import Clocks
 from tumira.engine.dispatcher import Dispatcher
 from tumira.engine.link import Link
+from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
 from tumira.ids import MessageId
+from tumira.outbound.traces import Tracer
 from tumira.store import carriers, endpoints, places, prices
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.database import Database, is_unavailable
@@ -52,10 +55,17 @@ class _Held:
 class Supervisor:
     """Runs the links of one worker."""
 
-    def __init__(self, database: Database, worker: str, timing: Timing = DEFAULT_TIMING) -> None:
+    def __init__(
+        self,
+        database: Database,
+        worker: str,
+        timing: Timing = DEFAULT_TIMING,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._database = database
         self._worker = worker
         self._timing = timing
+        self._observer = Observer(database, tracer)
         self._clocks = Clocks()
         self._routes = Routes()
         self._held: dict[Place, _Held] = {}
@@ -69,6 +79,7 @@ class Supervisor:
         tasks = [
             asyncio.create_task(listen(self._database, self._wake)),
             asyncio.create_task(self._publish()),
+            asyncio.create_task(self._observer.run()),
         ]
         try:
             while True:
@@ -108,6 +119,7 @@ class Supervisor:
             began = asyncio.get_running_loop().time()
             workers = await self._renew_leases(connection)
             active = await carriers.list_active(connection)
+            self._observer.carriers.update({carrier.id: carrier.name for carrier in active})
             self._follow(active)
             health = await carriers.list_binds(connection)
             for carrier in active:
@@ -121,6 +133,7 @@ class Supervisor:
         for recorder in self._recorders.values():
             recorder.tell_sent = tell_sent
         self._pass_on(active, health, countries, began)
+        metrics.BEAT.set_to_current_time()
 
     async def _renew_leases(self, connection: Connection) -> int:
         """Say that we live and how our binds are; let go of those that are not ours any more."""
@@ -157,10 +170,12 @@ class Supervisor:
         place = (carrier.id, number)
         recorder = self._recorders.get(carrier.id)
         if recorder is None:
-            recorder = Recorder(self._database, carrier.id, self._worker)
+            recorder = Recorder(self._database, carrier.id, self._worker, self._observer)
             self._recorders[carrier.id] = recorder
         recorder.refunded = frozenset(carrier.settings.refund)
-        link = Link(carrier, number, self._worker, recorder, self._timing, lambda: self._room(place))
+        link = Link(
+            carrier, number, self._worker, recorder, self._observer, self._timing, lambda: self._room(place)
+        )
         self._held[place] = _Held(
             link, Dispatcher(link, self._worker, self._database, self._clocks, self._routes)
         )
@@ -251,6 +266,7 @@ class Supervisor:
             # Each link has waited for it already.
             await recorder.drain(BEAT_S)
             await recorder.close()
+        await self._observer.flush()
         try:
             async with self._database.transaction() as connection:
                 await places.sign_off(connection, self._worker)

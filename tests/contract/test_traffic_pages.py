@@ -1,0 +1,259 @@
+"""Do the operator's traffic and the customers' network health show what was counted, and no more?"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from tests.support.customers import words
+from tests.support.operators import OperatorBrowser, new_operator
+from tests.support.people import new_browser, run_behind_proxy, sign_up
+from tests.support.service import Service
+from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
+from tumira.ids import new_id
+from tumira.rules.histograms import bucket_of
+from tumira.store import latencies
+from tumira.store.database import Database
+from tumira.store.operators import Role
+
+TRAFFIC: Final = "/operator"
+NOW: Final = "/operator/traffic/now"
+HEALTH: Final = "/dashboard/health"
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a service that the tests of this file share."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def operator(service: Service) -> OperatorBrowser:
+    """Give an operator who may only look."""
+    return new_operator(service, role=Role.VIEWER)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted(service: Service) -> None:
+    for table in ("latencies", "outcomes", "queue", "retries", "in_flight", "traffic"):
+        service.sql(f"TRUNCATE {table}")
+    service.sql("DELETE FROM messages")
+    service.sql("DELETE FROM batches")
+
+
+def slot(back: timedelta = timedelta()) -> datetime:
+    return latencies.slot_of(datetime.now(UTC) - back)
+
+
+def took(
+    service: Service,
+    ms: int,
+    count: int,
+    *,
+    back: timedelta = timedelta(),
+    step: str = "handover",
+    network: str = "Econet",
+    country: str = "ZW",
+    lane: int = 0,
+) -> None:
+    service.sql(
+        "INSERT INTO latencies VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        slot(back),
+        step,
+        network,
+        country,
+        lane,
+        bucket_of(ms),
+        count,
+    )
+
+
+def ended(
+    service: Service,
+    outcome: str,
+    count: int,
+    *,
+    back: timedelta = timedelta(),
+    network: str = "Econet",
+    country: str = "ZW",
+) -> None:
+    service.sql(
+        "INSERT INTO outcomes VALUES ($1, 1, $2, $3, $4, $5)", slot(back), network, country, outcome, count
+    )
+
+
+def rows(page: str, part: str) -> list[list[str]]:
+    """Return the cells of the live part of a page with this name."""
+    found = re.search(rf'data-live="{part}">(.*?)</tbody>', page, re.DOTALL)
+    assert found is not None, part
+    lines = re.findall(r"<tr>(.*?)</tr>", found[1], re.DOTALL)
+    return [[words(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line)] for line in lines]
+
+
+def test_an_empty_gateway_says_so(operator: OperatorBrowser) -> None:
+    page = operator.browser.get(TRAFFIC)
+    assert page.status_code == 200
+    assert page.text.count("<h1") == 1
+    said = words(page.text)
+    assert "Nothing waits." in said
+    assert "Nothing was sent in this time." in said
+    assert rows(page.text, "lately-flows") == [["All", "0", "0", "0", "0"]]
+    assert rows(page.text, "lately-lanes") == [
+        ["Up to 10 recipients", "0", "—", "—", "—"],
+        ["Bulk", "0", "—", "—", "—"],
+    ]
+
+
+def test_traffic_shows_what_came_in_what_went_out_and_how_long_it_took(
+    service: Service, operator: OperatorBrowser
+) -> None:
+    caller = service.open_account()
+    service.send(caller, to=["+263771200001", "+263771200002", "+27821230001"])
+    took(service, 150, 90)
+    took(service, 70_000, 10)
+    took(service, 3_600_000, 5, lane=1, back=timedelta(minutes=30))
+    took(service, 150, 7, network="Vodacom", country="ZA")
+    took(service, 150, 1000, back=timedelta(hours=2))
+    ended(service, "delivered", 80)
+    ended(service, "undelivered", 6)
+    ended(service, "UNKNOWN_SUBSCRIBER", 6)
+    ended(service, "failed", 3, back=timedelta(minutes=30))
+    page = operator.browser.get(TRAFFIC).text
+    assert rows(page, "lately-flows") == [
+        ["South Africa", "1", "7", "0", "0"],
+        ["Zimbabwe", "2", "100", "80", "6"],
+        ["All", "3", "107", "80", "6"],
+    ]
+    assert rows(page, "hour-flows")[1:] == [
+        ["Zimbabwe", "2", "105", "80", "9"],
+        ["All", "3", "112", "80", "9"],
+    ]
+    small, bulk = rows(page, "lately-lanes")
+    assert small[:2] == ["Up to 10 recipients", "107"]
+    assert small[2].endswith(" ms")
+    assert [time.endswith(" s") for time in small[3:]] == [True, True]
+    assert bulk == ["Bulk", "0", "—", "—", "—"]
+    assert rows(page, "hour-lanes")[1][2].endswith(" min")
+    assert [row[:3] for row in rows(page, "stands")] == [
+        ["South Africa", "Up to 10 recipients", "1"],
+        ["Zimbabwe", "Up to 10 recipients", "2"],
+    ]
+    # What the script asks for is the same, without the page around it.
+    part = operator.browser.get(NOW).text
+    assert "<h1" not in part
+    assert rows(part, "hour-lanes") == rows(page, "hour-lanes")
+
+
+def test_the_age_of_what_waits_and_what_is_in_doubt_are_seen(
+    service: Service, operator: OperatorBrowser
+) -> None:
+    old_ms = int((datetime.now(UTC) - timedelta(hours=3)).timestamp() * 1000)
+    service.sql("INSERT INTO queue (country, lane, turn, message_id) VALUES ('ZW', 1, 5, $1)", new_id(old_ms))
+    service.sql("INSERT INTO retries SELECT gen_random_uuid(), now(), true, 1 FROM generate_series(1, 3)")
+    page = operator.browser.get(TRAFFIC).text
+    assert rows(page, "stands") == [["Zimbabwe", "Bulk", "1", "3 h"]]
+    assert "In flight 0 Waiting for another try 0 In doubt 3" in words(page)
+
+
+def test_thirty_days_are_drawn_over_all_accounts(service: Service, operator: OperatorBrowser) -> None:
+    for country, delivered, failed in (("ZW", 900, 100), ("ZA", 50, 0)):
+        service.sql(
+            "INSERT INTO traffic (account_id, day, country, delivered, failed)"
+            " SELECT gen_random_uuid(), (now() + interval '2 hours')::date - 3, $1, $2, $3"
+            "  FROM generate_series(1, 2)",
+            country,
+            delivered,
+            failed,
+        )
+    page = operator.browser.get(TRAFFIC).text
+    assert 'role="img" aria-label="2,100 messages in the last 30 days' in page
+    said = words(page)
+    assert "South Africa 100 100 100 % 0 0" in said
+    assert "Zimbabwe 2,000 1,800 90.0 % 200 0" in said
+
+
+def test_only_operators_see_the_traffic(service: Service) -> None:
+    person = sign_up(service)
+    for path in (TRAFFIC, NOW):
+        for browser in (person.browser, new_browser(service)):
+            answer = browser.get(path)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/operator/sign-in")
+
+
+def health(service: Service) -> dict[str, Network]:
+    countries = service.run(read_health, datetime.now(UTC))
+    return {network.name: network for country in countries for network in country.networks}
+
+
+def test_networks_are_told_apart_and_fewer_than_twenty_messages_tell_nothing(service: Service) -> None:
+    took(service, 150, 20)
+    took(service, 150, 19, network="NetOne")
+    took(service, 4_000, 25, step="receipt", back=timedelta(hours=3))
+    took(service, 9_000_000, 5_000, lane=1)
+    ended(service, "delivered", 18)
+    ended(service, "failed", 2)
+    ended(service, "RSYSERR (0x08)", 500)
+    found = health(service)
+    hour, six, day = found["Econet"].rows
+    assert hour.handover is not None
+    assert (hour.handover.half.endswith(" ms"), hour.receipt, hour.delivered) == (True, None, "90.0 %")
+    assert six.receipt is not None
+    assert six.receipt.half.endswith(" s")
+    assert day.delivered == "90.0 %"
+    assert found["Econet"].word == NORMAL
+    assert found["NetOne"].word == TOO_FEW
+    assert {(row.handover, row.receipt, row.delivered) for row in found["NetOne"].rows} == {
+        (None, None, None)
+    }
+
+
+def test_a_network_is_compared_with_its_last_seven_days(service: Service) -> None:
+    for network, ms in (("Econet", 150), ("NetOne", 150), ("Telecel", 30_000)):
+        took(service, ms, 5_000, network=network, back=timedelta(days=2))
+        ended(service, "delivered", 950, network=network, back=timedelta(days=2))
+        ended(service, "undelivered", 50, network=network, back=timedelta(days=2))
+    took(service, 20_000, 50, network="Econet")
+    took(service, 200, 50, network="NetOne")
+    ended(service, "delivered", 40, network="NetOne")
+    ended(service, "undelivered", 10, network="NetOne")
+    # Slow, as it always is.
+    took(service, 40_000, 50, network="Telecel")
+    found = health(service)
+    assert {name: network.word for name, network in found.items()} == {
+        "Econet": SLOWER,
+        "NetOne": FEWER,
+        "Telecel": NORMAL,
+    }
+
+
+async def test_the_figures_are_read_again_after_a_minute(service: Service) -> None:
+    moment = 0.0
+    board = Board(lambda: moment)
+    database = Database(service.url, connections_max=1)
+    assert await board.look(database) == []
+    took(service, 150, 20)
+    assert await board.look(database) == []
+    moment = 61.0
+    assert [country.name for country in await board.look(database)] == ["Zimbabwe"]
+    await database.close()
+
+
+def test_a_customer_reads_the_networks_health(service: Service) -> None:
+    took(service, 150, 40)
+    took(service, 150, 40, network="Vodacom", country="ZA")
+    took(service, 150, 10, network="ZW")
+    person = sign_up(service)
+    overview = person.browser.get("/dashboard").text
+    assert f'<a href="{HEALTH}">Network health</a>' in overview
+    page = person.browser.get(HEALTH).text
+    assert page.count("<h1") == 1
+    said = words(page)
+    assert "Econet Normal" in said
+    assert f"Zimbabwe, other networks {TOO_FEW}" in said
+    assert "In South Africa people keep their number when they change networks, so this is a guess." in said
+    assert "In Zimbabwe people keep" not in said
+    answer = new_browser(service).get(HEALTH)
+    assert answer.headers["location"].startswith("/dashboard/sign-in")

@@ -1,0 +1,287 @@
+"""How long did messages take, and how did they end, slot by slot? Counted by workers, added up here.
+
+A slot is ten minutes. What carriers said is counted in memory and added every few seconds; what chores end is
+added with the end itself. Rows are written in the order of their keys, so that no two wait for each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from tumira.store.sql import Connection, Statement
+
+SLOT: Final = timedelta(minutes=10)
+DAYS_KEPT: Final = 14
+# Who ended a message when no carrier did: we ourselves.
+NO_CARRIER: Final = 0
+
+
+class Step(StrEnum):
+    """What takes time."""
+
+    HANDOVER = "handover"
+    """From the acceptance to the carrier's answer for the last segment."""
+
+    RECEIPT = "receipt"
+    """From the hand-over to the receipt that ended the message."""
+
+
+# A step, a network, its country, the lane of the queue (0 for a receipt, which has none) and the bucket.
+Timing = tuple[str, str, str, int, int]
+# A carrier, a network, its country, and how a message ended, why it did, or what a carrier answered.
+Outcome = tuple[int, str, str, str]
+
+
+def slot_of(at: datetime) -> datetime:
+    """Return the beginning of the slot in which a moment lies."""
+    return at - timedelta(
+        minutes=at.minute % (SLOT // timedelta(minutes=1)), seconds=at.second, microseconds=at.microsecond
+    )
+
+
+SQL_ADD_TIMINGS: Final = Statement("""
+INSERT INTO latencies (slot, step, network, country, lane, bucket, count)
+SELECT %(slot)s, step, network, country, lane, bucket, count
+  FROM unnest(%(steps)s::text[], %(networks)s::text[], %(countries)s::text[], %(lanes)s::smallint[],
+              %(buckets)s::smallint[], %(counts)s::bigint[])
+       WITH ORDINALITY AS timing (step, network, country, lane, bucket, count, place)
+ ORDER BY place
+    ON CONFLICT (slot, step, network, country, lane, bucket) DO UPDATE
+   SET count = latencies.count + excluded.count
+""")
+
+
+async def add_timings(connection: Connection, slot: datetime, counts: Mapping[Timing, int]) -> None:
+    """Count how long messages took."""
+    timings = sorted(counts)
+    await SQL_ADD_TIMINGS.rows(
+        connection,
+        slot=slot,
+        steps=[step for step, _, _, _, _ in timings],
+        networks=[network for _, network, _, _, _ in timings],
+        countries=[country for _, _, country, _, _ in timings],
+        lanes=[lane for _, _, _, lane, _ in timings],
+        buckets=[bucket for _, _, _, _, bucket in timings],
+        counts=[counts[timing] for timing in timings],
+    )
+
+
+SQL_ADD_OUTCOMES: Final = Statement("""
+INSERT INTO outcomes (slot, carrier_id, network, country, outcome, count)
+SELECT %(slot)s, carrier_id, network, country, outcome, count
+  FROM unnest(%(carrier_ids)s::integer[], %(networks)s::text[], %(countries)s::text[], %(outcomes)s::text[],
+              %(counts)s::bigint[])
+       WITH ORDINALITY AS ended (carrier_id, network, country, outcome, count, place)
+ ORDER BY place
+    ON CONFLICT (slot, carrier_id, network, country, outcome) DO UPDATE
+   SET count = outcomes.count + excluded.count
+""")
+
+
+async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[Outcome, int]) -> None:
+    """Count how messages ended, and what carriers answered."""
+    outcomes = sorted(counts)
+    await SQL_ADD_OUTCOMES.rows(
+        connection,
+        slot=slot,
+        carrier_ids=[carrier_id for carrier_id, _, _, _ in outcomes],
+        networks=[network for _, network, _, _ in outcomes],
+        countries=[country for _, _, country, _ in outcomes],
+        outcomes=[outcome for _, _, _, outcome in outcomes],
+        counts=[counts[outcome] for outcome in outcomes],
+    )
+
+
+SQL_HANDED_OVER: Final = Statement("""
+SELECT id, sent_at
+  FROM messages
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+   AND sent_at IS NOT NULL
+""")
+
+
+async def list_handed_over(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
+    """Return when these messages were handed over."""
+    rows = await SQL_HANDED_OVER.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row["id"]: row["sent_at"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How many messages to one country took about so long, in the last slots and in some before too."""
+
+    country: str
+    lane: int
+    bucket: int
+    lately: int
+    count: int
+
+
+# Where a range has an end too, it is planned as one, and found by its index.
+SQL_HANDOVERS: Final = Statement("""
+SELECT country, lane, bucket,
+       coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
+       sum(count)::bigint AS count
+  FROM latencies
+ WHERE slot BETWEEN %(since)s AND 'infinity'
+   AND step = 'handover'
+ GROUP BY country, lane, bucket
+ ORDER BY country, lane, bucket
+""")
+
+
+async def list_handovers(connection: Connection, since: datetime, lately: datetime) -> Sequence[Taken]:
+    """Return how long hand-overs took since a slot, and of these since a later one."""
+    return [Taken(*row) for row in await SQL_HANDOVERS.rows(connection, since=since, lately=lately)]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How many messages to one country ended in one way, in the last slots and in some before too."""
+
+    country: str
+    outcome: str
+    lately: int
+    count: int
+
+
+SQL_ENDS: Final = Statement("""
+SELECT country, outcome,
+       coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
+       sum(count)::bigint AS count
+  FROM outcomes
+ WHERE slot BETWEEN %(since)s AND 'infinity'
+ GROUP BY country, outcome
+ ORDER BY country, outcome
+""")
+
+
+async def list_ends(connection: Connection, since: datetime, lately: datetime) -> Sequence[End]:
+    """Return what was counted of ends since a slot, and of these since a later one."""
+    return [End(*row) for row in await SQL_ENDS.rows(connection, since=since, lately=lately)]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The times for which networks are compared: three that last until now, and those of what is usual."""
+
+    first: datetime
+    second: datetime
+    third: datetime
+    # Slots from before the third window.
+    usual: Sequence[datetime]
+
+    @classmethod
+    def until(cls, now: datetime, hours: tuple[int, int, int], days: int) -> "Windows":
+        """Return the last so many hours, and the same time of day on as many days before as are usual."""
+        first, second, third = (slot_of(now - timedelta(hours=one)) for one in hours)
+        same = [slot - timedelta(days=day) for day in range(1, days + 1) for slot in _slots(first, now)]
+        return cls(first, second, third, [slot for slot in same if slot < third])
+
+    def parameters(self, now: datetime) -> Mapping[str, Any]:
+        """Return what the statements need."""
+        slots = [*self.usual, *_slots(self.third, now)]
+        return {"first": self.first, "second": self.second, "third": self.third, "slots": slots}
+
+
+def _slots(first: datetime, now: datetime) -> Sequence[datetime]:
+    return [first + SLOT * place for place in range((now - first) // SLOT + 1)]
+
+
+_COUNTS: Final = """
+       coalesce(sum(count) FILTER (WHERE slot >= %(first)s), 0)::bigint AS first,
+       coalesce(sum(count) FILTER (WHERE slot >= %(second)s), 0)::bigint AS second,
+       coalesce(sum(count) FILTER (WHERE slot >= %(third)s), 0)::bigint AS third,
+       coalesce(sum(count) FILTER (WHERE slot < %(third)s), 0)::bigint AS usual
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTimes:
+    """How many messages to a network took about so long, in each of the windows."""
+
+    step: Step
+    network: str
+    country: str
+    bucket: int
+    counts: tuple[int, int, int, int]
+
+
+# Of the hand-overs only lane 0's: how long bulk waits for its turn says nothing of the network.
+SQL_NETWORK_TIMES: Final = Statement(f"""
+SELECT step, network, country, bucket, {_COUNTS}
+  FROM latencies
+ WHERE slot = ANY(%(slots)s::timestamptz[])
+   AND lane = 0
+ GROUP BY step, network, country, bucket
+ ORDER BY step, network, country, bucket
+""")  # noqa: S608 - only constants are put in
+
+
+async def list_network_times(
+    connection: Connection, windows: Windows, now: datetime
+) -> Sequence[NetworkTimes]:
+    """Return how long small sends and receipts took, by network."""
+    rows = await SQL_NETWORK_TIMES.rows(connection, **windows.parameters(now))
+    return [
+        NetworkTimes(Step(row["step"]), row["network"], row["country"], row["bucket"], tuple(row)[4:])
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkEnds:
+    """How many messages to a network ended, and how many of them were delivered, in each of the windows."""
+
+    network: str
+    country: str
+    outcome: str
+    counts: tuple[int, int, int, int]
+
+
+SQL_NETWORK_ENDS: Final = Statement(f"""
+SELECT network, country, outcome, {_COUNTS}
+  FROM outcomes
+ WHERE slot = ANY(%(slots)s::timestamptz[])
+   AND outcome = ANY(%(outcomes)s::text[])
+ GROUP BY network, country, outcome
+ ORDER BY network, country, outcome
+""")  # noqa: S608 - only constants are put in
+
+
+async def list_network_ends(
+    connection: Connection, windows: Windows, now: datetime, outcomes: Sequence[str]
+) -> Sequence[NetworkEnds]:
+    """Return how many messages ended in these ways, by network."""
+    rows = await SQL_NETWORK_ENDS.rows(connection, **windows.parameters(now), outcomes=outcomes)
+    return [NetworkEnds(row["network"], row["country"], row["outcome"], tuple(row)[3:]) for row in rows]
+
+
+_DELETE: Final = """
+WITH old AS MATERIALIZED (
+    SELECT ctid
+      FROM {table}
+     WHERE slot BETWEEN '-infinity' AND %(before)s
+     ORDER BY slot
+     LIMIT %(count_max)s
+), deleted AS (
+    DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM old))
+)
+SELECT count(*) FROM old
+"""
+
+# Nobody writes to so old a slot, so its rows stay where they are.
+SQL_DELETE_OLD: Final = Statement(_DELETE.format(table="latencies"))
+SQL_DELETE_OLD_OUTCOMES: Final = Statement(_DELETE.format(table="outcomes"))
+
+
+async def delete_old(connection: Connection, now: datetime, count_max: int) -> int:
+    """Forget slots of long ago, up to so many rows of each table, and return how many."""
+    before = now - timedelta(days=DAYS_KEPT)
+    return int(await SQL_DELETE_OLD.value(connection, before=before, count_max=count_max)) + int(
+        await SQL_DELETE_OLD_OUTCOMES.value(connection, before=before, count_max=count_max)
+    )

@@ -1,0 +1,171 @@
+"""What is going on, over all accounts together? How much comes in, what waits how long, and how days ended.
+
+However much there is, each statement reads a bounded number of rows; only a day is read whole, which has a
+row for each account that sent something.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+from uuid import UUID
+
+from tumira.ids import first_id, made_at_ms
+from tumira.rules.days import LOCAL_TIME
+from tumira.store.sql import Connection, Statement
+from tumira.store.traffic import DAYS_MAX, OPEN_BATCHES_MAX, Day
+
+# Of what was accepted, the newest so many are counted one by one; the rest is concluded from them.
+ACCEPTED_MAX: Final = 50_000
+# A stand of the queue is counted up to here.
+WAITING_MAX: Final = 20_000
+
+_MS: Final = 1000
+
+SQL_DAYS: Final = Statement("""
+SELECT day, country, sum(delivered)::bigint, sum(undelivered)::bigint, sum(expired)::bigint,
+       sum(failed)::bigint, greatest(sum(unconfirmed), 0)::bigint
+  FROM traffic
+ WHERE day BETWEEN %(first_day)s AND %(last_day)s
+ GROUP BY day, country
+ ORDER BY day, country
+""")
+
+
+async def days(connection: Connection, first_day: date, last_day: date) -> Sequence[Day]:
+    """Return how the messages of these days ended, by day and country, where there were any."""
+    assert (last_day - first_day).days < DAYS_MAX
+    rows = await SQL_DAYS.rows(connection, first_day=first_day, last_day=last_day)
+    return [Day(*row) for row in rows]
+
+
+# The newest first, so that what is left out of a very long list is old.
+SQL_UNDER_WAY: Final = Statement("""
+SELECT (created_at AT TIME ZONE 'UTC' + %(local_time)s::interval)::date AS day,
+       sum(pending)::bigint AS pending
+  FROM (SELECT created_at, pending
+          FROM batches
+         WHERE completed_at IS NULL
+         ORDER BY id DESC
+         LIMIT %(batches_max)s) AS open
+ GROUP BY 1
+ ORDER BY 1
+""")
+
+
+async def under_way_by_day(connection: Connection) -> Sequence[tuple[date, int]]:
+    """Return how many messages have not ended, by the day on which they were accepted."""
+    rows = await SQL_UNDER_WAY.rows(connection, local_time=LOCAL_TIME, batches_max=OPEN_BATCHES_MAX)
+    return [(row["day"], row["pending"]) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """How many messages to one country were accepted lately, and in some time before too."""
+
+    country: str
+    lately: int
+    count: int
+    # True when there were more than are counted, and this is what they would be at the same rate.
+    is_estimate: bool
+
+
+SQL_ACCEPTED: Final = Statement("""
+WITH newest AS MATERIALIZED (
+    SELECT id, country
+      FROM messages
+     WHERE id >= %(since)s
+     ORDER BY id DESC
+     LIMIT %(count_max)s
+)
+SELECT country, count(*) FILTER (WHERE id >= %(lately)s) AS lately, count(*) AS count,
+       (SELECT id FROM newest ORDER BY id LIMIT 1) AS first_id
+  FROM newest
+ GROUP BY country
+ ORDER BY country
+""")
+
+
+async def accepted(
+    connection: Connection, since: datetime, lately: datetime, now: datetime, count_max: int = ACCEPTED_MAX
+) -> Sequence[Accepted]:
+    """Return how many messages were accepted since a moment, and of these since a later one, by country."""
+    rows = await SQL_ACCEPTED.rows(
+        connection, since=_first_id(since), lately=_first_id(lately), count_max=count_max
+    )
+    if sum(row["count"] for row in rows) < count_max:
+        return [Accepted(row["country"], row["lately"], row["count"], is_estimate=False) for row in rows]
+    covered_s = max(0.001, now.timestamp() - made_at_ms(rows[0]["first_id"]) / _MS)
+    factors = [max(1.0, (now - at).total_seconds() / covered_s) for at in (lately, since)]
+    return [
+        Accepted(
+            row["country"],
+            round(row["lately"] * factors[0]),
+            round(row["count"] * factors[1]),
+            is_estimate=True,
+        )
+        for row in rows
+    ]
+
+
+def _first_id(at: datetime) -> UUID:
+    return first_id(int(at.timestamp() * _MS))
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What waits in one lane to one country: how many, up to a bound, and since when the oldest of them."""
+
+    country: str
+    lane: int
+    count: int
+    oldest_ms: int
+
+
+# Each stand is read in the order of its turns, and no further than the bound. Ids sort by age, as texts too.
+SQL_STANDS: Final = Statement("""
+SELECT destinations.country, lanes.lane, stand.count, stand.oldest
+  FROM destinations
+ CROSS JOIN unnest(ARRAY[0, 1]::smallint[]) AS lanes (lane)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS count, min(first.message_id::text COLLATE "C") AS oldest
+         FROM (SELECT message_id
+                 FROM queue
+                WHERE queue.country = destinations.country
+                  AND queue.lane = lanes.lane
+                ORDER BY queue.turn, queue.message_id
+                LIMIT %(count_max)s) AS first
+       ) AS stand
+ WHERE stand.count > 0
+ ORDER BY destinations.country, lanes.lane
+""")
+
+
+async def stands(connection: Connection, count_max: int = WAITING_MAX) -> Sequence[Stand]:
+    """Return what waits for its turn, by country and lane."""
+    rows = await SQL_STANDS.rows(connection, count_max=count_max)
+    return [Stand(row["country"], row["lane"], row["count"], made_at_ms(UUID(row["oldest"]))) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """How many messages are being handed over, wait for another try, or are in doubt; each up to a bound."""
+
+    in_flight: int
+    retries: int
+    in_doubt: int
+
+
+SQL_ELSEWHERE: Final = Statement("""
+SELECT (SELECT count(*) FROM (SELECT FROM in_flight LIMIT %(count_max)s) AS counted) AS in_flight,
+       count(*) FILTER (WHERE NOT in_doubt) AS retries,
+       count(*) FILTER (WHERE in_doubt) AS in_doubt
+  FROM (SELECT in_doubt FROM retries LIMIT %(count_max)s) AS counted
+""")
+
+
+async def elsewhere(connection: Connection, count_max: int = WAITING_MAX) -> Elsewhere:
+    """Return how many messages wait for something else than their turn."""
+    row = await SQL_ELSEWHERE.row(connection, count_max=count_max)
+    assert row is not None
+    return Elsewhere(*row)
