@@ -45,8 +45,9 @@ MessageIdText = Annotated[
 Number = Annotated[
     str,
     Meta(
-        pattern=r"^\+[1-9][0-9]{6,14}$",
-        description="The recipient's number, in E.164.",
+        pattern=r"^\+[1-9](?:[0-9]{6,14}|[0-9]{0,3}(?:•erased|•{6}[0-9]{3}))$",
+        description="The recipient's number, in E.164. After 90 days its country and its last three digits "
+        "are left of it, and after its owner asked to be forgotten its country.",
         examples=["+263771200001"],
     ),
 ]

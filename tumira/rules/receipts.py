@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from tumira.rules.pseudonyms import MARK
+
 TEXT_MAX: Final = 500
 
 _REF_MAX: Final = 255
@@ -129,7 +131,12 @@ def digits(address: str) -> str:
 
 
 def same_number(a: str, b: str) -> bool:
-    """Tell whether two numbers may be the same, however each is prefixed; too few digits tell nothing."""
+    """Tell whether two numbers may be the same, however each is prefixed; too few digits tell nothing.
+
+    One that was erased, or cut short because it was old, is nobody's any more.
+    """
+    if MARK in a or MARK in b:
+        return False
     a, b = digits(a), digits(b)
     if len(a) < _DIGITS_MIN or len(b) < _DIGITS_MIN:
         return True

@@ -1,0 +1,171 @@
+"""Can the operator have a number forgotten while the gateway runs, and does everybody see that it is?"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from tests.support.customers import Customer, open_session, words
+from tests.support.engine import Engine, open_engine
+from tests.support.postgres import clone
+from tests.support.programs import Cli
+from tests.support.service import Service, run_web
+from tumira.actions import send_file
+from tumira.actions.send_file import Wanted
+from tumira.simulator.smsc import run_smsc
+
+ASKED: Final = ("--note", "letter of 12 May")
+SHOWN: Final = [
+    "request_id",
+    "dry_run",
+    "messages",
+    "texts",
+    "file_rows",
+    "bad_file_rows",
+    "replies",
+    "webhook_answers",
+    "proofs",
+    "receipts",
+    "accounts",
+    "waiting",
+    "finished",
+    "account_id",
+]
+
+
+@pytest.fixture(scope="module")
+def running(server_url: str) -> Iterator[Service]:
+    """Give a web process that the tests of this file share."""
+    with clone(server_url) as url, run_web(url) as service:
+        yield service
+
+
+@pytest_asyncio.fixture(scope="module")
+async def engine(running: Service) -> AsyncIterator[Engine]:
+    """Give a worker with a carrier behind it."""
+    async with open_engine(running.url) as engine, run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def cli(running: Service) -> Cli:
+    """Give the command line on the same database."""
+    return Cli(running.url)
+
+
+def _customer(service: Service) -> Customer:
+    caller = service.open_account()
+    return Customer(service, caller, open_session(service, caller))
+
+
+async def test_a_number_is_forgotten_everywhere_and_the_audit_is_clean(
+    running: Service, engine: Engine, cli: Cli
+) -> None:
+    customer = await asyncio.to_thread(_customer, running)
+    mine, other = "+263771280001", "+263771280002"
+    batch_id = await asyncio.to_thread(customer.send, mine, other, reference="order-1042")
+    await asyncio.to_thread(customer.send, mine, body="Your balance is 12.50.")
+    await engine.until_all("delivered")
+    balance = await asyncio.to_thread(running.balance, customer.caller)
+
+    told = await asyncio.to_thread(cli.json, "erase", "--number", mine, "--dry-run")
+    assert list(told) == SHOWN
+    assert (told["messages"], told["texts"], told["accounts"], told["waiting"]) == (2, 1, 1, 0)
+    assert (told["dry_run"], told["request_id"]) == (True, None)
+    assert mine in await asyncio.to_thread(customer.page, f"/dashboard/batches/{batch_id}")
+
+    done = await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)
+    assert {**done, "dry_run": True, "request_id": None} == told
+    assert done["finished"] is True
+
+    page = words(await asyncio.to_thread(customer.page, f"/dashboard/batches/{batch_id}"))
+    assert mine not in page
+    assert other in page
+    assert "+263•erased" in page
+    found = words(await asyncio.to_thread(customer.page, "/dashboard/batches", number=mine))
+    assert "order-1042" not in found
+    listed = await asyncio.to_thread(customer.table, f"/dashboard/batches/{batch_id}/messages.csv")
+    assert mine not in json.dumps(listed)
+    answer = await asyncio.to_thread(running.call, customer.caller, "GET", f"/batches/{batch_id}")
+    messages = answer.json()["data"]["messages"]
+    assert [one["to"] for one in messages] == ["+263•erased", other]
+    assert [(one["status"], one["cost"]) for one in messages] == [("delivered", "0.0400")] * 2
+    shown = await asyncio.to_thread(cli.text, "message", "show", messages[0]["message_id"])
+    assert mine[1:] not in shown
+    assert await asyncio.to_thread(running.balance, customer.caller) == balance
+    assert (await asyncio.to_thread(cli.json, "audit"))["ok"] is True
+    changes = words(await asyncio.to_thread(customer.page, "/dashboard/settings/changes"))
+    assert "number erased" in changes.lower()
+
+
+async def test_numbers_are_erased_while_messages_to_them_are_sent(engine: Engine, cli: Cli) -> None:
+    caller = await engine.open_account()
+    mine = "+263771280003"
+
+    async def send(place: int) -> None:
+        for _ in range(20):
+            await engine.send(caller, [mine, f"+26377128{place:04}"])
+
+    traffic = asyncio.gather(*(send(1000 + place) for place in range(4)))
+    for _ in range(2):
+        await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)
+    await traffic
+    await engine.until_all("delivered")
+    # A request that waited is finished as of its own moment; one more takes what was sent after it.
+    for _ in range(2):
+        last = await asyncio.to_thread(cli.json, "erase", "--number", mine, *ASKED)
+        assert (last["finished"], last["waiting"]) == (True, 0)
+
+    assert await engine.rows("SELECT FROM messages WHERE recipient = $1", mine) == []
+    assert await engine.rows("SELECT FROM erasures WHERE number = $1", mine) == []
+    (counted,) = await engine.rows(
+        "SELECT count(*) FROM messages WHERE recipient = '+263•erased' AND account_id = $1", caller.id
+    )
+    assert counted["count"] == 80
+    assert await engine.audit() == []
+
+
+async def test_people_are_told_what_is_left_and_what_to_do(running: Service, cli: Cli) -> None:
+    customer = await asyncio.to_thread(_customer, running)
+    (account,) = await asyncio.to_thread(
+        running.sql, "SELECT phone FROM accounts WHERE id = $1", customer.caller.id
+    )
+    own = account["phone"]
+
+    said = await asyncio.to_thread(cli.text, "erase", "--number", own, "--dry-run")
+    assert said.startswith("Nothing was erased. This is what would be:\n")
+    assert f"Account {customer.caller.account_id} signs in with this number and keeps it" in said
+
+    said = await asyncio.to_thread(cli.text, "erase", "--number", own, *ASKED)
+    assert said.startswith("Erased.\n")
+    assert "under Settings" in said
+
+    refused = await asyncio.to_thread(
+        cli.all_refused,
+        ["erase", "--number", "0771280001", *ASKED],
+        ["erase", "--number", own],
+        ["erase", "--number", own, "--note", f"{own} asked"],
+    )
+    assert [line.partition(":")[2].split(",")[0].split(";")[0] for line in refused] == [
+        " This is no number of a country that we send to: write it with its country code",
+        " Say in the note who asks",
+        " The note holds the number itself",
+    ]
+
+
+def test_what_is_under_way_is_told(running: Service, cli: Cli) -> None:
+    caller = running.open_account()
+    # A file that its owner has yet to send.
+    wanted = Wanted("people.csv", b"to,name\n+27821239001,Ada", "Dear {name}, it is here.", None, None)
+    assert isinstance(running.run(send_file.check_file, caller.id, wanted), UUID)
+
+    said = cli.text("erase", "--number", "+27 82 123 9001", *ASKED)
+
+    assert said.startswith("Erased, but for what is still under way.\n")
+    assert "1 message or row of a file still needs the number; a worker erases it as soon as" in said

@@ -1,0 +1,100 @@
+"""How does the operator carry out somebody's wish to be forgotten?"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from tumira.actions import erase_number
+from tumira.actions.erasure_steps import OTHERS, Owners, find_owners
+from tumira.cli.output import actor, json_option, show, tell, with_database
+from tumira.ids import ACCOUNT, write_id
+from tumira.store.changes import Actor
+from tumira.store.database import Database
+from tumira.store.erasures import Erasure
+
+PROGRESS_EVERY_S: Final = 2.0
+
+
+class _Progress:
+    """Says how far it is, now and then, to whoever waits for long."""
+
+    def __init__(self) -> None:
+        self._told_at = time.monotonic()
+
+    def tell(self, erasure: Erasure) -> None:
+        """Hear of a step."""
+        if time.monotonic() - self._told_at >= PROGRESS_EVERY_S:
+            self._told_at = time.monotonic()
+            tell(f"Looking through {erasure.stage}: {erasure.messages} messages erased so far.")
+
+
+@click.command()
+@click.option("--number", "text", required=True, help="Whose number, with its country code.")
+@click.option("--note", default="", help="Who asked, and when; without the number itself.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be erased.")
+@json_option
+@with_database
+async def erase(database: Database, *, text: str, note: str, dry_run: bool, as_json: bool) -> None:
+    """Forget a recipient's number, in the messages of all accounts and wherever else it stands.
+
+    Ids, amounts, countries, statuses and times stay. What is under way ends first: the worker erases it then.
+    """
+    subject = await erase_number.read_number(database, text)
+    async with database.connection() as connection:
+        owners = await find_owners(connection, subject.number)
+    if dry_run:
+        erasure = await erase_number.rehearse(database, subject)
+    else:
+        erasure = await erase_number.erase_number(
+            database, subject, note=note, actor=Actor(actor()), tell=_Progress().tell
+        )
+    shown = _shown(erasure, owners, dry_run=dry_run)
+    if as_json:
+        show(shown, as_json=True)
+        return
+    show(shown, as_json=False, title=_title(erasure, dry_run=dry_run))
+    for line in _left(erasure, owners, dry_run=dry_run):
+        click.echo(line)
+
+
+def _shown(erasure: Erasure, owners: Owners, *, dry_run: bool) -> Mapping[str, Any]:
+    return {
+        "request_id": None if dry_run else erasure.id,
+        "dry_run": dry_run,
+        "messages": erasure.messages,
+        **{name: erasure.others.get(name, 0) for name in OTHERS},
+        "accounts": len(erasure.accounts),
+        "waiting": erasure.waiting,
+        "finished": erasure.finished_at is not None,
+        "account_id": None if owners.account_id is None else write_id(ACCOUNT, owners.account_id),
+    }
+
+
+def _title(erasure: Erasure, *, dry_run: bool) -> str:
+    if dry_run:
+        return "Nothing was erased. This is what would be:"
+    if erasure.finished_at is None:
+        return "Erased, but for what is still under way."
+    return "Erased."
+
+
+def _left(erasure: Erasure, owners: Owners, *, dry_run: bool) -> list[str]:
+    """Say what is not erased, and what becomes of it."""
+    left = []
+    if erasure.waiting:
+        needs = "needs" if erasure.waiting == 1 else "need"
+        count = (
+            f"{erasure.waiting} {'message or row' if erasure.waiting == 1 else 'messages or rows'} of a file"
+        )
+        when = "would erase" if dry_run else "erases"
+        left.append(f"{count} still {needs} the number; a worker {when} it as soon as that is over.")
+    if owners.account_id is not None:
+        left.append(
+            f"Account {write_id(ACCOUNT, owners.account_id)} signs in with this number and keeps it: its "
+            "owner closes the account in the dashboard, under Settings."
+        )
+    if owners.is_operator:
+        left.append("An operator signs in with this number and keeps it: `tumira operator remove` ends that.")
+    return left
