@@ -26,13 +26,14 @@ from tests.support.browser import (
 )
 from tests.support.postgres import clone
 from tests.support.service import Service, run_web
-from tumira.actions import operate
+from tumira.actions import change_tariff
 from tumira.actions.compose import Review
 from tumira.html.layout import write_usd
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.quotes import Quote, SendRequest, quote
 from tumira.rules.recipients import Entry, read_recipients
 from tumira.store import prices
+from tumira.store.changes import OPERATOR
 from tumira.store.database import Database
 
 COMPOSE: Final = "/dashboard/compose"
@@ -103,10 +104,14 @@ def texts() -> Sequence[str]:
 def dashboard(server_url: str) -> Iterator[Service]:
     """Give a service with a country of two lengths, and one that is only announced."""
     with clone(server_url) as url, run_web(url) as running:
-        running.run(operate.add_destination, Destination("ZM", "260", "Zambia", (8, 9)))
-        running.run(operate.set_price, Price("sms", "ZM", Decimal("0.0123"), PriceStatus.ACTIVE))
-        running.run(operate.add_destination, Destination("BW", "2601", "Botswana", (8,)))
-        running.run(operate.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON))
+        running.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (8, 9)), OPERATOR)
+        running.run(
+            change_tariff.set_price, Price("sms", "ZM", Decimal("0.0123"), PriceStatus.ACTIVE), OPERATOR
+        )
+        running.run(change_tariff.add_destination, Destination("BW", "2601", "Botswana", (8,)), OPERATOR)
+        running.run(
+            change_tariff.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR
+        )
         yield running
 
 

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from tests.support.service import NO_TLS, Caller, Service
-from tumira.actions import operate
-from tumira.actions.manage_templates import add_template
+from tumira.actions import change_tariff, operate
+from tumira.actions.review_refusals import add_template
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.errors import RecipientCode
 from tumira.ids import AccountId, new_id
@@ -23,6 +23,7 @@ from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.recipients import Entry, explain, read_recipients
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import sessions
+from tumira.store.changes import OPERATOR
 from tumira.store.database import Database
 
 COMPOSE: Final = "/dashboard/compose"
@@ -291,7 +292,7 @@ def test_marketing_is_refused_with_the_words_and_what_to_leave_out(service: Serv
 def test_what_the_operator_blocks_is_refused(service: Service) -> None:
     customer = sign_in(service)
     blocked = "Your parcel waits at the blocked counter."
-    service.run(add_template, blocked, customer.caller.id, TemplateVerdict.BLOCK, note="", actor="test")
+    service.run(add_template, blocked, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
     page = customer.compose(message=blocked)
     assert page.status_code == 422
     assert "The operator has blocked texts of this form" in alert(page)
@@ -386,10 +387,10 @@ def test_two_confirmations_of_the_same_text_are_two_sends(service: Service) -> N
 def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service) -> None:
     customer = sign_in(service)
     number = "+260971200001"
-    service.run(operate.add_destination, Destination("ZM", "260", "Zambia", (9,)))
-    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE))
+    service.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
+    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
     page = customer.compose(number)
-    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.05"), PriceStatus.ACTIVE))
+    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
     answer = customer.confirm(page)
     assert answer.status_code == 409
     assert is_confirmation(answer)
@@ -399,7 +400,7 @@ def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service)
     batch = sent_to(customer.confirm(answer))
     assert customer.spent() == Decimal("0.05")
     # Reloaded after yet another change, it leads to what was sent.
-    service.run(operate.set_price, Price("sms", "ZM", Decimal("0.06"), PriceStatus.ACTIVE))
+    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.06"), PriceStatus.ACTIVE), OPERATOR)
     assert sent_to(customer.confirm(answer)) == batch
     assert len(customer.batches()) == 1
 
@@ -408,7 +409,7 @@ def test_a_text_that_is_blocked_before_confirming_is_not_sent(service: Service) 
     customer = sign_in(service)
     message = "Your parcel waits at the closed counter."
     page = customer.compose(message=message)
-    service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor="test")
+    service.run(add_template, message, customer.caller.id, TemplateVerdict.BLOCK, note="", actor=OPERATOR)
     answer = customer.confirm(page)
     assert answer.status_code == 422
     assert typed(answer) == (ONE, message, "")
@@ -478,8 +479,8 @@ def test_hostile_text_stays_text(service: Service) -> None:
 
 
 def test_a_country_whose_name_is_hostile_does_not_end_the_script(service: Service) -> None:
-    service.run(operate.add_destination, Destination("XX", "999", "</script><b>X", (9,)))
-    service.run(operate.set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE))
+    service.run(change_tariff.add_destination, Destination("XX", "999", "</script><b>X", (9,)), OPERATOR)
+    service.run(change_tariff.set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
     page = sign_in(service).get(COMPOSE)
     assert "<b>X" not in page.text
     assert page.text.count("</script>") == page.text.count("<script ")

@@ -9,9 +9,10 @@ import pytest
 from tests.contract.answers import assert_refused, assert_shape
 from tests.support.service import Caller, Service
 from tumira import errors
-from tumira.actions.manage_templates import add_template, remove_template
+from tumira.actions.review_refusals import add_template, remove_template
 from tumira.ids import AccountId, TemplateId
 from tumira.rules.templates import TemplateVerdict
+from tumira.store.changes import OPERATOR
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
@@ -44,7 +45,7 @@ def rejected(answer: httpx.Response) -> dict[str, Any]:
 
 def add(service: Service, text: str, account_id: AccountId | None, *, block: bool = False) -> TemplateId:
     verdict = TemplateVerdict.BLOCK if block else TemplateVerdict.ALLOW
-    return service.run(add_template, text, account_id, verdict, note="", actor="test").id
+    return service.run(add_template, text, account_id, verdict, note="", actor=OPERATOR).id
 
 
 def traces(service: Service, caller: Caller) -> tuple[int, ...]:
@@ -136,7 +137,7 @@ def test_an_allowed_template_lets_texts_pass_from_the_next_call_on_and_for_its_a
     assert service.send(caller, to=THOUSAND[:60], body=text).status_code == 202
     rejected(service.send(other, body=text))
     rejected(service.send(caller, body=text + " Hurry!"))
-    service.run(remove_template, template_id)
+    service.run(remove_template, template_id, OPERATOR)
     rejected(service.send(caller, body=text))
 
 
@@ -146,7 +147,7 @@ def test_a_template_for_every_account_lets_everybody_pass(service: Service) -> N
     template_id = add(service, text, None)
     for caller in callers:
         assert service.send(caller, body=text).status_code == 202
-    service.run(remove_template, template_id)
+    service.run(remove_template, template_id, OPERATOR)
     for caller in callers:
         rejected(service.send(caller, body=text))
 
@@ -169,7 +170,7 @@ def test_a_blocked_template_wins_over_an_allowed_one(service: Service) -> None:
     assert service.send(caller, body=text).status_code == 202
     template_id = add(service, text.replace("50", "{percent}"), None, block=True)
     assert rejected(service.send(caller, body=text))["category"] == "blocked_template"
-    service.run(remove_template, template_id)
+    service.run(remove_template, template_id, OPERATOR)
     assert service.send(caller, body=text).status_code == 202
 
 
@@ -182,4 +183,4 @@ def test_an_answer_that_was_given_is_replayed_although_such_texts_are_blocked_si
         again = service.send(caller, headers, to=to, body=text)
         assert (again.content, again.headers["Idempotency-Replayed"]) == (first.content, "true")
         rejected(service.send(caller, to=to, body=text))
-        service.run(remove_template, template_id)
+        service.run(remove_template, template_id, OPERATOR)

@@ -15,12 +15,13 @@ from tests.support.customers import ONE, Customer, link, open_session
 from tests.support.customers import words as read
 from tests.support.postgres import clone
 from tests.support.service import Service, run_web
-from tumira.actions import operate
+from tumira.actions import change_tariff, operate
 from tumira.engine.chores import CHORES, run_chore
 from tumira.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.rules import money
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import audit
+from tumira.store.changes import OPERATOR
 from tumira.store.database import Database
 
 LEDGER: Final = "/dashboard/ledger"
@@ -436,10 +437,14 @@ def test_any_amount_is_calculated_and_too_small_ones_are_refused(customer: Owner
 
 
 def test_a_new_country_is_offered_and_one_that_is_only_announced_is_not(own_service: Service) -> None:
-    own_service.run(operate.add_destination, Destination("ZM", "260", "Zambia", (9,)))
-    own_service.run(operate.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE))
-    own_service.run(operate.add_destination, Destination("BW", "267", "Botswana", (8,)))
-    own_service.run(operate.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON))
+    own_service.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
+    own_service.run(
+        change_tariff.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR
+    )
+    own_service.run(change_tariff.add_destination, Destination("BW", "267", "Botswana", (8,)), OPERATOR)
+    own_service.run(
+        change_tariff.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR
+    )
     said = words(sign_in(own_service).page(TOP_UP, amount="5"))
     assert "166 messages to Zambia" in said
     assert "Botswana" not in said

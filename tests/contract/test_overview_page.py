@@ -10,9 +10,10 @@ import pytest
 from tests.support.customers import Customer, link, open_session, words
 from tests.support.people import sign_up
 from tests.support.service import NO_TLS, Service
-from tumira.actions import operate
+from tumira.actions import change_tariff
 from tumira.ids import BATCH, read_id
 from tumira.rules.destinations import Price, PriceStatus
+from tumira.store.changes import OPERATOR
 
 OVERVIEW: Final = "/dashboard"
 PLACES: Final = (
@@ -59,11 +60,13 @@ def test_the_front_page_says_what_it_is_and_what_it_costs_by_the_prices_of_now(s
         "/dashboard/sign-in",
         "/docs",
     ]
-    service.run(operate.set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE))
+    service.run(change_tariff.set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE), OPERATOR)
     try:
         assert "South Africa US$0.025 per segment US$5.00 buys 200 messages" in words(front_page(service))
     finally:
-        service.run(operate.set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE))
+        service.run(
+            change_tariff.set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE), OPERATOR
+        )
 
 
 def test_the_way_around_names_every_page_and_each_opens(service: Service) -> None:

@@ -12,8 +12,9 @@ import pytest
 from tests.contract.answers import BATCH_ID, MONEY, Shape, assert_rate_headers, assert_refused, assert_shape
 from tests.support.service import Caller, Service
 from tumira import errors
-from tumira.actions.operate import add_destination, set_price
+from tumira.actions.change_tariff import add_destination, set_price
 from tumira.rules.destinations import Destination, Price, PriceStatus
+from tumira.store.changes import OPERATOR
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"
@@ -356,8 +357,8 @@ def test_a_new_country_is_a_row_and_can_be_sent_to_from_the_next_call(service: S
 
     refused = (0, "0.0000", [{"to": number, "code": "UNSUPPORTED_DESTINATION"}])
     assert verdict() == refused
-    service.run(add_destination, Destination("XX", "999", "Nowhere", (9,)))
-    service.run(set_price, Price("sms", "XX", Decimal("0.01"), PriceStatus.COMING_SOON))
+    service.run(add_destination, Destination("XX", "999", "Nowhere", (9,)), OPERATOR)
+    service.run(set_price, Price("sms", "XX", Decimal("0.01"), PriceStatus.COMING_SOON), OPERATOR)
     assert verdict() == refused
-    service.run(set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE))
+    service.run(set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
     assert verdict() == (1, "0.0300", [])

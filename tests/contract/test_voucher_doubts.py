@@ -17,6 +17,7 @@ from tumira.errors import FieldTrouble
 from tumira.rules.top_ups import Reason, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import top_ups
+from tumira.store.changes import Actor
 
 TAKEN_WITHOUT_ANSWER: Final = (Twist.CUT, Twist.ERROR, Twist.NONSENSE, Twist.UNSURE)
 NOT_TAKEN: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)
@@ -120,7 +121,7 @@ async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_deci
         paid=stand.taken(pin),
         provider_reference=None,
         note="Seen in the issuer's statement",
-        actor="operator",
+        actor=Actor("operator"),
     )
     assert settled.top_up.state is State.CREDITED
     await desk.check_money(last, Decimal("150.00"))

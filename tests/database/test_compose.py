@@ -9,10 +9,11 @@ import pytest
 from tests.support.gates import open_gates
 from tests.support.service import new_caller
 from tumira.actions import compose
+from tumira.actions.change_tariff import set_price
 from tumira.actions.compose import Draft
-from tumira.actions.operate import set_price
 from tumira.errors import ValidationFailed
 from tumira.rules.destinations import Price, PriceStatus
+from tumira.store.changes import OPERATOR
 
 SMALL: Final = "+263771200001, +27821230001"
 LARGE: Final = "\n".join(f"+26377120{place:04}" for place in range(60))
@@ -27,7 +28,7 @@ async def test_a_price_that_changes_in_the_last_moment_is_not_charged(
     connection = await asyncpg.connect(database_url)
     async with open_gates(database_url, 1) as gates:
         shown = await compose.examine(gates.database, caller.id, draft)
-        await set_price(gates.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE))
+        await set_price(gates.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
         token = compose.new_token()
         assert isinstance(
             await compose.send(gates.gates[0], caller.id, token, draft, shown), ValidationFailed

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
-from tumira.actions import manage_templates, operate
+from tumira.actions import manage_templates, operate, review_refusals
 from tumira.actions.calls import Answered, Decision, Refused
 from tumira.actions.screen_text import note
 from tumira.engine.chores import CHORES, run_chore
@@ -19,6 +19,7 @@ from tumira.errors import ContentRejected, Trouble
 from tumira.ids import AccountId, TemplateId, new_id
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import content_refusals, templates
+from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal, NewRefusal
 from tumira.store.database import Database
 
@@ -26,6 +27,8 @@ FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 OTHER: Final = "Mega deals today: 30% off every phone in store. Hurry and shop now, limited offer!"
 PARCEL: Final = "Your parcel {number} waits at {shop}."
+
+TESTER: Final = Actor("test")
 
 
 @pytest_asyncio.fixture
@@ -67,7 +70,7 @@ async def allow(
     account_id: AccountId | None = None,
     verdict: TemplateVerdict = TemplateVerdict.ALLOW,
 ) -> templates.Template:
-    return await manage_templates.add_template(database, text, account_id, verdict, note="why", actor="test")
+    return await review_refusals.add_template(database, text, account_id, verdict, note="why", actor=TESTER)
 
 
 async def test_a_text_is_counted_once_for_all_that_differ_in_their_numbers(
@@ -246,7 +249,7 @@ async def test_the_version_rises_with_every_change_of_the_templates(gates: Gates
     versions = [await version()]
     added = await allow(gates.database, PARCEL, caller.id)
     versions.append(await version())
-    await manage_templates.remove_template(gates.database, added.id)
+    await review_refusals.remove_template(gates.database, added.id, TESTER)
     versions.append(await version())
     await execute(gates, "TRUNCATE templates")
     versions.append(await version())
@@ -288,8 +291,8 @@ async def test_there_are_at_most_so_many_templates(
     gates: Gates, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await new_caller(database_url)
-    monkeypatch.setattr(manage_templates, "OWN_MAX", 2)
-    monkeypatch.setattr(manage_templates, "IN_ALL_MAX", 3)
+    monkeypatch.setattr(review_refusals, "OWN_MAX", 2)
+    monkeypatch.setattr(review_refusals, "IN_ALL_MAX", 3)
     done = await asyncio.gather(
         *(allow(gates.database, f"{PARCEL} Number {number}.", caller.id) for number in range(4)),
         return_exceptions=True,
@@ -306,7 +309,7 @@ async def test_there_are_at_most_so_many_templates(
     ("text", "note", "said"),
     [
         ("{a}{b}", "", "Two places touch"),
-        (PARCEL, "two\nlines", "cannot be shown"),
+        (PARCEL, "a bell\a", "cannot be shown"),
         (PARCEL, "a" * 201, "has 201 characters"),
     ],
 )
@@ -314,8 +317,8 @@ async def test_a_template_that_cannot_be_added_is_said_in_one_line(
     gates: Gates, text: str, note: str, said: str
 ) -> None:
     with pytest.raises(Trouble, match=said):
-        await manage_templates.add_template(
-            gates.database, text, None, TemplateVerdict.ALLOW, note=note, actor="test"
+        await review_refusals.add_template(
+            gates.database, text, None, TemplateVerdict.ALLOW, note=note, actor=TESTER
         )
 
 
@@ -330,7 +333,7 @@ async def test_an_account_or_template_that_is_not_there_is_said(gates: Gates) ->
         with pytest.raises(Trouble, match="no such account"):
             await action
     with pytest.raises(Trouble, match="no such template"):
-        await manage_templates.remove_template(gates.database, TemplateId(new_id(0)))
+        await review_refusals.remove_template(gates.database, TemplateId(new_id(0)), TESTER)
 
 
 async def test_an_accounts_list_holds_what_counts_for_it(

@@ -29,7 +29,9 @@ from tumira.store import (
     partitions,
     queue,
     receipts,
+    reconciliation,
     settlement,
+    top_ups,
     traffic,
 )
 from tumira.store.accounts import SQL_HOLD_FREE
@@ -728,3 +730,52 @@ async def test_adding_up_goes_on_where_it_stopped(moved: "asyncpg.Connection[asy
         assert rows_read(found, "transfers") == 500, when
         held = await generic_plan(moved, ledger.SQL_HOLD_PROOFS, {"accounts_max": 5})
         assert rows_read(held, "ledger_proofs") == 5, when
+
+
+TOP_UPS: Final = 20_000
+TOP_UPS_OPEN: Final = 20
+
+# Years of top-ups that were credited, and a few to be looked at; one in a hundred is the owner's.
+MANY_TOP_UPS: Final = f"""
+    INSERT INTO accounts (id, phone, name, business)
+    VALUES ('{OWNER}', '+263771299998', '', ''), (gen_random_uuid(), '+263771299999', '', '');
+    INSERT INTO top_ups (id, account_id, method, provider, state, currency, asked, paid, amount,
+                         provider_reference, due_at)
+    SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid,
+           (SELECT id FROM accounts WHERE phone = CASE WHEN n % 100 = 0 THEN '+263771299998'
+                                                       ELSE '+263771299999' END),
+           'paynow', 'ecocash', CASE WHEN n <= {TOP_UPS_OPEN} THEN 'doubt' ELSE 'credited' END, 'USD', 5, 5,
+           5, n::text, CASE WHEN n <= {TOP_UPS_OPEN} THEN now() END
+      FROM generate_series(1, {TOP_UPS}) AS n;
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT account_id, 'topup:paynow', 'customer', amount, id FROM top_ups WHERE state = 'credited';
+"""
+
+FIRST_TOP_UP: Final = UUID("00000000-0000-7000-8000-000000000001")
+# What is run, and how many rows of the large tables it may read for that.
+TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
+    "find": (top_ups.SQL_FIND, {"top_up_id": FIRST_TOP_UP, "account_id": OWNER}, 1),
+    "find any": (top_ups.SQL_FIND_ANY, {"top_up_id": FIRST_TOP_UP}, 1),
+    "hold": (top_ups.SQL_HOLD, {"top_up_id": FIRST_TOP_UP}, 1),
+    "of an account": (
+        top_ups.SQL_LIST_OF_ACCOUNT,
+        {"account_id": OWNER, "before": top_ups.LAST, "count_max": 50},
+        50,
+    ),
+    "make due": (top_ups.SQL_MAKE_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
+    "moved": (reconciliation.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
+    "claim": (top_ups.SQL_CLAIM_DUE, {"count_max": 8, "lease": timedelta(seconds=90)}, 40),
+}
+
+
+async def test_one_top_up_among_many_is_found_the_short_way(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(MANY_TOP_UPS)
+    for held in (PLANNED_ONCE, KEY_LOOKUPS):
+        await set_all(connection, held)
+        for name, (statement, values, rows_max) in TOP_UP_PLANS.items():
+            found = await generic_plan(connection, statement, values)
+            assert "Seq Scan" not in dict(scans(found)).values(), (name, held)
+            read = rows_read(found, "top_ups") + rows_read(found, "transfers")
+            assert read <= rows_max, (name, held, read)

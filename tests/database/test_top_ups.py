@@ -37,6 +37,7 @@ from tumira.rules.top_ups import (
     worth,
 )
 from tumira.store import accounts, top_ups
+from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.top_ups import NewTopUp, TopUp
 
@@ -335,7 +336,7 @@ async def decide(
     database: Database, top_up_id: TopUpId, amount: Decimal | None, reference: str | None = None
 ) -> Settled:
     return await resolve(
-        database, top_up_id, paid=amount, provider_reference=reference, note="seen there", actor="test"
+        database, top_up_id, paid=amount, provider_reference=reference, note="seen there", actor=Actor("test")
     )
 
 

@@ -1,28 +1,57 @@
 """What does the operator change while the service runs?"""
 
 from decimal import Decimal
+from typing import Final
+from uuid import UUID
 
 import asyncpg
 
 from tumira.errors import Trouble
 from tumira.ids import AccountId
 from tumira.rules import money
-from tumira.rules.destinations import Destination, Price
-from tumira.store import accounts, changes, content_refusals, ledger, prices
+from tumira.store import (
+    accounts,
+    changes,
+    content_refusals,
+    ledger,
+    logins,
+    operator_changes,
+    operator_presses,
+)
 from tumira.store.accounts import Account
 from tumira.store.changes import OPERATOR, Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
+WEIGHT_MAX: Final = 100
+# From where an account was changed, as its owner reads it.
+CONSOLE: Final = "the console"
+
+
+class DoneBeforeError(Trouble):
+    """The same form was carried out already."""
+
 
 async def credit(
-    database: Database, account_id: AccountId, amount: Decimal, *, note: str, actor: str
+    database: Database,
+    account_id: AccountId,
+    amount: Decimal,
+    *,
+    note: str,
+    actor: str,
+    address: str | None = None,
+    press: UUID | None = None,
 ) -> Account:
-    """Give an account money, or with a negative amount take some, and say why."""
+    """Give an account money, or with a negative amount take some, and say why; one press does it once."""
     try:
         async with database.transaction() as connection:
             await _existing(connection, account_id)
+            if press is not None and not await operator_presses.take(connection, press):
+                raise DoneBeforeError("This was done already; nothing was moved a second time.")
             await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
+            what = "balance credited" if amount > 0 else "balance debited"
+            detail = f"{money.write(abs(amount))} USD: {note}"
+            await note_both(connection, account_id, Actor(actor, address), what, detail)
             return await _existing(connection, account_id)
     except asyncpg.CheckViolationError:
         raise Trouble("The account has less than that; nothing was taken.") from None
@@ -31,19 +60,21 @@ async def credit(
 
 
 async def suspend(
-    database: Database, account_id: AccountId, *, suspended: bool, actor: Actor = OPERATOR
+    database: Database, account_id: AccountId, *, suspended: bool, actor: Actor = OPERATOR, note: str = ""
 ) -> Account:
-    """Stop an account from sending, or let it send again."""
+    """Stop an account from sending, or let it send again; the note is for operators."""
     async with database.transaction() as connection:
-        await _existing(connection, account_id)
-        await accounts.mark_suspended(connection, account_id, suspended=suspended)
-        what = "account suspended" if suspended else "account may send again"
-        await changes.note(connection, account_id, actor, what)
+        before = await _held(connection, account_id)
+        # Who presses twice has changed something once.
+        if suspended != (before.suspended_at is not None):
+            await accounts.mark_suspended(connection, account_id, suspended=suspended)
+            what = "account suspended" if suspended else "account may send again"
+            await note_both(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)
 
 
 async def review(
-    database: Database, account_id: AccountId, *, consent: bool, actor: Actor = OPERATOR
+    database: Database, account_id: AccountId, *, consent: bool, actor: Actor = OPERATOR, note: str = ""
 ) -> Account:
     """Note whether an account's refused texts may be kept; without consent those that were are erased."""
     async with database.transaction() as connection:
@@ -53,8 +84,20 @@ async def review(
         if not consent:
             await content_refusals.erase_texts(connection, account_id)
         what = "refused texts are kept" if consent else "refused texts are not kept"
-        await changes.note(connection, account_id, actor, what)
+        await note_both(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)
+
+
+async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor, note: str = "") -> bool:
+    """Turn the second factor off for an owner who has lost it; False if there is none in use."""
+    async with database.transaction() as connection:
+        await logins.hold(connection, account_id)
+        factor = await logins.find_factor(connection, account_id)
+        if factor is None or factor.since is None:
+            return False
+        await logins.drop_factor(connection, account_id)
+        await note_both(connection, account_id, actor, "second factor turned off", note=note)
+    return True
 
 
 async def limit(
@@ -67,9 +110,11 @@ async def limit(
     call_limit: Decimal | None = None,
     change_call: bool = False,
     low_balance: Decimal | None = None,
+    weight: int | None = None,
     actor: Actor = OPERATOR,
+    note: str = "",
 ) -> Account:
-    """Change how often an account may call, how much it may spend in a day or a call, and when it is told."""
+    """Change how often an account may call, what it may spend, when it is told, and its share."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.set_limits(
@@ -81,44 +126,42 @@ async def limit(
             call_limit=call_limit,
             change_call=change_call,
             low_balance=low_balance,
+            weight=weight,
         )
         now = await _existing(connection, account_id)
         detail = (
             f"{now.rate_limit} calls a minute, {_or_none(now.call_limit)} a call, "
-            f"{_or_none(now.daily_limit)} a day, notice below {money.write(now.low_balance)}"
+            f"{_or_none(now.daily_limit)} a day, notice below {money.write(now.low_balance)}, "
+            f"weight {now.weight}"
         )
-        await changes.note(connection, account_id, actor, "limits changed", detail)
+        await note_both(connection, account_id, actor, "limits changed", detail, note=note)
         return now
+
+
+async def note_both(
+    connection: Connection,
+    account_id: AccountId,
+    actor: Actor,
+    what: str,
+    detail: str = "",
+    *,
+    note: str = "",
+) -> None:
+    """Note a change for operators, and for the account's owner without the note and without our address."""
+    seen_from = None if actor.address is None else CONSOLE
+    await changes.note(connection, account_id, Actor(actor.name, seen_from), what, detail)
+    whole = "; ".join(part for part in (detail, note) if part)
+    await operator_changes.note(connection, actor, what, whole, account_id)
 
 
 def _or_none(amount: Decimal | None) -> str:
     return "no limit" if amount is None else money.write(amount)
 
 
-async def add_destination(database: Database, destination: Destination) -> None:
-    """Add a country; it can be sent to as soon as it has an active price."""
-    try:
-        async with database.transaction() as connection:
-            if not await prices.insert_destination(connection, destination):
-                raise Trouble(f"{destination.country} is a destination already; `tumira destination list`.")
-    except asyncpg.CheckViolationError:
-        raise Trouble(
-            "A country is two capital letters and a calling code one to four digits, as in "
-            "`--country ZM --calling-code 260`."
-        ) from None
-
-
-async def set_price(database: Database, price: Price) -> None:
-    """Set the price of a channel, country and status; it counts from the next call."""
-    try:
-        async with database.transaction() as connection:
-            await prices.set_price(connection, price.channel, price.country, price.status, price.price_usd)
-    except asyncpg.ForeignKeyViolationError:
-        raise Trouble(
-            f"{price.country} is not a destination; add it first with `tumira destination add`."
-        ) from None
-    except asyncpg.CheckViolationError:
-        raise Trouble(f"The channel {price.channel} cannot be priced; use sms.") from None
+async def _held(connection: Connection, account_id: AccountId) -> Account:
+    await _existing(connection, account_id)
+    await accounts.hold(connection, account_id)
+    return await _existing(connection, account_id)
 
 
 async def _existing(connection: Connection, account_id: AccountId) -> Account:

@@ -63,18 +63,6 @@ async def turn_off(database: Database, suspect: Suspect, password: str, code: st
     return Proof.RIGHT
 
 
-async def drop(database: Database, account_id: AccountId, actor: Actor) -> bool:
-    """Turn it off for an owner who has lost device and recovery codes; False if there is none in use."""
-    async with database.transaction() as connection:
-        await logins.hold(connection, account_id)
-        factor = await logins.find_factor(connection, account_id)
-        if factor is None or factor.since is None:
-            return False
-        await logins.drop_factor(connection, account_id)
-        await changes.note(connection, account_id, actor, "second factor turned off")
-    return True
-
-
 async def take(connection: Connection, account_id: AccountId, text: str, actor: Actor) -> bool:
     """Use up a code of the device, or a recovery code; False if it is neither."""
     # Held until the commit: the same code at the same time, somewhere else, comes too late.

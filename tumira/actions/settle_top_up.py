@@ -11,8 +11,10 @@ from typing import Final, assert_never
 
 import asyncpg
 
+from tumira.actions.operate import note_both
 from tumira.errors import Trouble
-from tumira.ids import TopUpId
+from tumira.ids import TOP_UP, TopUpId, write_id
+from tumira.rules import money
 from tumira.rules import top_ups as rules
 from tumira.rules.top_ups import (
     OPEN_FOR,
@@ -196,7 +198,7 @@ async def resolve(
     paid: Decimal | None,
     provider_reference: str | None,
     note: str,
-    actor: str,
+    actor: Actor,
 ) -> Settled:
     """Decide on the operator's word: credit what was paid, or with None for `paid` say that nothing was."""
     state = State.FAILED if paid is None else State.CREDITED
@@ -209,7 +211,7 @@ async def resolve(
                 raise Trouble(f"This top-up is {before.state}; that is not the operator's to change.")
             if paid is not None and worth(paid, before.rate) <= 0:
                 raise Trouble("That is worth less than the smallest amount; nothing was credited.")
-            step = Step(state, reason=Reason.DECIDED, note=note, resolved_by=actor)
+            step = Step(state, reason=Reason.DECIDED, note=note, resolved_by=actor.name)
             if paid is not None:
                 reference = provider_reference or before.provider_reference or f"operator:{before.id}"
                 step = replace(
@@ -220,6 +222,11 @@ async def resolve(
                     provider_reference=reference,
                 )
             await _carry_out(connection, before, step)
+            outcome = (
+                "nothing was paid" if step.amount is None else f"{money.write(step.amount)} USD credited"
+            )
+            detail = f"{write_id(TOP_UP, top_up_id)}: {outcome}"
+            await note_both(connection, before.account_id, actor, "top-up decided", detail, note=note)
             return Settled(before.state, await top_ups.hold(connection, top_up_id))
     except asyncpg.UniqueViolationError:
         raise Trouble(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from tumira.actions import manage_access, operate, second_factor
+from tumira.actions import manage_access, operate
 from tumira.actions.open_account import open_account
 from tumira.cli.output import (
     AccountIdType,
@@ -68,7 +68,15 @@ async def account_list(database: Database, *, as_json: bool) -> None:
         [_account(one) for one in found],
         as_json=as_json,
         empty="No accounts yet: `tumira account create` opens one.",
-        left_out=("rate", "daily_limit", "call_limit", "low_balance", "review_consent", "created_at"),
+        left_out=(
+            "rate",
+            "daily_limit",
+            "call_limit",
+            "low_balance",
+            "weight",
+            "review_consent",
+            "created_at",
+        ),
     )
 
 
@@ -113,11 +121,16 @@ async def account_credit(
 @account.command("suspend")
 @click.argument("account_id", type=AccountIdType())
 @click.option("--lift", is_flag=True, help="Let the account send again.")
+@click.option("--note", default="", help="Why; only operators see it.")
 @json_option
 @with_database
-async def account_suspend(database: Database, *, account_id: AccountId, lift: bool, as_json: bool) -> None:
+async def account_suspend(
+    database: Database, *, account_id: AccountId, lift: bool, note: str, as_json: bool
+) -> None:
     """Stop an account from sending; it can still look things up."""
-    found = await operate.suspend(database, account_id, suspended=not lift, actor=Actor(actor()))
+    found = await operate.suspend(
+        database, account_id, suspended=not lift, actor=Actor(actor()), note=note.strip()
+    )
     show(_account(found), as_json=as_json, title="Suspended." if not lift else "Not suspended any more.")
 
 
@@ -127,6 +140,11 @@ async def account_suspend(database: Database, *, account_id: AccountId, lift: bo
 @click.option("--call", help="At most this many USD a call; `none` for no limit.")
 @click.option("--rate", type=click.IntRange(1, 1_000_000), help="Calls a minute.")
 @click.option("--low-balance", type=AmountType(), help="Tell the account when a send takes it below this.")
+@click.option(
+    "--weight",
+    type=click.IntRange(1, operate.WEIGHT_MAX),
+    help="How many messages it may hand over for each of an account of weight 1, while both wait.",
+)
 @json_option
 @with_database
 async def account_limit(
@@ -137,12 +155,14 @@ async def account_limit(
     call: str | None,
     rate: int | None,
     low_balance: Decimal | None,
+    weight: int | None,
     as_json: bool,
 ) -> None:
-    """Limit what an account may spend in a day or a call, or how often it may call, and when it is told."""
-    if daily is None and call is None and rate is None and low_balance is None:
+    """Limit what an account may spend or how often it may call, and set its share and when it is told."""
+    if all(one is None for one in (daily, call, rate, low_balance, weight)):
         raise Trouble(
-            "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, or --low-balance AMOUNT."
+            "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, --low-balance AMOUNT, or "
+            "--weight SHARE."
         )
     found = await operate.limit(
         database,
@@ -153,6 +173,7 @@ async def account_limit(
         call_limit=_amount_or_none(call),
         change_call=call is not None,
         low_balance=low_balance,
+        weight=weight,
         actor=Actor(actor()),
     )
     show(_account(found), as_json=as_json, title="Done.")
@@ -170,13 +191,16 @@ def _amount_or_none(text: str | None) -> Decimal | None:
 @account.command("factor")
 @click.argument("account_id", type=AccountIdType())
 @click.option("--off", is_flag=True, help="Ask for the password alone from now on.")
+@click.option("--note", default="", help="How you know that it is they; only operators see it.")
 @json_option
 @with_database
-async def account_factor(database: Database, *, account_id: AccountId, off: bool, as_json: bool) -> None:
+async def account_factor(
+    database: Database, *, account_id: AccountId, off: bool, note: str, as_json: bool
+) -> None:
     """Turn the second factor off for an owner who has lost it; make sure first that it is they who ask."""
     if not off:
         raise Trouble("Say what to do: --off.")
-    if not await second_factor.drop(database, account_id, Actor(actor())):
+    if not await operate.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
         raise Trouble("The account has no second factor in use.")
     shown = {"account_id": write_id(ACCOUNT, account_id), "second_factor": False}
     show(shown, as_json=as_json, title="The second factor is off.")
@@ -276,6 +300,7 @@ def _account(found: Account) -> Mapping[str, Any]:
         "daily_limit": None if found.daily_limit is None else money.write(found.daily_limit),
         "call_limit": None if found.call_limit is None else money.write(found.call_limit),
         "low_balance": money.write(found.low_balance),
+        "weight": found.weight,
         "review_consent": found.review_consent,
         "suspended": found.suspended_at is not None,
         "closed_at": found.closed_at,

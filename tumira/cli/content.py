@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import manage_templates
+from tumira.actions import manage_templates, review_refusals
 from tumira.cli.output import AccountIdType, actor, json_option, show, show_all, with_database
 from tumira.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.rules.templates import TemplateVerdict
+from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.database import Database
 from tumira.store.templates import Template
@@ -48,7 +49,9 @@ async def template_add(
 ) -> None:
     """Allow texts like TEXT, in which {name} stands for 1 to 40 characters; from the next call on."""
     verdict = TemplateVerdict.BLOCK if block else TemplateVerdict.ALLOW
-    added = await manage_templates.add_template(database, text, account_id, verdict, note=note, actor=actor())
+    added = await review_refusals.add_template(
+        database, text, account_id, verdict, note=note, actor=Actor(actor())
+    )
     title = "Such texts are refused from now on." if block else "Such texts pass from now on."
     show(_template(added), as_json=as_json, title=title)
 
@@ -77,7 +80,7 @@ async def template_list(database: Database, *, account_id: AccountId | None, as_
 @with_database
 async def template_remove(database: Database, *, template_id: TemplateId, as_json: bool) -> None:
     """Remove a template; the judge alone decides about such texts again."""
-    removed = await manage_templates.remove_template(database, template_id)
+    removed = await review_refusals.remove_template(database, template_id, Actor(actor()))
     show({**_template(removed), "removed": True}, as_json=as_json, title="Template removed.")
 
 

@@ -14,6 +14,7 @@ from tumira.cli.tools import own_command
 from tumira.config import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.engine.worker import run_worker
 from tumira.errors import Trouble
+from tumira.rules.deposit_addresses import read_xpub
 from tumira.runtime import (
     collect_rarely,
     configure_logging,
@@ -50,12 +51,19 @@ def _until_stopped() -> Iterator[Stopping]:
 def serve(*, as_json: bool) -> None:
     """Run everything on this machine: PostgreSQL, web, worker and simulator."""
     settings = load_settings()
+    _check_keys(settings)
     configure_logging(settings.log_level)
     _check_port(settings)
     _warn_of_private_webhooks(settings)
     with _until_stopped() as stopping:
         parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
+
+
+def _check_keys(settings: Settings) -> None:
+    """Refuse a key from which no address can be derived, before a customer wants one."""
+    if settings.payments.usdt is not None:
+        read_xpub(settings.payments.usdt.xpub)
 
 
 def _check_port(settings: Settings) -> None:
@@ -107,6 +115,7 @@ Tumira {VERSION} is ready.
 def web(*, quiet: bool, as_json: bool) -> None:
     """Run the web faces alone: the API and its reference."""
     settings = load_settings()
+    _check_keys(settings)
     configure_logging(settings.log_level)
     with (
         _until_stopped() as stopping,
@@ -125,7 +134,7 @@ def web(*, quiet: bool, as_json: bool) -> None:
 @json_option
 @plainly
 def worker(*, quiet: bool, as_json: bool) -> None:
-    """Run the worker alone: it hands messages over, takes receipts, and sends webhooks and mails."""
+    """Run the worker alone: it hands messages over, takes receipts, sends webhooks and mails, takes money."""
     settings = load_settings()
     configure_logging(settings.log_level)
     if not quiet:
@@ -207,7 +216,15 @@ def _say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: 
 async def _worker(settings: Settings, url: str, stopping: Stopping, say_started: Callable[[], None]) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     say_started()
-    work = run_worker(database, webhooks_allow_private=settings.webhooks_allow_private, smtp=settings.smtp)
+    work = run_worker(
+        database,
+        webhooks_allow_private=settings.webhooks_allow_private,
+        smtp=settings.smtp,
+        payments=settings.payments,
+        public_url=settings.public_url,
+        metrics_at=(settings.host, settings.worker_metrics_port),
+        traces=settings.tracing,
+    )
     await stopping.cancel(work)
     await database.close()
 

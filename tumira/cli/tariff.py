@@ -1,20 +1,41 @@
 """How does the operator change destinations and prices?"""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from tumira.actions import operate
-from tumira.cli.output import AmountType, json_option, show, show_all, with_database
+from tumira.actions import change_tariff
+from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
+from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.errors import Trouble
 from tumira.rules import money
+from tumira.rules.days import LOCAL_TIME
 from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store import prices
+from tumira.store import price_schedule, prices
+from tumira.store.changes import Actor
 from tumira.store.database import Database
+from tumira.store.price_schedule import ScheduledPrice
 
-NATIONAL_LENGTH_MAX = 14
+NATIONAL_LENGTH_MAX: Final = 14
+
+
+class MomentType(click.ParamType[datetime]):
+    """A moment as ISO 8601 writes it; without a zone it is the time of Harare and Johannesburg."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read what was typed."""
+        try:
+            moment = datetime.fromisoformat(value)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=timezone(LOCAL_TIME))
+            return moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no moment, such as 2030-01-31T06:00 or …T04:00Z.", param, ctx)
 
 
 @click.group()
@@ -34,7 +55,7 @@ async def destination_add(
 ) -> None:
     """Add a country; it can be sent to once it has an active price."""
     added = Destination(country, calling_code.removeprefix("+"), name, _lengths(national_length))
-    await operate.add_destination(database, added)
+    await change_tariff.add_destination(database, added, Actor(actor()))
     show(_destination(added), as_json=as_json, title="Destination added.")
 
 
@@ -57,7 +78,12 @@ def price() -> None:
 @click.option("--channel", default="sms", show_default=True)
 @click.option("--country", required=True, help="Two letters, like ZM.")
 @click.option("--price", "price_usd", type=AmountType(), required=True, help="USD per segment.")
-@click.option("--status", type=click.Choice(list(PriceStatus)), default=PriceStatus.ACTIVE, show_default=True)
+@click.option(
+    "--status",
+    type=click.Choice([one.value for one in PriceStatus]),
+    default=PriceStatus.ACTIVE.value,
+    show_default=True,
+)
 @json_option
 @with_database
 async def price_set(
@@ -65,7 +91,7 @@ async def price_set(
 ) -> None:
     """Set a price; it counts from the next call."""
     new = Price(channel, country, price_usd, PriceStatus(status))
-    await operate.set_price(database, new)
+    await change_tariff.set_price(database, new, Actor(actor()))
     show(_price(new), as_json=as_json, title="Price set.")
 
 
@@ -77,6 +103,51 @@ async def price_list(database: Database, *, as_json: bool) -> None:
     async with database.connection() as connection:
         tariff = await prices.get_tariff(connection)
     show_all([_price(one) for one in tariff.prices], as_json=as_json, empty="No prices.")
+
+
+@price.command("schedule")
+@click.option("--channel", default="sms", show_default=True)
+@click.option("--country", required=True, help="Two letters, like ZM.")
+@click.option("--price", "price_usd", type=AmountType(), required=True, help="USD per segment.")
+@click.option(
+    "--from", "from_at", type=MomentType(), required=True, help="As in 2030-01-31T06:00, UTC+02:00."
+)
+@json_option
+@with_database
+async def price_schedule_add(
+    database: Database, *, channel: str, country: str, price_usd: Decimal, from_at: datetime, as_json: bool
+) -> None:
+    """Have a price count from a moment on; a worker puts it into force."""
+    added = await schedule_price(
+        database, channel=channel, country=country, price_usd=price_usd, from_at=from_at, actor=Actor(actor())
+    )
+    show(_scheduled(added), as_json=as_json, title="Price scheduled.")
+
+
+@price.command("scheduled")
+@json_option
+@with_database
+async def price_scheduled(database: Database, *, as_json: bool) -> None:
+    """List the prices to come."""
+    async with database.connection() as connection:
+        found = await price_schedule.list_all(connection, SCHEDULED_MAX)
+    show_all([_scheduled(one) for one in found], as_json=as_json, empty="No price is to come.")
+
+
+@price.command("withdraw")
+@click.option("--channel", default="sms", show_default=True)
+@click.option("--country", required=True, help="Two letters, like ZM.")
+@click.option("--from", "from_at", type=MomentType(), required=True, help="From when it would count.")
+@json_option
+@with_database
+async def price_withdraw(
+    database: Database, *, channel: str, country: str, from_at: datetime, as_json: bool
+) -> None:
+    """Withdraw a price to come."""
+    withdrawn = await withdraw_price(
+        database, channel=channel, country=country, from_at=from_at, actor=Actor(actor())
+    )
+    show({**_scheduled(withdrawn), "withdrawn": True}, as_json=as_json, title="Price withdrawn.")
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -101,4 +172,14 @@ def _price(one: Price) -> Mapping[str, Any]:
         "country": one.country,
         "price_usd": money.write(one.price_usd),
         "status": str(one.status),
+    }
+
+
+def _scheduled(one: ScheduledPrice) -> Mapping[str, Any]:
+    return {
+        "channel": one.channel,
+        "country": one.country,
+        "price_usd": money.write(one.price_usd),
+        "from_at": one.from_at,
+        "set_by": one.set_by,
     }

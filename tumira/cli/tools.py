@@ -4,17 +4,16 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 import click
 
-from tumira.actions import manage_access, operate
+from tumira.actions import manage_access, operate, run_audit
 from tumira.actions.open_account import open_account
+from tumira.actions.run_audit import printable
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
 from tumira.config import Settings
 from tumira.errors import Trouble
@@ -37,6 +36,7 @@ DEMO_BALANCE: Final = Decimal(10)
 async def audit(database: Database, *, as_json: bool) -> None:
     """Prove that the money adds up and that no message is lost."""
     findings = []
+    started_at = datetime.now(UTC)
     async with audits.snapshot(database) as connection:
         for check in audits.CHECKS:
             finding = await audits.run(connection, check)
@@ -44,7 +44,7 @@ async def audit(database: Database, *, as_json: bool) -> None:
             if not as_json:
                 click.echo(f"{'ok    ' if not finding.rows else 'BROKEN'}  {check.promise}")
                 for row in finding.rows:
-                    click.echo("        " + json.dumps(_printable(row)))
+                    click.echo("        " + json.dumps(printable(row)))
     broken = [finding for finding in findings if finding.rows]
     if as_json:
         checks = [
@@ -52,26 +52,14 @@ async def audit(database: Database, *, as_json: bool) -> None:
                 "name": finding.check.name,
                 "ok": not finding.rows,
                 "promise": finding.check.promise,
-                "rows": [_printable(row) for row in finding.rows],
+                "rows": [printable(row) for row in finding.rows],
             }
             for finding in findings
         ]
         click.echo(json.dumps({"ok": not broken, "checks": checks}))
+    await run_audit.record(database, actor(), started_at, findings)
     if broken:
         fail(f"{len(broken)} of {len(findings)} promises are broken; the rows above show where.")
-
-
-def _printable(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        name: item if item is None or isinstance(item, str | int) else _written(item)
-        for name, item in row.items()
-    }
-
-
-def _written(item: Any) -> str:
-    if isinstance(item, datetime):
-        return item.isoformat()
-    return str(item) if isinstance(item, UUID | Decimal) else repr(item)
 
 
 @click.command()

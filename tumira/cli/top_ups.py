@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from tumira.actions import operate_top_ups
 from tumira.actions.settle_top_up import resolve
 from tumira.actions.start_paynow import start_paynow
 from tumira.actions.start_usdt import start_usdt
@@ -33,6 +34,7 @@ from tumira.rules.reconciliation import write_exact
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import TYPED_MAX, Issuer
 from tumira.store import reconciliation, top_ups
+from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.reconciliation import ShownDeposit
 from tumira.store.top_ups import TopUp
@@ -43,7 +45,6 @@ DEPOSITS_SHOWN: Final = 100
 
 _NOT_THERE: Final = "There is no such top-up; `tumira topup list` shows them."
 # Only these can be asked; deposits and own vouchers are on our side.
-_ASKED: Final = frozenset({"paynow", "onevoucher", "ott", "blu"})
 
 
 class TopUpIdType(click.ParamType[TopUpId]):
@@ -240,12 +241,11 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
 async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
     """Have a worker ask the provider what became of a top-up, and carry that out."""
     found = await _find(database, top_up_id)
-    if found.method is not Method.PAYNOW and found.provider not in _ASKED:
+    if not operate_top_ups.can_be_asked(found):
         raise Trouble(
             "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
         )
-    async with database.connection() as connection:
-        await top_ups.make_due(connection, top_up_id)
+    await operate_top_ups.ask_again(database, top_up_id, Actor(actor()))
     show(
         _top_up(await _find(database, top_up_id)),
         as_json=as_json,
@@ -282,7 +282,7 @@ async def topup_resolve(
         paid=paid,
         provider_reference=reference,
         note=note.strip(),
-        actor=actor(),
+        actor=Actor(actor()),
     )
     title = "Credited." if settled.top_up.state is State.CREDITED else "Noted that nothing was paid."
     show(_top_up(settled.top_up), as_json=as_json, title=title)

@@ -8,18 +8,24 @@ from typing import Final
 
 import structlog
 
-from tumira.actions import follow_up
+from tumira import metrics
+from tumira.actions import erase_number, follow_up, run_audit, schedule_price
+from tumira.engine.auditor import run_auditor
 from tumira.engine.supervisor import LEASE_S
 from tumira.ids import ACCOUNT, write_id
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import (
     attempts,
+    audits,
     batches,
     calls,
     carriers,
     content_refusals,
+    latencies,
     ledger,
     mails,
+    old_numbers,
+    operators,
     partitions,
     places,
     prices,
@@ -36,6 +42,9 @@ TEXTS_PER_TURN_MAX: Final = 1_000
 REFUSALS_PER_TURN_MAX: Final = 1_000
 GUESTS_PER_TURN_MAX: Final = 1_000
 MAILS_PER_TURN_MAX: Final = 1_000
+NUMBERS_PER_TURN_MAX: Final = 2_000
+SLOTS_PER_TURN_MAX: Final = 5_000
+AUDITS_PER_TURN_MAX: Final = 100
 # Each has up to ten thousand rows.
 UPLOADS_PER_TURN_MAX: Final = 20
 # Tries to deliver events can be looked at for 30 days.
@@ -104,6 +113,14 @@ async def _forget_mails(connection: Connection) -> int:
     return await mails.delete_expired(connection, MAILS_PER_TURN_MAX)
 
 
+async def _forget_latencies(connection: Connection) -> int:
+    return await latencies.delete_old(connection, datetime.now(UTC), SLOTS_PER_TURN_MAX)
+
+
+async def _forget_audits(connection: Connection) -> int:
+    return await audits.delete_old(connection, AUDITS_PER_TURN_MAX)
+
+
 async def _erase_codes(connection: Connection) -> int:
     return await batches.erase_codes(connection, TEXTS_PER_TURN_MAX)
 
@@ -114,12 +131,17 @@ async def _forget_guests(connection: Connection) -> int:
             await sessions.delete_old(connection, GUESTS_PER_TURN_MAX),
             await verifications.delete_old(connection, GUESTS_PER_TURN_MAX),
             await attempts.delete_old(connection, GUESTS_PER_TURN_MAX),
+            await operators.delete_old(connection, GUESTS_PER_TURN_MAX),
         ]
     )
 
 
 async def _forget_uploads(connection: Connection) -> int:
     return await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
+
+
+async def _cut_old_numbers(connection: Connection) -> int:
+    return await old_numbers.cut_old(connection, datetime.now(UTC), NUMBERS_PER_TURN_MAX)
 
 
 async def _drop_attempts(connection: Connection) -> int:
@@ -156,12 +178,18 @@ CHORES: Final = (
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
     Chore("drop old tries of webhooks", 3600, _drop_attempts),
     Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
+    Chore("cut old numbers", 60, _cut_old_numbers, more_at=NUMBERS_PER_TURN_MAX),
+    Chore("go on erasing numbers", 60, erase_number.go_on, more_at=1),
     Chore("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
     Chore("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
     Chore("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
     Chore("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
     Chore("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
+    Chore("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     Chore("add up ledgers", 10, _add_up_ledgers),
+    Chore("put prices into force", 10, schedule_price.put_due_into_force, more_at=1),
+    Chore("ask for the nightly audit", 60, run_audit.ask_nightly),
+    Chore("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
 )
 
 
@@ -178,6 +206,8 @@ async def run_chores(database: Database) -> None:
     async with asyncio.TaskGroup() as group:
         for chore in CHORES:
             group.create_task(_repeat(database, chore))
+        # No chore, because it takes long and needs a snapshot of its own.
+        group.create_task(run_auditor(database))
 
 
 async def _repeat(database: Database, chore: Chore) -> None:
@@ -185,9 +215,12 @@ async def _repeat(database: Database, chore: Chore) -> None:
         done = 0
         try:
             done = await run_chore(database, chore)
+            metrics.CHORES.labels(chore.name, "done").inc()
+            metrics.CHORE_ITEMS.labels(chore.name).inc(done)
             if done:
                 _log.info("chore done", chore=chore.name, count=done)
         except Exception as error:  # noqa: BLE001 - a chore that fails is tried again at its next time
+            metrics.CHORES.labels(chore.name, "failed").inc()
             if is_unavailable(error):
                 _log.warning("database unavailable", chore=chore.name, error=repr(error))
             else:

@@ -102,11 +102,13 @@ class Account:
     call_limit: Decimal | None
     # When its owner closed it; its balance is still theirs.
     closed_at: datetime | None
+    # Its share of a carrier's time, beside others that wait too.
+    weight: int
 
 
 _ACCOUNT: Final = """
 SELECT id, phone, name, business, balance, rate_limit, daily_limit, low_balance, review_consent,
-       suspended_at, created_at, call_limit, closed_at
+       suspended_at, created_at, call_limit, closed_at, weight
   FROM accounts
 """
 
@@ -182,7 +184,8 @@ UPDATE accounts
    SET rate_limit = coalesce(%(rate_limit)s, rate_limit),
        daily_limit = CASE WHEN %(change_daily)s::boolean THEN %(daily_limit)s ELSE daily_limit END,
        call_limit = CASE WHEN %(change_call)s::boolean THEN %(call_limit)s ELSE call_limit END,
-       low_balance = coalesce(%(low_balance)s, low_balance)
+       low_balance = coalesce(%(low_balance)s, low_balance),
+       weight = coalesce(%(weight)s, weight)
  WHERE id = %(account_id)s
 """)
 
@@ -197,8 +200,9 @@ async def set_limits(
     call_limit: Decimal | None = None,
     change_call: bool = False,
     low_balance: Decimal | None = None,
+    weight: int | None = None,
 ) -> None:
-    """Change how often an account may call, how much it may spend in a day or a call, and when it is told."""
+    """Change how often an account may call, what it may spend, when it is told, and its share."""
     await SQL_SET_LIMITS.rows(
         connection,
         account_id=account_id,
@@ -208,6 +212,7 @@ async def set_limits(
         call_limit=call_limit,
         change_call=change_call,
         low_balance=low_balance,
+        weight=weight,
     )
 
 

@@ -1,0 +1,397 @@
+"""Does the operator see what runs and whether it adds up, and is an audit run once, by one worker?"""
+
+import asyncio
+import html
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import asyncpg
+import pytest
+
+from tests.support.operators import OperatorBrowser, new_operator
+from tests.support.people import alert, at_once, count, goes_to, new_browser, new_phone
+from tests.support.postgres import clone, complete
+from tests.support.service import Service
+from tumira import VERSION
+from tumira.actions import run_audit
+from tumira.console.pages.system import write_size
+from tumira.console.presence import present
+from tumira.engine.auditor import run_auditor
+from tumira.engine.chores import CHORES, run_chore
+from tumira.ids import ACCOUNT, OPERATOR, write_id
+from tumira.store import audit, audits, operator_changes
+from tumira.store.changes import Actor
+from tumira.store.database import KEY_LOOKUPS, Database
+from tumira.store.operators import Role
+
+SYSTEM: Final = "/operator/system"
+CHANGES: Final = "/operator/changes"
+CHORE: Final = {chore.name: chore for chore in CHORES}
+WAIT_TRIES: Final = 2_000
+
+
+@pytest.fixture(scope="module")
+def admin(service: Service) -> OperatorBrowser:
+    return new_operator(service, name="Sipho System")
+
+
+def shown(admin: OperatorBrowser, path: str = SYSTEM) -> str:
+    """Return a page as it is read."""
+    page = admin.browser.get(path)
+    assert page.status_code == 200
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page.text)).split())
+
+
+def finish_all(service: Service) -> None:
+    service.sql(
+        "UPDATE audits SET started_at = now(), finished_at = now(), broken = '{}' WHERE finished_at IS NULL"
+    )
+
+
+def test_version_database_and_steps_are_shown(service: Service, admin: OperatorBrowser) -> None:
+    page = shown(admin)
+    assert f"Version {VERSION}" in page
+    assert "all applied" in page
+    assert "0008_console_pre" in page
+    assert re.search(r"Database \S+ MB", page)
+    assert "Weeks ahead 8" in page
+    assert "No worker runs" in page
+    service.sql("INSERT INTO workers (id) VALUES ('host:1:alive')")
+    service.sql("INSERT INTO workers (id, seen_at) VALUES ('host:2:gone', now() - interval '1 minute')")
+    page = shown(admin)
+    assert re.search(r"host:1:alive .*? alive host:2:gone .*? silent", page)
+    service.sql("DELETE FROM workers")
+
+
+def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin: OperatorBrowser) -> None:
+    async def has_beaten_twice(database: Database, node: str) -> bool:
+        async with database.connection() as connection:
+            return bool(
+                await connection.fetchval("SELECT seen_at > started_at FROM nodes WHERE id = $1", node)
+            )
+
+    async def live(database: Database) -> tuple[str, str]:
+        async with present(database, beat_s=0.01) as node:
+            for _ in range(WAIT_TRIES):
+                if await has_beaten_twice(database, node):
+                    break
+                await asyncio.sleep(0.01)
+            return node, await asyncio.to_thread(shown, admin)
+
+    service.sql("INSERT INTO nodes (id, version, seen_at) VALUES ('gone', '0', now() - interval '2 days')")
+    node, page = service.run(live)
+    assert re.search(rf"{node} {VERSION} .*? alive", page)
+    assert not service.sql("SELECT FROM nodes WHERE id = ANY($1)", [node, "gone"])
+
+
+def test_a_process_lives_on_while_the_database_is_away() -> None:
+    async def live() -> None:
+        database = Database("postgresql://nobody@127.0.0.1:1/nothing")
+        async with present(database, beat_s=0.01):
+            await asyncio.sleep(0)
+
+    complete(live())
+
+
+def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin: OperatorBrowser) -> None:
+    finish_all(service)
+    before = count(service, "SELECT count(*) FROM audits")
+    answers = at_once([lambda: admin.browser.post(SYSTEM + "/audit")] * 4)
+    assert sorted(goes_to(one) or "" for one in answers) == [
+        SYSTEM + "?done=asked",
+        *[SYSTEM + "?done=waiting"] * 3,
+    ]
+    assert count(service, "SELECT count(*) FROM audits") == before + 1
+    assert "disabled" in admin.browser.get(SYSTEM).text
+    assert service.run(run_audit.run_next)
+    assert not service.run(run_audit.run_next)
+    page = shown(admin)
+    assert "Every promise holds" in page
+    assert "operator:Sipho System" in page
+    (row,) = service.sql("SELECT * FROM audits ORDER BY id DESC LIMIT 1")
+    assert row["asked_at"] <= row["started_at"] <= row["finished_at"]
+    assert (row["broken"], row["problem"]) == ("{}", None)
+    noted = count(service, "SELECT count(*) FROM operator_changes WHERE what = 'audit asked for'")
+    assert noted == 1
+
+
+def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
+    async def break_and_audit(url: str) -> tuple[audits.Audit, str]:
+        database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
+        try:
+            async with database.connection() as connection:
+                account = await connection.fetchval(
+                    "INSERT INTO accounts (id, phone, name, business, balance)"
+                    " VALUES (gen_random_uuid(), '+27821239998', 'x', 'x', 7) RETURNING id"
+                )
+            assert await run_audit.ask_audit(database, Actor("cli:test"))
+            assert await run_audit.run_next(database)
+            async with database.connection() as connection:
+                (found,) = await audits.list_latest(connection, 5)
+            return found, str(account)
+        finally:
+            await database.close()
+
+    with clone(server_url) as url:
+        found, account = complete(break_and_audit(url))
+    assert found.problem is None
+    assert found.broken is not None
+    assert list(found.broken) == ["balance"]
+    assert found.broken["balance"] == [{"account_id": account, "balance": "7.0000", "transfers": "0"}]
+
+
+def test_a_broken_result_is_shown_in_words(service: Service, admin: OperatorBrowser) -> None:
+    caller = service.open_account()
+    service.sql(
+        "INSERT INTO audits (asked_by, started_at, finished_at, broken) VALUES ('cli:test', now(), now(),"
+        """ '{"balance": [{"balance": "7.0000"}], "of an older version": []}')"""
+    )
+    service.sql(
+        "INSERT INTO ledger_proofs (account_id, broken_at) VALUES ($1, now())"
+        " ON CONFLICT (account_id) DO UPDATE SET broken_at = now()",
+        caller.id,
+    )
+    page = shown(admin)
+    assert "2 promises are broken" in page
+    assert next(check.promise for check in audit.CHECKS if check.name == "balance") in page
+    assert '{"balance": "7.0000"}' in page
+    assert "1 ledger does not come to the balance" in page
+    assert write_id(ACCOUNT, caller.id) in page
+    service.sql("UPDATE ledger_proofs SET broken_at = NULL")
+    service.sql("DELETE FROM audits WHERE asked_by = 'cli:test'")
+
+
+def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service: Service) -> None:
+    finish_all(service)
+    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+
+    async def race(url: str) -> tuple[list[bool], bool]:
+        one, other = (Database(url, connections_max=3) for _ in range(2))
+        try:
+            async with audits.alone(one) as line:
+                assert line is not None
+                kept_out = await run_audit.run_next(other)
+                async with one.connection() as connection:
+                    assert await audits.mark_started(connection) is not None
+            # It was begun, and its worker is gone; of two who find it one takes it.
+            ran = await asyncio.gather(run_audit.run_next(one), run_audit.run_next(other))
+            return list(ran), kept_out
+        finally:
+            await one.close()
+            await other.close()
+
+    ran, kept_out = complete(race(service.url))
+    assert not kept_out
+    assert sum(ran) == 1
+    assert not service.sql("SELECT FROM audits WHERE finished_at IS NULL")
+
+
+def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
+    finish_all(service)
+    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+
+    async def work(url: str) -> None:
+        database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
+        working = asyncio.create_task(run_auditor(database))
+        try:
+            for _ in range(WAIT_TRIES):
+                async with database.connection() as connection:
+                    if not await audits.is_waiting(connection):
+                        return
+                await asyncio.sleep(0.01)
+            raise AssertionError("nobody ran the audit")
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            await database.close()
+
+    complete(work(service.url))
+
+
+def test_an_audit_that_takes_too_long_is_stopped_and_says_so(
+    service: Service, admin: OperatorBrowser
+) -> None:
+    finish_all(service)
+    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+    with service.holding("LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE"):
+        assert service.run(run_audit.run_next, run_s=0.5)
+    (row,) = service.sql("SELECT broken, problem FROM audits ORDER BY id DESC LIMIT 1")
+    assert row["broken"] is None
+    assert "took longer" in row["problem"]
+    assert "not to its end" in shown(admin)
+    assert not service.sql(
+        "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%idempotency_keys%'"
+        " AND pid <> pg_backend_pid()"
+    )
+
+
+def test_every_night_has_one_audit(service: Service) -> None:
+    finish_all(service)
+    hour = (datetime.now(UTC) + timedelta(hours=2)).hour
+    always, never = range(24), range(hour + 2, hour + 3)
+
+    async def ask(database: Database, night: range) -> int:
+        async with database.transaction() as connection:
+            return await run_audit.ask_nightly(connection, night)
+
+    assert [service.run(ask, night) for night in (never, always, always)] == [0, 1, 0]
+    finish_all(service)
+    assert service.run(ask, always) == 0
+    service.sql("UPDATE audits SET asked_at = asked_at - interval '24 hours' WHERE asked_by = 'every night'")
+    assert service.run(ask, always) == 1
+    finish_all(service)
+    # By the worker's own clock it is one hour or another; it never asks twice.
+    assert service.run(run_chore, CHORE["ask for the nightly audit"]) == 0
+
+
+def test_old_audits_are_forgotten(service: Service) -> None:
+    chore = CHORE["forget old audits"]
+    service.sql(
+        "INSERT INTO audits (asked_by, asked_at, finished_at)"
+        " SELECT 'old', now() - days * interval '1 day', now() FROM unnest(ARRAY[401, 399]) AS days"
+    )
+    assert service.run(run_chore, chore) == 1
+    assert count(service, "SELECT count(*) FROM audits WHERE asked_by = 'old'") == 1
+    service.sql("DELETE FROM audits WHERE asked_by = 'old'")
+
+
+def test_an_operator_is_added_reset_and_removed_and_their_password_shown_once(
+    service: Service, admin: OperatorBrowser
+) -> None:
+    phone = new_phone()
+    form = {"name": "Nyasha New", "phone": phone, "role": "viewer"}
+    added = admin.browser.post(SYSTEM + "/operators", data=form)
+    password = _password(added.text)
+    assert password not in admin.browser.get(SYSTEM).text
+    assert "has not signed in yet" in shown(admin)
+    entered = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": password})
+    assert goes_to(entered) == "/operator/set-up"
+    again = admin.browser.post(SYSTEM + "/operators", data=form)
+    assert (again.status_code, "operator already" in alert(again)) == (422, True)
+
+    path = f"{SYSTEM}/operators/{_operator_id(service, phone)}"
+    renewed = _password(admin.browser.post(path + "/reset").text)
+    assert renewed != password
+    old = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": password})
+    assert old.status_code == 422
+    assert goes_to(admin.browser.post(path + "/remove")) == SYSTEM + "?done=removed"
+    assert admin.browser.post(path + "/remove").status_code == 404
+    assert admin.browser.post(path + "/reset").status_code == 404
+    gone = new_browser(service).post("/operator/sign-in", data={"phone": phone, "password": renewed})
+    assert gone.status_code == 422
+    whats = service.sql(
+        "SELECT what FROM operator_changes"
+        " WHERE actor = 'operator:Sipho System' AND position($1 IN detail) > 0 ORDER BY id",
+        phone,
+    )
+    assert [row["what"] for row in whats] == [
+        "operator added",
+        "operator's password reset",
+        "operator removed",
+    ]
+
+
+def _password(page: str) -> str:
+    found = re.search(r'<code id="password"[^>]*>([^<]+)</code>', page)
+    assert found is not None, page
+    return found[1]
+
+
+def _operator_id(service: Service, phone: str) -> str:
+    return write_id(OPERATOR, service.sql("SELECT id FROM operators WHERE phone = $1", phone)[0]["id"])
+
+
+def test_what_cannot_be_an_operator_is_refused(admin: OperatorBrowser) -> None:
+    for field, value in (("name", ""), ("name", "x" * 101), ("phone", "12"), ("role", "owner")):
+        form = {"name": "Nobody", "phone": new_phone(), "role": "viewer", field: value}
+        refused = admin.browser.post(SYSTEM + "/operators", data=form)
+        assert refused.status_code == 422
+        assert f'id="{field}-fault"' in refused.text
+
+
+def test_nobody_locks_themselves_out(service: Service, admin: OperatorBrowser) -> None:
+    path = f"{SYSTEM}/operators/{_operator_id(service, admin.phone)}"
+    for what in ("reset", "remove"):
+        refused = admin.browser.post(f"{path}/{what}")
+        assert (refused.status_code, "yourself" in refused.text) == (409, True)
+        assert admin.browser.post(f"{SYSTEM}/operators/x/{what}").status_code == 404
+    shown(admin)
+
+
+def test_a_viewer_sees_the_system_and_no_forms(service: Service) -> None:
+    viewer = new_operator(service, Role.VIEWER)
+    page = viewer.browser.get(SYSTEM).text
+    assert "Weeks ahead" in page
+    assert "Run audit" not in page
+    assert "Add an operator" not in page
+
+
+def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
+    service: Service, admin: OperatorBrowser
+) -> None:
+    mine, other = service.open_account(), service.open_account()
+
+    async def note(database: Database) -> None:
+        async with database.transaction() as connection:
+            for number in range(120):
+                account = mine.id if number % 3 == 0 else other.id if number % 3 == 1 else None
+                actor = Actor("cli:ann & co" if number % 2 else "cli:ben", None)
+                await operator_changes.note(connection, actor, "something", f"n{number:03}", account)
+
+    service.run(note)
+    assert _walk(admin, {})[:120] == [f"n{number:03}" for number in reversed(range(120))]
+    by_ann = [f"n{number:03}" for number in reversed(range(120)) if number % 2]
+    assert _walk(admin, {"actor": "cli:ann & co"}) == by_ann
+    mine_all = [f"n{number:03}" for number in reversed(range(120)) if number % 3 == 0]
+    assert _walk(admin, {"account": mine.account_id}) == mine_all
+    both = [f"n{number:03}" for number in reversed(range(120)) if number % 6 == 3]
+    assert _walk(admin, {"account": mine.account_id, "actor": "cli:ann & co"}) == both
+    assert "Nothing was changed that fits" in shown(admin, CHANGES + "?actor=nobody")
+    assert "Nothing was changed before that" in shown(admin, CHANGES + "?before=0")
+
+
+def _walk(admin: OperatorBrowser, asked: dict[str, str]) -> list[str]:
+    """Return what all pages show, one after the other."""
+    found: list[str] = []
+    page = admin.browser.get(CHANGES, params=asked)
+    for _ in range(20):
+        assert page.status_code == 200
+        found += re.findall(r'<span class="quiet">(n[0-9]{3})</span>', page.text)
+        older = re.search(r'href="([^"]+)">Older of them', page.text)
+        if older is None:
+            return found
+        page = admin.browser.get(html.unescape(older[1]))
+    raise AssertionError("the pages do not end")
+
+
+def test_odd_filters_do_no_harm(admin: OperatorBrowser) -> None:
+    wrong = admin.browser.get(CHANGES, params={"account": "me"})
+    assert (wrong.status_code, "no account's id" in alert(wrong)) == (422, True)
+    for asked in (
+        {"before": "x"},
+        {"before": "9" * 19},
+        {"before": "9" * 400},
+        {"before": "-1"},
+        {"before": "٣"},
+        {"actor": "\x00"},
+        {"actor": "x" * 5_000},
+        {"account": "acc_" + "0" * 26},
+    ):
+        assert admin.browser.get(CHANGES, params=asked).status_code == 200, asked
+
+
+def test_a_size_is_written_with_few_figures() -> None:
+    sizes = (0, 999, 1000, 12_345_678, 5 * 10**15)
+    assert [write_size(size) for size in sizes] == ["0 bytes", "999 bytes", "1 kB", "12.3 MB", "5,000 TB"]
+
+
+def test_a_connection_that_ran_an_audit_is_gone_afterwards(service: Service) -> None:
+    async def hold(database: Database) -> bool:
+        async with audits.alone(database) as first, audits.alone(database) as second:
+            assert isinstance(first, asyncpg.Connection)
+            assert second is None
+        async with audits.alone(database) as third:
+            return third is not None
+
+    assert service.run(hold)

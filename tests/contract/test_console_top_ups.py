@@ -1,0 +1,366 @@
+"""Can operators see which top-ups are in doubt and what happened to each, and decide them once?"""
+
+import re
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.customers import link, words
+from tests.support.operators import new_operator
+from tests.support.people import alert, at_once, goes_to, run_behind_proxy, sign_up
+from tests.support.service import Caller, Service
+from tumira.actions import operate
+from tumira.actions.settle_top_up import settle
+from tumira.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.rules.top_ups import (
+    Currency,
+    Lapsed,
+    Method,
+    News,
+    Paid,
+    Reason,
+    Refused,
+    TakenBack,
+    Unclear,
+    Waiting,
+)
+from tumira.store import top_ups
+from tumira.store.database import Database
+from tumira.store.operators import Role
+from tumira.store.top_ups import NewTopUp
+
+TOP_UPS: Final = "/operator/top-ups"
+NAME: Final = "operator:Rudo Operator"
+PIN: Final = b"sealed 8412 9035 5501"
+FIVE: Final = Decimal(5)
+NOTE: Final = "On the statement of Monday"
+
+_references: Final = iter(range(10_000))
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a service that the tests of this file share; each opens accounts of its own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service: Service) -> httpx.Client:
+    """Give the browser of an operator who may change things."""
+    return new_operator(service).browser
+
+
+@pytest.fixture(scope="module")
+def viewer(service: Service) -> httpx.Client:
+    """Give the browser of an operator who may only look."""
+    return new_operator(service, role=Role.VIEWER, name="Tendai Viewer").browser
+
+
+async def _start(database: Database, new: NewTopUp) -> None:
+    async with database.transaction() as connection:
+        await top_ups.insert(connection, new)
+
+
+def start(service: Service, caller: Caller, *news: News, by_voucher: bool = False) -> TopUpId:
+    """Begin a top-up and let its provider say something about it."""
+    top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
+    new = NewTopUp(
+        id=top_up_id,
+        account_id=caller.id,
+        method=Method.VOUCHER if by_voucher else Method.PAYNOW,
+        provider="ott" if by_voucher else "ecocash",
+        currency=Currency.ZAR if by_voucher else Currency.USD,
+        asked=None if by_voucher else FIVE,
+        rate=Decimal("18.5") if by_voucher else Decimal(1),
+        phone="+263771200001",
+        sealed_pin=PIN if by_voucher else None,
+    )
+    service.run(_start, new)
+    for one in news:
+        service.run(settle, top_up_id, one)
+    return top_up_id
+
+
+def paid(amount: Decimal = FIVE) -> Paid:
+    return Paid(f"ref-{next(_references)}", amount)
+
+
+def path(top_up_id: TopUpId, form: str = "") -> str:
+    return f"{TOP_UPS}/{write_id(TOP_UP, top_up_id)}{form}"
+
+
+def hidden(page: str) -> dict[str, str]:
+    """Return what a page of confirmation would send."""
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+
+
+def changed(service: Service, caller: Caller) -> list[tuple[Any, ...]]:
+    rows = service.sql(
+        "SELECT actor, what, detail FROM operator_changes WHERE account_id = $1 ORDER BY id", caller.id
+    )
+    return [tuple(row) for row in rows]
+
+
+def part(page: str, key: str) -> str:
+    """Return one part of the list."""
+    found = re.search(rf'<section class="card" aria-labelledby="{key}">(.*?)</section>', page, re.DOTALL)
+    assert found is not None, key
+    return found[1]
+
+
+def test_what_needs_a_look_comes_first_with_what_is_unclear(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    doubt = start(service, caller, Waiting("PN-7"), Unclear("no answer within 45 seconds", is_last=True))
+    asked_again = start(service, caller, Unclear("line fell"))
+    reversed_ = start(service, caller, paid(), TakenBack("charged back"))
+    late = start(service, caller, Lapsed(), paid())
+    failed_late = start(service, caller, Refused(Reason.DECLINED, "no money"), paid())
+    refused = start(service, caller, Refused(Reason.DECLINED, "not enough money"))
+    credited = start(service, caller, paid())
+    page = admin.get(TOP_UPS).text
+    assert page.count("<h1") == 1
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    assert titles == [
+        "In doubt",
+        "Taken back by the provider",
+        "Paid after they had ended",
+        "All, the latest first",
+    ]
+    in_doubt = part(page, "doubt")
+    assert "PN-7" in in_doubt
+    assert "no answer within 45 seconds" in in_doubt
+    assert "Waits for you." in words(in_doubt)
+    assert "Asked about again by itself." in words(in_doubt)
+    taken = part(page, "reversed")
+    assert "US$0.00 of US$5.00" in words(taken)
+    assert "suspended" in words(taken)
+    places = {
+        key: set(re.findall(r"top_[0-9a-z]{26}", part(page, key)))
+        for key in ("doubt", "reversed", "late", "all")
+    }
+    expected = {
+        "doubt": {doubt, asked_again},
+        "reversed": {reversed_},
+        "late": {late, failed_late},
+        "all": {doubt, asked_again, reversed_, late, failed_late, refused, credited},
+    }
+    for key, ids in expected.items():
+        assert {write_id(TOP_UP, one) for one in ids} <= places[key], key
+    assert write_id(TOP_UP, refused) not in places["late"] | places["doubt"]
+
+
+def test_a_long_list_is_turned_page_by_page(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    service.sql(
+        "INSERT INTO top_ups (id, account_id, method, provider, currency, asked, state, problem)"
+        " SELECT uuidv7(), $1, 'paynow', 'onemoney', 'USD', 5, 'doubt', 'paged' FROM generate_series(1, 70)",
+        caller.id,
+    )
+    where = link(admin.get(TOP_UPS).text, "Older : In doubt")
+    seen: set[str] = set()
+    pages = 0
+    while where is not None and pages < 10:
+        page = admin.get(where).text
+        assert page.count("<h2") == 1
+        seen |= set(re.findall(r"top_[0-9a-z]{26}\">Paynow, OneMoney", page))
+        where = link(page, "Older : In doubt")
+        pages += 1
+    # The first ten stood on the overview.
+    assert len(seen) == 60
+    service.sql("DELETE FROM top_ups WHERE problem = 'paged'")
+
+
+def test_a_top_up_is_found_by_its_id(service: Service, admin: httpx.Client) -> None:
+    top_up_id = start(service, service.open_account())
+    assert goes_to(admin.get(TOP_UPS, params={"id": f" {write_id(TOP_UP, top_up_id)} "})) == path(top_up_id)
+    for text in ("top_" + "0" * 26, "<b>", "acc_1"):
+        page = admin.get(TOP_UPS, params={"id": text})
+        assert page.status_code == 200
+        assert f"There is no top-up {text}" in words(page.text)
+        assert admin.get(f"{TOP_UPS}/{text}").status_code == 404
+    assert admin.get(TOP_UPS, params={"show": "x", "before": "y"}).status_code == 200
+
+
+def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, viewer: httpx.Client) -> None:
+    caller = service.open_account()
+    service.run(operate.credit, caller.id, Decimal(-98), note="spent", actor="test")
+    top_up_id = start(service, caller, by_voucher=True)
+    assert PIN.decode() not in viewer.get(path(top_up_id)).text
+    reference = f"ref-{next(_references)}"
+    service.run(settle, top_up_id, Paid(reference, Decimal(185), sealed_change=b"change 7755"))
+    service.run(operate.credit, caller.id, Decimal(-8), note="spent", actor="test")
+    service.run(settle, top_up_id, TakenBack("charged back"))
+    page = viewer.get(path(top_up_id))
+    assert page.status_code == 200
+    assert page.text.count("<h1") == 1
+    said = words(page.text)
+    for one in (
+        "Voucher, ",
+        reference,
+        "185.00 ZAR",
+        "18.50 ZAR for US$1",
+        "Credited US$10.00",
+        "Still owed US$6.00",
+        "charged back",
+        "Credited: US$10.00",
+        "Taken back: US$4.00",
+        "Ended: taken back",
+        "a voucher that its owner has not noted down yet",
+        "suspended",
+    ):
+        assert one in said, (one, said)
+    for secret in (PIN.decode(), "7755", PIN.hex(), "sealed"):
+        assert secret not in page.text
+    assert "<form" not in page.text[page.text.index("<main") :]
+
+
+def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account(balance="1")
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    form = {"outcome": "paid", "paid": "5", "reference": "PN-99", "note": NOTE}
+    asked = admin.post(path(top_up_id, "/resolve"), data=form)
+    assert "Balance after US$6.00" in words(asked.text)
+    assert service.balance(caller) == Decimal(1)
+    fields = hidden(asked.text)
+    answers = at_once([lambda: admin.post(path(top_up_id, "/resolve/confirm"), data=fields)] * 3)
+    assert sorted(one.status_code for one in answers) == [303, 409, 409]
+    assert service.balance(caller) == Decimal(6)
+    detail = f"{write_id(TOP_UP, top_up_id)}: 5.0000 USD credited; {NOTE}"
+    assert changed(service, caller) == [(NAME, "top-up decided", detail)]
+    said = words(admin.get(path(top_up_id)).text)
+    assert f"Decided by {NAME} Note {NOTE}" in said
+    assert "Go on" not in said
+
+
+def test_a_doubt_in_rand_is_credited_in_dollars(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account(balance="1")
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True), by_voucher=True)
+    form = {"outcome": "paid", "paid": "185", "reference": "", "note": NOTE}
+    asked = admin.post(path(top_up_id, "/resolve"), data=form)
+    assert "The provider took 185.00 ZAR Credited US$10.00" in words(asked.text)
+    assert goes_to(admin.post(path(top_up_id, "/resolve/confirm"), data=hidden(asked.text)))
+    assert service.balance(caller) == Decimal(11)
+
+
+def test_a_doubt_is_decided_as_not_paid_and_credited_after_all(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account(balance="1")
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    form = {"outcome": "not-paid", "paid": "", "reference": "", "note": "Not on any statement"}
+    fields = hidden(admin.post(path(top_up_id, "/resolve"), data=form).text)
+    decided = admin.post(path(top_up_id, "/resolve/confirm"), data=fields)
+    assert goes_to(decided) == path(top_up_id, "?done=not-paid")
+    assert service.balance(caller) == Decimal(1)
+    # It was there, one statement later.
+    page = admin.get(path(top_up_id)).text
+    assert "Credit it after all" in page
+    form = {"outcome": "paid", "paid": "5", "reference": "PN-100", "note": NOTE}
+    assert goes_to(admin.post(path(top_up_id, "/resolve/confirm"), data=form)) == path(
+        top_up_id, "?done=paid"
+    )
+    assert service.balance(caller) == Decimal(6)
+    assert [what for _, what, _ in changed(service, caller)] == ["top-up decided"] * 2
+
+
+def test_a_reference_is_credited_once(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account(balance="1")
+    known = paid()
+    start(service, caller, known)
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    form = {"outcome": "paid", "paid": "5", "reference": known.provider_reference, "note": NOTE}
+    refused = admin.post(path(top_up_id, "/resolve/confirm"), data=form)
+    assert refused.status_code == 409
+    assert "credited for another top-up already" in alert(refused)
+    assert service.balance(caller) == Decimal(6)
+    assert changed(service, caller) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("paid", ""),
+        ("paid", "0"),
+        ("paid", "0.0001"),
+        ("paid", "1e3"),
+        ("note", " "),
+        ("reference", "x" * 101),
+    ],
+)
+def test_a_decision_needs_an_amount_and_a_reason(
+    service: Service, admin: httpx.Client, name: str, value: str
+) -> None:
+    caller = service.open_account()
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True), by_voucher=True)
+    form = {"outcome": "paid", "paid": "5", "reference": "", "note": NOTE} | {name: value}
+    for step in ("/resolve", "/resolve/confirm"):
+        refused = admin.post(path(top_up_id, step), data=form)
+        assert refused.status_code == 422
+        assert f'id="{name}-fault"' in refused.text
+    assert service.balance(caller) == Decimal(100)
+
+
+def test_what_ended_well_is_not_the_operators_to_change(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    top_up_id = start(service, caller, paid())
+    form = {"outcome": "not-paid", "note": NOTE}
+    refused = admin.post(path(top_up_id, "/resolve/confirm"), data=form)
+    assert refused.status_code == 409
+    assert "credited" in alert(refused)
+    assert service.balance(caller) == Decimal(105)
+
+
+def test_the_provider_is_asked_again(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    due = "SELECT due_at <= now() FROM top_ups WHERE id = $1"
+    assert service.sql(due, top_up_id)[0][0] is None
+    assert goes_to(admin.post(path(top_up_id, "/ask"), data={"a": ""})) == path(top_up_id, "?done=asked")
+    assert service.sql(due, top_up_id)[0][0] is True
+    name = write_id(TOP_UP, top_up_id)
+    assert changed(service, caller) == [(NAME, "top-up asked about again", name)]
+    over = start(service, caller, paid(), TakenBack("charged back"))
+    refused = admin.post(path(over, "/ask"), data={"a": ""})
+    assert refused.status_code == 409
+    assert "Nobody can be asked" in alert(refused)
+    assert "Ask again" not in admin.get(path(over)).text
+
+
+def test_an_account_sends_again_after_a_reversal(service: Service, admin: httpx.Client) -> None:
+    caller = service.open_account()
+    top_up_id = start(service, caller, paid(), TakenBack("charged back"))
+    assert service.send(caller).status_code == 403
+    assert admin.post(path(top_up_id, "/lift"), data={"lift_note": ""}).status_code == 422
+    lifted = admin.post(path(top_up_id, "/lift"), data={"lift_note": "They paid in cash"})
+    assert goes_to(lifted) == path(top_up_id, "?done=lifted")
+    assert service.send(caller).status_code == 202
+    assert changed(service, caller) == [(NAME, "account may send again", "They paid in cash")]
+    assert "Lift the suspension" not in admin.get(path(top_up_id)).text
+
+
+FORMS: Final = (
+    ("/ask", {"a": ""}),
+    ("/resolve", {"outcome": "paid", "paid": "5", "note": NOTE}),
+    ("/resolve/confirm", {"outcome": "paid", "paid": "5", "note": NOTE}),
+    ("/lift", {"lift_note": NOTE}),
+)
+
+
+def test_only_an_admin_on_our_own_pages_changes_anything(
+    service: Service, admin: httpx.Client, viewer: httpx.Client
+) -> None:
+    caller = service.open_account()
+    person = sign_up(service)
+    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    assert viewer.get(TOP_UPS).status_code == 200
+    assert goes_to(person.browser.get(path(top_up_id))) == "/operator/sign-in"
+    for form, fields in FORMS:
+        assert viewer.post(path(top_up_id, form), data=fields).status_code == 403
+        assert goes_to(person.browser.post(path(top_up_id, form), data=fields)) == "/operator/sign-in"
+        foreign = admin.post(path(top_up_id, form), data=fields, headers={"Sec-Fetch-Site": "cross-site"})
+        assert foreign.status_code == 403
+    assert changed(service, caller) == []
+    assert service.balance(caller) == Decimal(100)

@@ -1,0 +1,215 @@
+"""What does an operator change about an account? Money, access, limits and consent, each with who and why."""
+
+import time
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import operate
+from tumira.actions.operate import WEIGHT_MAX, DoneBeforeError
+from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
+from tumira.console.visits import Services, Visit, change, go
+from tumira.errors import Trouble
+from tumira.html.forms import Form, read_form
+from tumira.html.layout import write_usd
+from tumira.ids import AccountId, new_id, read_id, write_id
+from tumira.rules import money, people
+
+PRESS: Final = "prs_"
+NOTE_MAX: Final = 500
+RATE_MAX: Final = 1_000_000
+TYPED_MAX: Final = 40
+
+NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
+NO_NOTE: Final = "Say why."
+LONG_NOTE: Final = f"At most {NOTE_MAX} characters."
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these forms go."""
+    one = ACCOUNTS + "/{id}"
+    return [
+        change(services, one + "/credit", ask_credit),
+        change(services, one + "/credit/confirm", credit),
+        change(services, one + "/suspension", suspend),
+        change(services, one + "/limits", limit),
+        change(services, one + "/review", review),
+        change(services, one + "/second-factor", drop_factor),
+    ]
+
+
+def read_note(form: Form, name: str) -> str:
+    """Read a note, in one line."""
+    return people.clean_name(form.raw(name))
+
+
+def fault_of_note(note: str, *, is_needed: bool = True) -> str | None:
+    """Say what is wrong with a note; None if nothing is."""
+    if len(note) > NOTE_MAX:
+        return LONG_NOTE
+    return NO_NOTE if is_needed and not note else None
+
+
+def _faults(**found: str | None) -> Mapping[str, str]:
+    return {name: fault for name, fault in found.items() if fault is not None}
+
+
+async def ask_credit(visit: Visit) -> Response:
+    """Show what is about to be credited or debited, before anything is."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    typed, note = form.text("amount")[:TYPED_MAX], read_note(form, "credit_note")
+    takes = form.text("direction") == "debit"
+    amount = money.parse(typed)
+    faults = _faults(
+        amount=_fault_of_amount(amount, account.balance if takes else None), credit_note=fault_of_note(note)
+    )
+    if faults or amount is None:
+        direction = "debit" if takes else "credit"
+        return await account_page(visit, faults, 422, amount=typed, direction=direction, credit_note=note)
+    signed = -amount if takes else amount
+    return visit.page(
+        "money_confirm.html.jinja",
+        title="Take this from the account?" if takes else "Give this to the account?",
+        facts={
+            "Account": f"{account.business}, {account.name}",
+            "Balance now": write_usd(account.balance),
+            "Debit" if takes else "Credit": write_usd(amount),
+            "Balance after": write_usd(account.balance + signed),
+            "Note, which the customer sees": note,
+        },
+        fields={
+            "amount": money.write(amount),
+            "direction": "debit" if takes else "credit",
+            "credit_note": note,
+            "press": write_id(PRESS, new_id(time.time_ns() // 1_000_000)),
+        },
+        action=f"{path_of(account.id)}/credit/confirm",
+        button=f"{'Debit' if takes else 'Credit'} {write_usd(amount)}",
+        back=path_of(account.id),
+    )
+
+
+def _fault_of_amount(amount: Decimal | None, there_is: Decimal | None) -> str | None:
+    if not amount:
+        return NOT_AN_AMOUNT
+    if there_is is not None and amount > there_is:
+        return f"The account has less than that: {write_usd(there_is)}."
+    return None
+
+
+async def credit(visit: Visit) -> Response:
+    """Credit or debit what was confirmed, once."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    note, amount = read_note(form, "credit_note"), money.parse(form.text("amount")[:TYPED_MAX])
+    press = read_id(PRESS, form.text("press"))
+    faults = _faults(amount=_fault_of_amount(amount, None), credit_note=fault_of_note(note))
+    if faults or amount is None or press is None:
+        return await account_page(visit, faults or {"amount": "Fill in the form once more."}, 422)
+    signed = -amount if form.text("direction") == "debit" else amount
+    return await _credit(visit, account.id, signed, note, press)
+
+
+async def _credit(visit: Visit, account_id: AccountId, amount: Decimal, note: str, press: UUID) -> Response:
+    actor = visit.actor
+    try:
+        await operate.credit(
+            visit.services.database,
+            account_id,
+            amount,
+            note=note,
+            actor=actor.name,
+            address=actor.address,
+            press=press,
+        )
+    except DoneBeforeError:
+        return _done(account_id, "again")
+    except Trouble as trouble:
+        return await account_page(visit, {"": str(trouble)}, 409)
+    return _done(account_id, "credit")
+
+
+async def suspend(visit: Visit) -> Response:
+    """Stop an account from sending, or let it send again."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    note, lifts = read_note(form, "suspend_note"), form.text("what") == "lift"
+    faults = _faults(suspend_note=fault_of_note(note))
+    if faults:
+        return await account_page(visit, faults, 422, suspend_note=note)
+    await operate.suspend(
+        visit.services.database, account.id, suspended=not lifts, actor=visit.actor, note=note
+    )
+    return _done(account.id, "lifted" if lifts else "suspended")
+
+
+async def limit(visit: Visit) -> Response:
+    """Change how often an account may call, what it may spend, and its share of the queue."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    names = ("rate", "weight", "daily_limit", "call_limit")
+    written = {name: form.text(name)[:TYPED_MAX] for name in names}
+    note = read_note(form, "limits_note")
+    rate, weight = _whole(written["rate"], RATE_MAX), _whole(written["weight"], WEIGHT_MAX)
+    daily, call = money.parse(written["daily_limit"]), money.parse(written["call_limit"])
+    faults = _faults(
+        rate=f"A whole number from 1 to {RATE_MAX:,}." if rate is None else None,
+        daily_limit=NOT_AN_AMOUNT if written["daily_limit"] and daily is None else None,
+        call_limit=NOT_AN_AMOUNT if written["call_limit"] and call is None else None,
+        weight=f"A whole number from 1 to {WEIGHT_MAX}." if weight is None else None,
+        limits_note=fault_of_note(note, is_needed=False),
+    )
+    if faults:
+        return await account_page(visit, faults, 422, **written, limits_note=note)
+    await operate.limit(
+        visit.services.database,
+        account.id,
+        rate_limit=rate,
+        daily_limit=daily,
+        change_daily=True,
+        call_limit=call,
+        change_call=True,
+        weight=weight,
+        actor=visit.actor,
+        note=note,
+    )
+    return _done(account.id, "limits")
+
+
+def _whole(text: str, most: int) -> int | None:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if is_number and 1 <= int(text) <= most else None
+
+
+async def review(visit: Visit) -> Response:
+    """Note whether an account lets us look at its refused texts."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    note, consent = read_note(form, "review_note"), form.text("what") == "consent"
+    # That somebody consented has to be shown when it is asked about; taking it back needs no reason.
+    faults = _faults(review_note=fault_of_note(note, is_needed=consent))
+    if faults:
+        return await account_page(visit, faults, 422, review_note=note)
+    await operate.review(visit.services.database, account.id, consent=consent, actor=visit.actor, note=note)
+    return _done(account.id, "consent" if consent else "no-consent")
+
+
+async def drop_factor(visit: Visit) -> Response:
+    """Turn the second factor off for an owner who has lost it."""
+    form = await read_form(visit.request)
+    account = await find_account(visit)
+    note = read_note(form, "factor_note")
+    faults = _faults(factor_note=fault_of_note(note))
+    if faults:
+        return await account_page(visit, faults, 422, factor_note=note)
+    was_on = await operate.drop_factor(visit.services.database, account.id, actor=visit.actor, note=note)
+    return _done(account.id, "factor" if was_on else "no-factor")
+
+
+def _done(account_id: AccountId, what: str) -> Response:
+    return go(f"{path_of(account_id)}?done={what}")

@@ -1,0 +1,283 @@
+"""Which texts were refused, who asks us to look again, and which forms of text are allowed or refused?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import review_refusals
+from tumira.actions.manage_templates import NOTE_MAX
+from tumira.console.visits import Services, Visit, change, go, look
+from tumira.errors import Trouble
+from tumira.html.forms import Form, read_form
+from tumira.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
+from tumira.rules.templates import TEMPLATE_MAX, TemplateVerdict, tidy
+from tumira.store import reviews
+from tumira.store.reviews import Review
+
+CONTENT: Final = "/operator/content"
+TEMPLATES: Final = CONTENT + "/templates"
+REFUSAL: Final = CONTENT + "/refusals/{account}/{digest}"
+ASKED_MAX: Final = 100
+PAGE: Final = 25
+
+DONE: Final = {
+    "allowed": "Such texts of this account pass from the next call on.",
+    "refused": "Such texts of this account are refused from the next call on.",
+    "dismissed": "The text stays refused. Its owner reads your answer in their history of changes.",
+    "added": "The template counts from the next call on.",
+    "removed": "The template is removed. The judge alone decides about such texts again.",
+}
+VERDICTS: Final = (
+    (TemplateVerdict.ALLOW.value, "let such texts pass"),
+    (TemplateVerdict.BLOCK.value, "refuse such texts"),
+)
+LABELS: Final = {
+    "text": "Template",
+    "account": "Account",
+    "verdict": "What becomes of it",
+    "note": "Note",
+    "answer": "Answer",
+}
+
+# A figure, with what stands inside dates, times and amounts.
+_NUMBER: Final = re.compile(r"[0-9](?:[0-9.,:/-]*[0-9])?")
+# Since 1970, as exactly as the database keeps them; so many digits last for another two hundred years.
+_MICROSECONDS: Final = re.compile("[0-9]{1,16}")
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX: Final = re.compile("[0-9a-f]{64}")
+
+Faults = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A refused text in a list, and where it is shown alone."""
+
+    review: Review
+    account: str
+    path: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        look(services, CONTENT, show_refusals),
+        look(services, TEMPLATES, show_templates),
+        look(services, REFUSAL, show_refusal),
+        change(services, TEMPLATES, add_template),
+        change(services, TEMPLATES + "/{id}/remove", remove_template),
+        change(services, REFUSAL + "/template", decide),
+        change(services, REFUSAL + "/dismiss", dismiss),
+    ]
+
+
+async def show_refusals(visit: Visit) -> Response:
+    """Show the texts whose owners asked us to look, and then those that were refused last."""
+    place = _read_place(visit.request.query_params.get("before", ""))
+    async with visit.services.database.connection() as connection:
+        asked = [] if place else await reviews.list_asked(connection, ASKED_MAX)
+        latest = await reviews.list_before(connection, PAGE + 1, *place)
+    return visit.page(
+        "content.html.jinja",
+        asked=[_row(one) for one in asked],
+        latest=[_row(one) for one in latest[:PAGE]],
+        is_latest=not place,
+        older=_write_place(latest[PAGE - 1]) if len(latest) > PAGE else None,
+        asked_max=ASKED_MAX,
+        done=DONE.get(visit.request.query_params.get("done", "")),
+    )
+
+
+def _row(review: Review) -> Row:
+    account = write_id(ACCOUNT, review.account_id)
+    return Row(review, account, f"{CONTENT}/refusals/{account}/{review.digest.hex()}")
+
+
+def _write_place(review: Review) -> str:
+    at = (review.last_at - _EPOCH) // _MICROSECOND
+    return f"{at}-{write_id(ACCOUNT, review.account_id)}-{review.digest.hex()}"
+
+
+def _read_place(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
+    """Return after which text a page begins; nothing for the first page."""
+    at, _, rest = text.partition("-")
+    account, _, digest = rest.partition("-")
+    account_id = read_id(ACCOUNT, account)
+    if not _MICROSECONDS.fullmatch(at) or account_id is None or not _HEX.fullmatch(digest):
+        return ()
+    return _EPOCH + int(at) * _MICROSECOND, AccountId(account_id), bytes.fromhex(digest)
+
+
+async def show_refusal(visit: Visit) -> Response:
+    """Show one refused text, and what can be done about it."""
+    return await _refusal(visit, {})
+
+
+async def _refusal(visit: Visit, faults: Faults, status: int = 200, **filled: str) -> Response:
+    account_id, digest = _key(visit)
+    async with visit.services.database.connection() as connection:
+        review = await reviews.find(connection, account_id, digest)
+    if review is None:
+        raise HTTPException(404, "There is no such refused text; they are kept for 30 days")
+    suggested = "" if review.text is None else suggest(review.text)
+    return visit.page(
+        "refusal.html.jinja",
+        status,
+        row=_row(review),
+        verdicts=VERDICTS,
+        labels=LABELS,
+        faults=faults,
+        filled={"text": suggested, "verdict": "", "note": "", "answer": ""} | filled,
+        template_max=TEMPLATE_MAX,
+        note_max=NOTE_MAX,
+    )
+
+
+def suggest(text: str) -> str:
+    """Make a template of a text by putting a place where each figure stands, if that makes one."""
+    pattern = _NUMBER.sub("{number}", text)
+    try:
+        return tidy(pattern)
+    except ValueError:
+        return text
+
+
+def _key(visit: Visit) -> tuple[AccountId, bytes]:
+    account_id = read_id(ACCOUNT, str(visit.request.path_params["account"]))
+    digest = str(visit.request.path_params["digest"])
+    if account_id is None or not _HEX.fullmatch(digest):
+        raise HTTPException(404, "There is no such refused text")
+    return AccountId(account_id), bytes.fromhex(digest)
+
+
+async def decide(visit: Visit) -> Response:
+    """Allow or refuse texts like this one, for its account, and so answer who asked."""
+    account_id, digest = _key(visit)
+    form = await read_form(visit.request)
+    filled = _filled(form)
+    verdict, faults = _read_verdict(filled)
+    if verdict is None:
+        return await _refusal(visit, faults, 422, **filled)
+    try:
+        await review_refusals.add_template(
+            visit.services.database,
+            filled["text"],
+            account_id,
+            verdict,
+            note=filled["note"],
+            actor=visit.actor,
+            answers=digest,
+        )
+    except Trouble as trouble:
+        return await _refusal(visit, {"text": str(trouble)}, 422, **filled)
+    return go(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
+
+
+async def dismiss(visit: Visit) -> Response:
+    """Leave a text refused."""
+    account_id, digest = _key(visit)
+    answer = (await read_form(visit.request)).text("answer")[: 2 * NOTE_MAX]
+    try:
+        await review_refusals.dismiss(
+            visit.services.database, account_id, digest, answer=answer, actor=visit.actor
+        )
+    except Trouble as trouble:
+        return await _refusal(visit, {"answer": str(trouble)}, 422, answer=answer)
+    return go(CONTENT + "?done=dismissed")
+
+
+def _filled(form: Form) -> dict[str, str]:
+    return {
+        "text": form.raw("text")[: 2 * TEMPLATE_MAX],
+        "verdict": form.text("verdict")[:10],
+        "note": form.text("note")[: 2 * NOTE_MAX],
+    }
+
+
+def _read_verdict(filled: Mapping[str, str]) -> tuple[TemplateVerdict | None, Faults]:
+    if filled["verdict"] not in {value for value, _ in VERDICTS}:
+        return None, {"verdict": "Choose one of the two."}
+    return TemplateVerdict(filled["verdict"]), {}
+
+
+async def show_templates(visit: Visit) -> Response:
+    """Show all templates, the newest first, and the form for another."""
+    return await _templates(visit, {}, done=DONE.get(visit.request.query_params.get("done", "")))
+
+
+async def _templates(
+    visit: Visit, faults: Faults, status: int = 200, done: str | None = None, **filled: str
+) -> Response:
+    before = read_id(TEMPLATE, visit.request.query_params.get("before", ""))
+    async with visit.services.database.connection() as connection:
+        found = await reviews.list_templates(
+            connection, PAGE + 1, reviews.NEWEST if before is None else TemplateId(before)
+        )
+    listed: Sequence[Mapping[str, Any]] = [
+        {
+            "id": write_id(TEMPLATE, one.template.id),
+            "template": one.template,
+            "business": one.business,
+            "account": None
+            if one.template.account_id is None
+            else write_id(ACCOUNT, one.template.account_id),
+        }
+        for one in found
+    ]
+    return visit.page(
+        "templates.html.jinja",
+        status,
+        templates=listed[:PAGE],
+        is_latest=before is None,
+        older=listed[PAGE - 1]["id"] if len(listed) > PAGE else None,
+        verdicts=VERDICTS,
+        labels=LABELS,
+        faults=faults,
+        filled={"text": "", "account": "", "verdict": "", "note": ""} | filled,
+        template_max=TEMPLATE_MAX,
+        note_max=NOTE_MAX,
+        done=done,
+    )
+
+
+async def add_template(visit: Visit) -> Response:
+    """Allow or refuse a form of text, for an account or for everybody."""
+    form = await read_form(visit.request)
+    filled = _filled(form) | {"account": form.text("account")[:40]}
+    verdict, faults = _read_verdict(filled)
+    account_id = read_id(ACCOUNT, filled["account"]) if filled["account"] else None
+    if filled["account"] and account_id is None:
+        faults = {**faults, "account": "Write the account's id, as in acc_…, or nothing for all accounts."}
+    if verdict is None or faults:
+        return await _templates(visit, faults, 422, **filled)
+    try:
+        await review_refusals.add_template(
+            visit.services.database,
+            filled["text"],
+            None if account_id is None else AccountId(account_id),
+            verdict,
+            note=filled["note"],
+            actor=visit.actor,
+        )
+    except Trouble as trouble:
+        return await _templates(visit, {"text": str(trouble)}, 422, **filled)
+    return go(TEMPLATES + "?done=added")
+
+
+async def remove_template(visit: Visit) -> Response:
+    """Remove a template."""
+    template_id = read_id(TEMPLATE, str(visit.request.path_params["id"]))
+    if template_id is None:
+        raise HTTPException(404, "There is no such template")
+    try:
+        await review_refusals.remove_template(visit.services.database, TemplateId(template_id), visit.actor)
+    except Trouble as trouble:
+        raise HTTPException(404, "There is no such template") from trouble
+    return go(TEMPLATES + "?done=removed")

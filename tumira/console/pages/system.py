@@ -1,0 +1,222 @@
+"""What runs, on which database, does everything add up, and who may come in here?"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira import VERSION
+from tumira.actions import operator_access, run_audit
+from tumira.console.visits import Services, Visit, change, go, look
+from tumira.errors import Trouble
+from tumira.html.forms import read_form
+from tumira.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
+from tumira.rules import people
+from tumira.store import audit, audits, migrate, operators, partitions, system
+from tumira.store.audits import Audit
+from tumira.store.operators import Operator, Role
+
+SYSTEM: Final = "/operator/system"
+OPERATORS: Final = SYSTEM + "/operators"
+AUDITS_SHOWN: Final = 5
+NODES_MAX: Final = 200
+STEPS_SHOWN: Final = 3
+LEDGERS_SHOWN: Final = 20
+OPERATORS_MAX: Final = 200
+PHONE_MAX: Final = 40
+# A worker says every second that it lives, a web process twice a minute.
+WORKER_LATE: Final = timedelta(seconds=10)
+WEB_LATE: Final = timedelta(seconds=90)
+
+DONE: Final = {
+    "asked": "An audit is asked for. A worker begins it within seconds, and it may take minutes.",
+    "waiting": "An audit is waiting or under way already.",
+    "removed": "The operator is removed. Their sessions have ended.",
+}
+ROLES: Final = (
+    (Role.VIEWER.value, "Viewer: changes nothing"),
+    (Role.ADMIN.value, "Admin: may change all"),
+)
+LABELS: Final = {"name": "Name", "phone": "Phone number", "role": "Role"}
+PROMISES: Final = {check.name: check.promise for check in audit.CHECKS}
+
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+_THOUSAND: Final = 1000
+_HUNDRED: Final = 100
+
+Faults = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPromise:
+    """A promise that an audit found broken, and the first rows that break it."""
+
+    promise: str
+    rows: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A password that is shown this once, and whose it is."""
+
+    phone: str
+    password: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        look(services, SYSTEM, show_system),
+        change(services, SYSTEM + "/audit", ask_audit),
+        change(services, OPERATORS, add_operator),
+        change(services, OPERATORS + "/{id}/reset", reset_operator),
+        change(services, OPERATORS + "/{id}/remove", remove_operator),
+    ]
+
+
+async def show_system(visit: Visit) -> Response:
+    """Show all of it."""
+    return await _page(visit, {}, done=DONE.get(visit.request.query_params.get("done", "")))
+
+
+async def _page(
+    visit: Visit,
+    faults: Faults,
+    status: int = 200,
+    *,
+    done: str | None = None,
+    given: Given | None = None,
+    filled: Mapping[str, str] | None = None,
+) -> Response:
+    async with visit.services.database.connection() as connection:
+        values: dict[str, Any] = {
+            "ground": await system.get_ground(connection),
+            "steps": await system.list_steps(connection, STEPS_SHOWN),
+            "is_current": await migrate.is_current(connection),
+            "weeks": await partitions.weeks_left(connection),
+            "workers": await system.list_workers(connection, WORKER_LATE, NODES_MAX),
+            "web": await system.list_web(connection, WEB_LATE, NODES_MAX),
+            "ledgers": await system.list_broken_ledgers(connection, LEDGERS_SHOWN),
+        }
+        found = await audits.list_latest(connection, AUDITS_SHOWN)
+        people_here = await operators.list_all(connection, OPERATORS_MAX)
+    ended = next((one for one in found if one.broken is not None), None)
+    return visit.page(
+        "system.html.jinja",
+        status,
+        **values,
+        version=VERSION,
+        node=f"{socket.gethostname()}:{os.getpid()}",
+        size=write_size(values["ground"].bytes),
+        weeks_min=partitions.WEEKS_AHEAD_MIN,
+        accounts=[(write_id(ACCOUNT, one.account_id), one) for one in values["ledgers"]],
+        audits=found,
+        is_waiting=any(one.finished_at is None for one in found),
+        ended=ended,
+        broken=[] if ended is None else _broken(ended),
+        operators=[(write_id(OPERATOR, one.id), one) for one in people_here],
+        self_id=visit.operator.operator_id,
+        hours=int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600,
+        roles=ROLES,
+        labels=LABELS,
+        faults=faults,
+        filled=filled or {"name": "", "phone": "", "role": ""},
+        given=given,
+        done=done,
+    )
+
+
+def write_size(size: int) -> str:
+    """Write how much something takes, with three figures or so."""
+    amount, unit = float(size), 0
+    while amount >= _THOUSAND and unit < len(_UNITS) - 1:
+        amount, unit = amount / _THOUSAND, unit + 1
+    figures = f"{amount:,.0f}" if amount >= _HUNDRED or not unit else f"{amount:.3g}"
+    return f"{figures} {_UNITS[unit]}"
+
+
+def _broken(ended: Audit) -> Sequence[BrokenPromise]:
+    assert ended.broken is not None
+    return [
+        # One of an older version may have had another name.
+        BrokenPromise(PROMISES.get(name, name), [json.dumps(row, ensure_ascii=False) for row in rows])
+        for name, rows in ended.broken.items()
+    ]
+
+
+async def ask_audit(visit: Visit) -> Response:
+    """Have a worker run an audit."""
+    asked = await run_audit.ask_audit(visit.services.database, visit.actor)
+    return go(SYSTEM + ("?done=asked" if asked else "?done=waiting"))
+
+
+async def add_operator(visit: Visit) -> Response:
+    """Let somebody in, and show the password of their first sign-in this once."""
+    form = await read_form(visit.request)
+    filled = {
+        "name": people.clean_name(form.text("name")),
+        "phone": form.text("phone")[:PHONE_MAX],
+        "role": form.text("role"),
+    }
+    faults = {}
+    fault = people.fault_of_name(filled["name"])
+    if fault is not None:
+        faults["name"] = fault
+    if filled["role"] not in {value for value, _ in ROLES}:
+        faults["role"] = "Choose one of the two."
+    if faults:
+        return await _page(visit, faults, 422, filled=filled)
+    try:
+        password = await operator_access.create(
+            visit.services.database,
+            phone=filled["phone"],
+            name=filled["name"],
+            role=Role(filled["role"]),
+            actor=visit.actor,
+        )
+    except Trouble as trouble:
+        return await _page(visit, {"phone": str(trouble)}, 422, filled=filled)
+    return await _page(visit, {}, given=Given(filled["phone"], password))
+
+
+async def reset_operator(visit: Visit) -> Response:
+    """Give somebody a new first password, and show it this once."""
+    operator = await _operator(visit)
+    try:
+        password = await operator_access.reset(
+            visit.services.database, phone=operator.phone, actor=visit.actor
+        )
+    except Trouble as trouble:
+        return await _page(visit, {"": str(trouble)}, 422)
+    return await _page(visit, {}, given=Given(operator.phone, password))
+
+
+async def remove_operator(visit: Visit) -> Response:
+    """Let somebody in no more."""
+    operator = await _operator(visit)
+    try:
+        await operator_access.remove(visit.services.database, phone=operator.phone, actor=visit.actor)
+    except Trouble as trouble:
+        return await _page(visit, {"": str(trouble)}, 422)
+    return go(SYSTEM + "?done=removed")
+
+
+async def _operator(visit: Visit) -> Operator:
+    """Return which operator is meant: not oneself, who would be left outside by a slip."""
+    operator_id = read_id(OPERATOR, str(visit.request.path_params["id"]))
+    if operator_id is None:
+        raise HTTPException(404, "There is no such operator")
+    if operator_id == visit.operator.operator_id:
+        raise HTTPException(409, "You cannot do this to yourself: ask another admin")
+    async with visit.services.database.transaction() as connection:
+        found = await operators.hold(connection, OperatorId(operator_id))
+    if found is None:
+        raise HTTPException(404, "There is no such operator")
+    return found

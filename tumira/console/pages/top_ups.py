@@ -1,0 +1,207 @@
+"""Which top-ups need somebody to look at them, and what happened to one?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import operate_top_ups
+from tumira.console.pages.accounts import path_of as path_of_account
+from tumira.console.top_up_words import STATES, name_of, write_money
+from tumira.console.visits import Services, Visit, go, look
+from tumira.html.layout import write_usd
+from tumira.ids import TOP_UP, TopUpId, read_id, write_id
+from tumira.rules.deposits import in_usdt
+from tumira.rules.reconciliation import write_exact
+from tumira.rules.top_ups import Currency, State, may_resolve
+from tumira.store import accounts, reconciliation, top_up_lists, top_ups
+from tumira.store.sql import Connection
+from tumira.store.top_up_lists import Listed, Movement
+from tumira.store.top_ups import LAST, TopUp
+
+TOP_UPS: Final = "/operator/top-ups"
+SHOWN: Final = 10
+PAGE: Final = 50
+DEPOSITS_SHOWN: Final = 100
+TYPED_MAX: Final = 40
+
+# In the order in which somebody has to look at them.
+PARTS: Final = {
+    "doubt": "In doubt",
+    "reversed": "Taken back by the provider",
+    "late": "Paid after they had ended",
+    "all": "All, the latest first",
+}
+DONE: Final = {
+    "asked": "A worker asks the provider within a second or two, and carries out what it says.",
+    "paid": "The top-up is credited.",
+    "not-paid": "It is noted that nothing was paid.",
+    "lifted": "The account may send again.",
+}
+
+Faults = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the top-ups that need the same, and where more of them are."""
+
+    key: str
+    title: str
+    rows: Sequence["Row"]
+    more: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A top-up in a list."""
+
+    path: str
+    name: str
+    account_path: str
+    money: str
+    top_up: Listed
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a top-up."""
+
+    at: datetime
+    what: str
+    detail: str = ""
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [look(services, TOP_UPS, show_top_ups), look(services, TOP_UPS + "/{id}", show_top_up)]
+
+
+def path_of(top_up_id: TopUpId) -> str:
+    """Return where a top-up is shown."""
+    return f"{TOP_UPS}/{write_id(TOP_UP, top_up_id)}"
+
+
+async def show_top_ups(visit: Visit) -> Response:
+    """Show what has to be looked at, and then the latest; or all of one kind, page by page."""
+    query = visit.request.query_params
+    wanted = read_id(TOP_UP, query.get("id", "").strip())
+    key = query.get("show", "")
+    before = TopUpId(read_id(TOP_UP, query.get("before", "")) or LAST)
+    async with visit.services.database.connection() as connection:
+        if wanted is not None and await top_ups.find_any(connection, TopUpId(wanted)) is not None:
+            return go(path_of(TopUpId(wanted)))
+        if key in PARTS:
+            parts = [await _part(connection, key, PAGE, before)]
+        else:
+            parts = [await _part(connection, one, SHOWN, LAST) for one in PARTS]
+    return visit.page(
+        "top_ups.html.jinja",
+        parts=parts,
+        is_one=key in PARTS,
+        is_first=before == LAST,
+        given=query.get("id", "")[:TYPED_MAX],
+        states=STATES,
+    )
+
+
+async def _part(connection: Connection, key: str, count_max: int, before: TopUpId) -> Part:
+    if key == "late":
+        found, has_more = await top_up_lists.list_paid_late(connection, count_max, before)
+    elif key == "all":
+        found, has_more = await top_up_lists.list_all(connection, count_max, before)
+    else:
+        found, has_more = await top_up_lists.list_of_state(connection, State(key), count_max, before)
+    more = f"{TOP_UPS}?show={key}&before={write_id(TOP_UP, found[-1].id)}" if has_more else None
+    return Part(key, PARTS[key], [_row(one) for one in found], more)
+
+
+def _row(one: Listed) -> Row:
+    paid = write_money(one.asked if one.paid is None else one.paid, one.currency)
+    return Row(path_of(one.id), name_of(one.method, one.provider), path_of_account(one.account_id), paid, one)
+
+
+async def show_top_up(visit: Visit) -> Response:
+    """Show one top-up."""
+    return await top_up_page(visit, {}, done=visit.request.query_params.get("done", ""))
+
+
+async def find_top_up(visit: Visit) -> TopUp:
+    """Return the top-up that the address names."""
+    top_up_id = read_id(TOP_UP, str(visit.request.path_params["id"]))
+    found = None
+    if top_up_id is not None:
+        async with visit.services.database.connection() as connection:
+            found = await top_ups.find_any(connection, TopUpId(top_up_id))
+    if found is None:
+        raise HTTPException(404, "There is no such top-up")
+    return found
+
+
+async def top_up_page(
+    visit: Visit, faults: Faults, status: int = 200, *, done: str = "", **written: str
+) -> Response:
+    """Show one top-up with its forms; where one was filled in wrongly, as it was filled in."""
+    top_up = await find_top_up(visit)
+    async with visit.services.database.connection() as connection:
+        account = await accounts.find(connection, top_up.account_id)
+        movements = await top_up_lists.list_movements(connection, top_up.id)
+        deposits = await reconciliation.list_deposits_of(connection, top_up.id, DEPOSITS_SHOWN)
+    assert account is not None
+    filled = {"outcome": "paid", "paid": _suggested(top_up), "reference": "", "note": "", "lift_note": ""}
+    return visit.page(
+        "top_up.html.jinja",
+        status,
+        top_up=top_up,
+        reference=write_id(TOP_UP, top_up.id),
+        path=path_of(top_up.id),
+        account=account,
+        account_path=path_of_account(account.id),
+        name=name_of(top_up.method, top_up.provider),
+        asked=write_money(top_up.asked, top_up.currency),
+        paid=write_money(top_up.paid, top_up.currency),
+        rate=_rate(top_up),
+        state=STATES[top_up.state],
+        story=_story(top_up, movements),
+        deposits=[(one, write_exact(in_usdt(one.units))) for one in deposits],
+        can_ask=operate_top_ups.can_be_asked(top_up),
+        may_credit=may_resolve(top_up.state, State.CREDITED),
+        may_deny=may_resolve(top_up.state, State.FAILED),
+        may_lift=top_up.state is State.REVERSED and account.suspended_at is not None,
+        faults=faults,
+        filled=filled | written,
+        said=DONE.get(done),
+    )
+
+
+def _suggested(top_up: TopUp) -> str:
+    return "" if top_up.asked is None else write_exact(top_up.asked)
+
+
+def _rate(top_up: TopUp) -> str | None:
+    if top_up.currency is Currency.USD:
+        return None
+    since = "" if top_up.rate_on is None else f", since {top_up.rate_on:%-d %b %Y}"
+    return f"{write_exact(top_up.rate)} {top_up.currency} for US$1{since}"
+
+
+def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[Event]:
+    """Return what happened, in order, as far as it was written down."""
+    asked = write_money(top_up.asked, top_up.currency)
+    found = [Event(top_up.created_at, "Started", "" if top_up.asked is None else f"{asked} asked for")]
+    if top_up.asked_at is not None:
+        looks = f"looked at {top_up.tries} times so far" if top_up.tries > 1 else ""
+        found.append(Event(top_up.asked_at, "The provider was asked for the first time", looks))
+    found += [
+        Event(one.created_at, "Credited" if one.amount > 0 else "Taken back", write_usd(abs(one.amount)))
+        for one in movements
+    ]
+    if top_up.finished_at is not None:
+        found.append(Event(top_up.finished_at, f"Ended: {STATES[top_up.state][0]}", top_up.reason or ""))
+    if top_up.due_at is not None:
+        found.append(Event(top_up.due_at, "A worker looks at it again"))
+    return sorted(found, key=lambda event: event.at)

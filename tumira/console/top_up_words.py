@@ -1,0 +1,38 @@
+"""What is an operator told about a top-up: what it is called, how far it is, and how much it was?"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+from tumira.html.layout import write_usd
+from tumira.rules.paynow import Wallet
+from tumira.rules.reconciliation import write_exact
+from tumira.rules.top_ups import Currency, Method, State
+from tumira.rules.voucher_pins import Issuer
+
+# What a state is called, and which of the badges' looks it has.
+STATES: Final[Mapping[State, tuple[str, str]]] = {
+    State.STARTED: ("started", "queued"),
+    State.PENDING: ("pending", "sending"),
+    State.DOUBT: ("in doubt", "unconfirmed"),
+    State.CREDITED: ("credited", "completed"),
+    State.FAILED: ("failed", "failed"),
+    State.EXPIRED: ("expired", "expired"),
+    State.REVERSED: ("taken back", "failed"),
+}
+
+
+def name_of(method: Method, provider: str) -> str:
+    """Return how a top-up was paid, in a few words."""
+    if method is Method.USDT:
+        return "USDT"
+    if method is Method.PAYNOW:
+        return f"Paynow, {Wallet(provider).title}" if provider in set(Wallet) else "Paynow"
+    return f"Voucher, {Issuer(provider).title}" if provider in set(Issuer) else "Voucher"
+
+
+def write_money(amount: Decimal | None, currency: Currency) -> str:
+    """Write an amount with its currency; a dash where there is none."""
+    if amount is None:
+        return "—"
+    return write_usd(amount) if currency is Currency.USD else f"{write_exact(amount)} {currency}"
