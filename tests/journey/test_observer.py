@@ -68,6 +68,7 @@ async def test_hand_overs_receipts_and_ends_are_counted_by_network_and_lane(
         ("receipt", "Vodacom", "ZA", 0): 2,
     }
     assert await ends(engine) == {
+        ("Econet", "sent"): 34,
         ("Econet", "delivered"): 33,
         ("Econet", "undelivered"): 1,
         ("Econet", "UNKNOWN_SUBSCRIBER"): 2,
@@ -75,6 +76,7 @@ async def test_hand_overs_receipts_and_ends_are_counted_by_network_and_lane(
         ("Econet", "RINVDSTADR (0x0B)"): 1,
         ("Econet", "RSYSERR (0x08)"): 2,
         ("Econet", "no answer"): 1,
+        ("Vodacom", "sent"): 2,
         ("Vodacom", "delivered"): 2,
     }
     (row,) = await engine.rows("SELECT min(slot), max(slot), min(carrier_id) > 0 FROM outcomes")
@@ -102,7 +104,7 @@ async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) 
     )
     away = Database("postgresql://tumira@127.0.0.1:1/tumira", connections_max=1)
     counted = Observer(away)
-    counted.handed_over(claimed)
+    counted.handed_over(1, claimed)
     await counted.flush()
     await away.close()
 

@@ -15,7 +15,7 @@ from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import accounts, changes, deliveries, endpoints, events, tries
+from tumira.store import accounts, changes, deliveries, endpoints, events, operator_changes, tries
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Retry, Waiting
@@ -463,6 +463,8 @@ async def _note(connection: Connection, by: By, endpoint: Endpoint, what: str, m
     # Not the whole URL: what stands behind the host may be somebody's secret.
     place = "/".join(endpoint.url.split("/", 3)[:3])
     detail = f"{place} ({write_id(ENDPOINT, endpoint.id)})"
-    await changes.note(
-        connection, endpoint.account_id, by.actor, what, f"{detail}: {more}" if more else detail
-    )
+    if more:
+        detail += f": {more}"
+    await changes.note(connection, endpoint.account_id, by.actor, what, detail)
+    if by.account_id is None:
+        await operator_changes.note(connection, by.actor, what, detail, endpoint.account_id)

@@ -1,4 +1,4 @@
-"""How does the operator add, remove and watch carriers?"""
+"""How does the operator add, change, remove and watch carriers?"""
 
 import re
 from collections.abc import Sequence
@@ -8,16 +8,19 @@ from typing import Final
 
 import asyncpg
 
-from tumira.errors import Trouble
+from tumira.errors import FieldTrouble, Trouble
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import carriers, prices
+from tumira.store import carriers, operator_changes, prices
 from tumira.store.carriers import BindState, Carrier, Health
+from tumira.store.changes import OPERATOR, Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
 PRIORITY_DEFAULT: Final = 100
 PRIORITY_MAX: Final = 2**31 - 1
+WINDOW_MAX: Final = 10_000
+TPS_MAX: Final = 100_000
 SIMULATOR: Final = "simulator"
 
 # After every carrier of the operator's own.
@@ -61,28 +64,86 @@ class CarrierState:
 
 
 async def add_carrier(
-    database: Database, name: str, url: str, countries: Sequence[str] | None, priority: int
+    database: Database,
+    name: str,
+    url: str,
+    countries: Sequence[str] | None,
+    priority: int,
+    *,
+    actor: Actor = OPERATOR,
+    replace: bool = True,
 ) -> bool:
-    """Add a carrier, or change the one of this name, and tell whether it is new; it may be away."""
+    """Add a carrier, or change the one of this name if that may be, and tell whether it is new.
+
+    It may be away.
+    """
     if not _NAME.fullmatch(name):
         # Not repeated: where name and URL are swapped, it holds the password.
-        raise Trouble("A carrier's name is up to 32 small letters, digits, - and _, as in main-1.")
-    if not 0 <= priority <= PRIORITY_MAX:
-        raise Trouble(f"The priority {priority} is out of bounds; give a number from 0 to {PRIORITY_MAX}.")
+        raise FieldTrouble(
+            "name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1."
+        )
+    _check_priority(priority)
     settings = _read(url)
     try:
         async with database.transaction() as connection:
             known = None if countries is None else await _known(connection, countries)
-            return await carriers.put(connection, name, settings, known, priority)
+            is_new = await carriers.put(connection, name, settings, known, priority)
+            if not (is_new or replace):
+                raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
+            shown = carrier_urls.write(settings)
+            detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
+            await operator_changes.note(
+                connection, actor, "carrier added" if is_new else "carrier replaced", detail
+            )
+            return is_new
     except asyncpg.IntegrityConstraintViolationError:
         # Not passed on, because PostgreSQL quotes the whole row, with the password.
         raise Trouble("The database does not take these settings; check the URL's parameters.") from None
 
 
-async def remove_carrier(database: Database, name: str) -> None:
+async def change_carrier(
+    database: Database,
+    name: str,
+    *,
+    priority: int,
+    countries: Sequence[str] | None,
+    window_size: int,
+    tps: int,
+    actor: Actor,
+) -> bool:
+    """Change when a carrier is used and how much it is given, and tell whether that was otherwise before."""
+    _check_priority(priority)
+    if not 1 <= window_size <= WINDOW_MAX:
+        raise FieldTrouble("window", f"The window is a number from 1 to {WINDOW_MAX}.")
+    if not 0 <= tps <= TPS_MAX:
+        raise FieldTrouble("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
+    async with database.transaction() as connection:
+        before = await carriers.hold(connection, name)
+        if before is None:
+            raise _unknown(name)
+        known = None if countries is None else await _known(connection, countries)
+        wanted = {
+            "priority": (str(before.priority), str(priority)),
+            "countries": (_write_countries(before.countries), _write_countries(known)),
+            "window": (str(before.settings.window_size), str(window_size)),
+            "tps": (str(before.settings.tps), str(tps)),
+        }
+        different = [f"{what} {old} → {new}" for what, (old, new) in wanted.items() if old != new]
+        if not different:
+            return False
+        await carriers.change(
+            connection, before.id, priority=priority, countries=known, window_size=window_size, tps=tps
+        )
+        detail = f"{name}: {', '.join(different)}"
+        await operator_changes.note(connection, actor, "carrier changed", detail)
+    return True
+
+
+async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERATOR) -> None:
     """Take a carrier out of use; receipts that still come find their messages."""
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
+            await operator_changes.note(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
             raise Trouble(f"The carrier {name} was removed before; `tumira carrier list` shows those in use.")
@@ -126,18 +187,33 @@ def _read(url: str) -> CarrierSettings:
     try:
         return carrier_urls.parse(url)
     except ValueError as error:
-        raise Trouble(str(error)) from None
+        raise FieldTrouble("url", str(error)) from None
+
+
+def _check_priority(priority: int) -> None:
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise FieldTrouble(
+            "priority", f"The priority {priority} is out of bounds; give a number from 0 to {PRIORITY_MAX}."
+        )
+
+
+def _write_countries(countries: Sequence[str] | None) -> str:
+    return "every country" if countries is None else ",".join(countries)
 
 
 async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[str]:
     """Return the countries, each once; all of them must be destinations."""
     destinations = {one.country for one in (await prices.get_tariff(connection)).destinations}
     if not countries:
-        raise Trouble("Name at least one country, as in ZW,ZA, or none at all for every country.")
+        raise FieldTrouble(
+            "countries", "Name at least one country, as in ZW,ZA, or none at all for every country."
+        )
     for country in countries:
         if country not in destinations:
             named = country if _COUNTRY.fullmatch(country) else "One of the countries"
-            raise Trouble(f"{named} is not a destination; `tumira destination list` shows them.")
+            raise FieldTrouble(
+                "countries", f"{named} is not a destination; `tumira destination list` shows them."
+            )
     return list(dict.fromkeys(countries))
 
 

@@ -4,36 +4,23 @@ A carrier's password comes in with its URL and never goes out again, not even in
 typed.
 """
 
-import asyncio
 import re
-import socket
-import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
 from tumira.actions import operate_carriers
 from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, CarrierState
-from tumira.carriers.smpp.pdu import Command
-from tumira.carriers.smpp.session import Address, BindRefusedError, connect
-from tumira.cli.output import json_option, show, show_all, with_database
-from tumira.errors import Trouble
+from tumira.carriers.trial import try_out
+from tumira.cli.output import actor, json_option, show, show_all, with_database
 from tumira.rules import carrier_urls
-from tumira.rules.answers import Status
-from tumira.rules.carrier_urls import CarrierSettings
-from tumira.rules.receipts import Receipt
 from tumira.store.carriers import BindState
+from tumira.store.changes import Actor
 from tumira.store.database import Database
 
 _URL: Final = re.compile(r"smpps?://.*", re.IGNORECASE | re.DOTALL)
-
-_ADVICE: Final[Mapping[int, str]] = {
-    Status.RINVPASWD: "the password is wrong",
-    Status.RINVSYSID: "it does not know this user",
-    Status.RBINDFAIL: "it does not let this user in; the user or the password may be wrong",
-    Status.RALYBND: "it takes no further bind beside those that are open; ask it how many you may have",
-}
 
 
 class _Discreet(click.Group):
@@ -78,7 +65,7 @@ async def carrier_add(
     is as in this example, and smpps:// is the same as tls=1.
     """
     listed = None if countries is None else [one.strip().upper() for one in countries.split(",")]
-    added = await operate_carriers.add_carrier(database, name, url, listed, priority)
+    added = await operate_carriers.add_carrier(database, name, url, listed, priority, actor=Actor(actor()))
     states = await operate_carriers.list_carriers(database)
     shown = next((_carrier(one, as_json=as_json) for one in states if one.carrier.name == name), {})
     title = "Carrier added." if added else "Carrier changed; the workers follow in a moment."
@@ -104,7 +91,7 @@ async def carrier_list(database: Database, *, as_json: bool) -> None:
 @with_database
 async def carrier_remove(database: Database, *, name: str, as_json: bool) -> None:
     """Take a carrier out of use; its receipts still count when it is added again."""
-    await operate_carriers.remove_carrier(database, name)
+    await operate_carriers.remove_carrier(database, name, actor=Actor(actor()))
     show({"name": name, "removed": True}, as_json=as_json, title="Carrier removed.")
 
 
@@ -115,8 +102,10 @@ async def carrier_remove(database: Database, *, name: str, as_json: bool) -> Non
 async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
     found = await operate_carriers.get_carrier(database, name)
-    tried = await _try_out(found.settings)
-    show({"name": name, **tried}, as_json=as_json, title="The carrier answers.")
+    tried = await try_out(found.settings)
+    settings = found.settings
+    place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
+    show({"name": name, **place, **asdict(tried)}, as_json=as_json, title="The carrier answers.")
 
 
 def _carrier(state: CarrierState, *, as_json: bool) -> Mapping[str, Any]:
@@ -140,78 +129,3 @@ def _pace(state: CarrierState) -> int | None:
     paces = [bind.pace for bind in state.binds]
     known = [pace for pace in paces if pace is not None]
     return sum(known) if known and len(known) == len(paces) else None
-
-
-class _Deaf:
-    """Hears a session and does nothing.
-
-    A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
-    """
-
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None: ...
-
-    def unanswered(self, tag: object) -> None: ...
-
-    def received(self, receipt: Receipt, token: object) -> None: ...
-
-    def settled(self) -> None: ...
-
-    def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
-
-
-async def _try_out(settings: CarrierSettings) -> Mapping[str, Any]:
-    """Bind, ask, unbind, and say how long each took."""
-    address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
-    command = Command.BIND_TRANSMITTER if settings.bind_mode == "pair" else Command.BIND_TRANSCEIVER
-    clock: Callable[[], float] = asyncio.get_running_loop().time
-    began = clock()
-    try:
-        session = await connect(address, command, _Deaf())
-        bind_s = clock() - began
-        try:
-            enquire_s = await session.enquire()
-        finally:
-            await session.close(0)
-    except BindRefusedError as error:
-        advice = _ADVICE.get(error.status, "ask the carrier what that means")
-        raise Trouble(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
-    except OSError as error:
-        raise Trouble(_explain(error, settings)) from None
-    return {
-        "host": settings.host,
-        "port": settings.port,
-        "tls": settings.tls,
-        "system_id": session.peer_system_id,
-        "bind_ms": round(bind_s * 1000, 1),
-        "enquire_link_ms": round(enquire_s * 1000, 1),
-    }
-
-
-def _explain(error: OSError, settings: CarrierSettings) -> str:
-    place = _place(settings)
-    match error:
-        case ssl.SSLCertVerificationError():
-            return f"The certificate of {place} is not trusted: {error.verify_message}."
-        case ssl.SSLError():
-            return (
-                f"{place} does not speak our TLS ({error.reason}); without TLS, write smpp:// and no tls=1."
-            )
-        case socket.gaierror():
-            return f"The host {settings.host} is not known ({error.strerror}); check the URL."
-        case ConnectionRefusedError():
-            return f"Nobody listens on {place}; check host and port, and that the carrier is up."
-        case TimeoutError():
-            return f"{place} did not answer in time; check host and port, and that it expects this address."
-        case _:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            hint = (
-                "does not want TLS, write smpp:// and no tls=1"
-                if settings.tls
-                else "wants TLS, write smpps://"
-            )
-            return f"The line to {place} broke ({reason}); where the carrier {hint}."
-
-
-def _place(settings: CarrierSettings) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{host}:{settings.port}"

@@ -177,6 +177,44 @@ async def set_port(connection: Connection, name: str, host: str, port: int) -> b
     return await SQL_SET_PORT.value(connection, name=name, host=host, port=port) is not None
 
 
+SQL_HOLD: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL FOR NO KEY UPDATE")
+
+
+async def hold(connection: Connection, name: str) -> Carrier | None:
+    """Hold a carrier in use until the end of the transaction; None when there is none of this name."""
+    row = await SQL_HOLD.row(connection, name=name)
+    return None if row is None else _carrier(row)
+
+
+# Workers bind anew to a carrier that was changed.
+SQL_CHANGE: Final = Statement("""
+UPDATE carriers
+   SET priority = %(priority)s, countries = %(countries)s, window_size = %(window_size)s, tps = %(tps)s,
+       changed_at = clock_timestamp()
+ WHERE id = %(carrier_id)s
+""")
+
+
+async def change(
+    connection: Connection,
+    carrier_id: int,
+    *,
+    priority: int,
+    countries: Sequence[str] | None,
+    window_size: int,
+    tps: int,
+) -> None:
+    """Change when a carrier is used, and how much is handed over to it."""
+    await SQL_CHANGE.rows(
+        connection,
+        carrier_id=carrier_id,
+        priority=priority,
+        countries=countries,
+        window_size=window_size,
+        tps=tps,
+    )
+
+
 SQL_REMOVE: Final = Statement("""
 UPDATE carriers
    SET removed_at = clock_timestamp()

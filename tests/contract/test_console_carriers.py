@@ -1,0 +1,312 @@
+"""Do operators see how carriers are, and can admins add, change, test and remove them, and nobody else?"""
+
+import asyncio
+import html
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.operators import OperatorBrowser, new_operator
+from tests.support.people import alert, goes_to, new_browser, run_behind_proxy
+from tests.support.service import Service, free_port
+from tumira.actions.operate_carriers import add_carrier
+from tumira.carriers.smpp.pdu import Bind, Command
+from tumira.carriers.smpp.server import ServerPeer
+from tumira.rules.answers import Status
+from tumira.store import latencies
+from tumira.store.operators import Role
+
+CARRIERS: Final = "/operator/carriers"
+PASSWORD: Final = "hushhush"
+HOSTILE: Final = "\"><script>alert(1)</script>' {{7*7}}"
+URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=2"
+
+_names: Final = (f"carrier-{place}" for place in range(1000))
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a service that the tests of this file share; each adds carriers of its own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service: Service) -> OperatorBrowser:
+    """Give an operator who may change things."""
+    return new_operator(service)
+
+
+@pytest.fixture(scope="module")
+def viewer(service: Service) -> OperatorBrowser:
+    """Give an operator who may only look."""
+    return new_operator(service, Role.VIEWER)
+
+
+def new_carrier(service: Service, url: str = URL, countries: list[str] | None = None) -> str:
+    name = next(_names)
+    service.run(add_carrier, name, url, countries, 100)
+    return name
+
+
+def stored(service: Service, name: str) -> Mapping[str, Any]:
+    (row,) = service.sql("SELECT * FROM carriers WHERE name = $1", name)
+    return dict(row)
+
+
+def hold(service: Service, name: str, number: int, state: str, **values: object) -> None:
+    """Let a worker hold a bind."""
+    bind = {"worker": "node-1:77", "problem": None, "outstanding": 0, "pace": None} | values
+    service.sql(
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
+        " SELECT id, $2, $3, now() + interval '10 minutes', $4, $5, $6, $7 FROM carriers WHERE name = $1",
+        name,
+        number,
+        bind["worker"],
+        state,
+        bind["problem"],
+        bind["outstanding"],
+        bind["pace"],
+    )
+
+
+def count(service: Service, name: str, outcome: str, back: timedelta, number: int) -> None:
+    service.sql(
+        "INSERT INTO outcomes SELECT $2, id, 'Econet', 'ZW', $3, $4 FROM carriers WHERE name = $1",
+        name,
+        latencies.slot_of(datetime.now(UTC) - back),
+        outcome,
+        number,
+    )
+
+
+def page_of(operator: OperatorBrowser, path: str = CARRIERS) -> str:
+    page = operator.browser.get(path)
+    assert page.status_code == 200, page.text
+    assert PASSWORD not in page.text
+    return words_of(page.text)
+
+
+def words_of(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def post(operator: OperatorBrowser, path: str, **fields: str) -> httpx.Response:
+    return operator.browser.post(path, data=fields)
+
+
+def last_change(service: Service) -> tuple[str, str, str]:
+    (row,) = service.sql("SELECT actor, what, detail FROM operator_changes ORDER BY id DESC LIMIT 1")
+    return row["actor"], row["what"], row["detail"]
+
+
+def test_every_state_of_a_carrier_is_said_in_words(service: Service, viewer: OperatorBrowser) -> None:
+    bare = new_carrier(service)
+    page = page_of(viewer, f"{CARRIERS}/{bare}")
+    assert "no worker No worker holds a connection." in page
+    assert page.count("nobody holds it") == 2
+    assert "0 of 20 in use" in page
+    for state, words in (
+        ("bound", "well Takes messages."),
+        ("throttled", "throttled Takes messages, but has told us to slow down."),
+        ("failing", "failing Refuses what it gets"),
+        ("connecting", "down There is no connection."),
+        ("down", "down There is no connection."),
+    ):
+        name = new_carrier(service)
+        hold(service, name, 1, state, problem="RSYSERR (0x08)", outstanding=7, pace=12)
+        page = page_of(viewer, f"{CARRIERS}/{name}")
+        assert words in page
+        assert "RSYSERR (0x08)" in page
+        assert "node-1:77" in page
+        assert "7 of 10 in use" in page
+        assert "12 a second now, of 50 a second" in page
+        assert f"{name}/2 nobody holds it" in page
+
+
+def test_what_a_carrier_makes_of_its_messages_is_counted(service: Service, viewer: OperatorBrowser) -> None:
+    name, other = new_carrier(service), new_carrier(service)
+    for outcome, lately, before in (
+        ("delivered", 90, 900),
+        ("undelivered", 10, 0),
+        ("ABSENT_SUBSCRIBER", 8, 40),
+        ("RTHROTTLED (0x58)", 3, 1),
+        ("no answer", 0, 5),
+        ("sent", 120, 1000),
+    ):
+        count(service, name, outcome, timedelta(minutes=2), lately)
+        count(service, name, outcome, timedelta(hours=9), before)
+    count(service, name, "delivered", timedelta(days=2), 5000)
+    page = page_of(viewer, f"{CARRIERS}/{name}")
+    assert "90 % in the last hour, 99 % in the last day" in re.sub(r"\.0 %", " %", page)
+    assert "120 in the last hour, 2.0 a minute; 1,120 in the last day" in page
+    assert "How messages ended delivered 90 990 undelivered 10 10" in page
+    assert "Why they failed ABSENT_SUBSCRIBER 8 48" in page
+    assert "What it answered instead of taking one no answer 0 5 RTHROTTLED (0x58) 3 4" in page
+    assert "Nothing was counted in the last day." in page_of(viewer, f"{CARRIERS}/{other}")
+    listed = page_of(viewer)
+    assert listed.index(name) < listed.index(other)
+
+
+def test_a_carrier_is_added_and_its_password_never_shown_again(
+    service: Service, admin: OperatorBrowser
+) -> None:
+    name = next(_names)
+    answer = post(admin, CARRIERS, name=name, url=URL, countries="zw; ZA", priority="7")
+    assert goes_to(answer) == CARRIERS + "?done=added"
+    row = stored(service, name)
+    assert (row["countries"], row["priority"], row["password"]) == (["ZW", "ZA"], 7, PASSWORD)
+    actor, what, detail = last_change(service)
+    assert (actor, what) == (f"operator:{admin.name}", "carrier added")
+    assert detail == (
+        f"{name}: smpp://user:***@smpp.example.com:2775?window=10&tps=50&binds=2, ZW,ZA, priority 7"
+    )
+    assert "smpp://user:***@smpp.example.com:2775" in page_of(admin)
+    # One that is there is not replaced by a slip.
+    again = post(admin, CARRIERS, name=name, url=URL.replace("tps=50", "tps=60"), priority="7")
+    assert again.status_code == 422
+    assert f"There is a carrier {name} already; change that one." in html.unescape(again.text)
+    assert (stored(service, name)["tps"], last_change(service)[1]) == (50, "carrier added")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("name", "Main 1", "up to 32 small letters"),
+        ("name", HOSTILE, "up to 32 small letters"),
+        ("url", f"http://user:{PASSWORD}@host", "must begin with smpp://"),
+        ("url", f"smpp://user:{PASSWORD}@host?windows=3", "no parameter windows"),
+        ("url", "smpp://" + "x" * 1000, "at most 1000 characters"),
+        ("countries", "ZW,XX", "XX is not a destination"),
+        ("countries", HOSTILE, "is not a destination"),
+        ("priority", "-1", "a whole number"),
+        ("priority", "1" * 10, "a whole number"),
+        ("priority", "", "a whole number"),
+    ],
+)
+def test_what_cannot_be_a_carrier_is_refused_beside_its_field(
+    service: Service, admin: OperatorBrowser, field: str, value: str, words: str
+) -> None:
+    before = service.sql("SELECT count(*) FROM carriers")[0][0]
+    fields = {"name": "fresh", "url": URL, "countries": "ZW", "priority": "5"} | {field: value}
+    refused = post(admin, CARRIERS, **fields)
+    assert refused.status_code == 422
+    assert words in html.unescape(alert(refused))
+    assert f'id="{field}-fault"' in refused.text
+    assert PASSWORD not in refused.text
+    assert "<script>alert" not in refused.text
+    assert service.sql("SELECT count(*) FROM carriers")[0][0] == before
+
+
+def test_a_carrier_is_changed_and_the_rest_of_it_stays(service: Service, admin: OperatorBrowser) -> None:
+    name = new_carrier(service, countries=["ZW"])
+    before = stored(service, name)
+    path = f"{CARRIERS}/{name}"
+    same = {"priority": "100", "countries": "ZW", "window": "10", "tps": "50"}
+    assert goes_to(post(admin, path + "/change", **same)) == path + "?done=same"
+    assert stored(service, name) == before
+    wanted = {"priority": "5", "countries": "", "window": "32", "tps": "0"}
+    assert goes_to(post(admin, path + "/change", **wanted)) == path + "?done=changed"
+    after = stored(service, name)
+    different = {column for column in after if after[column] != before[column]}
+    assert different == {"priority", "countries", "window_size", "tps", "changed_at"}
+    assert (after["priority"], after["countries"], after["window_size"], after["tps"]) == (5, None, 32, 0)
+    assert last_change(service)[1:] == (
+        "carrier changed",
+        f"{name}: priority 100 → 5, countries ZW → every country, window 10 → 32, tps 50 → 0",
+    )
+    for field, value in (("window", "0"), ("window", "10001"), ("tps", "100001"), ("countries", "QQ")):
+        refused = post(admin, path + "/change", **(wanted | {field: value}))
+        assert (refused.status_code, stored(service, name)) == (422, after)
+        assert f'id="{field}-fault"' in refused.text
+
+
+def test_a_carrier_is_removed_once_its_name_is_typed(service: Service, admin: OperatorBrowser) -> None:
+    service.sql("UPDATE carriers SET removed_at = now()")
+    other, name = new_carrier(service, countries=["ZA"]), new_carrier(service)
+    path = f"{CARRIERS}/{name}"
+    page = page_of(admin, path)
+    assert "No other carrier covers Zimbabwe. Without this one, messages to there fail at once." in page
+    assert "No other carrier covers" not in page_of(admin, f"{CARRIERS}/{other}")
+    refused = post(admin, path + "/remove", confirmed=other)
+    assert (refused.status_code, stored(service, name)["removed_at"]) == (422, None)
+    assert goes_to(post(admin, path + "/remove", confirmed=name)) == CARRIERS + "?done=removed"
+    assert stored(service, name)["removed_at"] is not None
+    assert last_change(service)[1:] == ("carrier removed", name)
+    for gone in (path, f"{CARRIERS}/never", f"{CARRIERS}/{'x' * 3000}"):
+        assert admin.browser.get(gone).status_code == 404
+    for action in ("change", "test", "remove"):
+        assert post(admin, f"{path}/{action}", confirmed=name).status_code == 404
+    # Added again, it is the same carrier, whose receipts still match.
+    assert goes_to(post(admin, CARRIERS, name=name, url=URL, priority="1")) == CARRIERS + "?done=added"
+
+
+class Smsc(ServerPeer):
+    """A carrier that lets one user in."""
+
+    system_id = "testsmsc"
+
+    def bound(self, bind: Bind, command: Command) -> int:
+        """Check who it is."""
+        del command
+        return Status.ROK if bind.password == PASSWORD else Status.RINVPASWD
+
+
+async def test_a_carrier_is_tested_from_the_page(service: Service, admin: OperatorBrowser) -> None:
+    smsc = await asyncio.get_running_loop().create_server(Smsc, "127.0.0.1", 0)
+    port = smsc.sockets[0].getsockname()[1]
+
+    async def said(url: str) -> tuple[int, str]:
+        name = await asyncio.to_thread(new_carrier, service, url)
+        answer = await asyncio.to_thread(post, admin, f"{CARRIERS}/{name}/test", test="yes")
+        assert PASSWORD[1:] not in answer.text
+        return answer.status_code, words_of(answer.text)
+
+    try:
+        status, words = await said(f"smpp://user:{PASSWORD}@127.0.0.1:{port}")
+        assert (status, "The carrier answers as testsmsc" in words) == (200, True)
+        status, words = await said(f"smpp://user:x{PASSWORD[1:]}@127.0.0.1:{port}")
+        assert (status, "the password is wrong" in words) == (422, True)
+    finally:
+        smsc.close()
+        await smsc.wait_closed()
+    nobody = free_port()
+    status, words = await said(f"smpp://user:{PASSWORD}@127.0.0.1:{nobody}")
+    assert (status, f"Nobody listens on 127.0.0.1:{nobody}" in words) == (422, True)
+
+
+def test_a_viewer_changes_nothing_and_a_stranger_sees_nothing(
+    service: Service, viewer: OperatorBrowser
+) -> None:
+    name = new_carrier(service)
+    before = stored(service, name)
+    path = f"{CARRIERS}/{name}"
+    for shown in (CARRIERS, path):
+        assert "<form" not in viewer.browser.get(shown).text.partition("<main")[2]
+        assert goes_to(new_browser(service).get(shown)) == "/operator/sign-in"
+    forms = {
+        CARRIERS: {"name": "theirs", "url": URL, "priority": "1"},
+        path + "/change": {"priority": "1", "countries": "", "window": "1", "tps": "1"},
+        path + "/test": {"test": "yes"},
+        path + "/remove": {"confirmed": name},
+    }
+    for form, fields in forms.items():
+        assert viewer.browser.post(form, data=fields).status_code == 403
+        assert goes_to(new_browser(service).post(form, data=fields)) == "/operator/sign-in"
+    assert stored(service, name) == before
+
+
+def test_countries_that_no_carrier_serves_now_are_named(service: Service, viewer: OperatorBrowser) -> None:
+    service.sql("DELETE FROM binds")
+    service.sql("UPDATE carriers SET removed_at = now()")
+    page = page_of(viewer)
+    assert "There is no carrier, so nothing can be sent." in page
+    assert "Add one below" not in page
+    name = new_carrier(service, countries=["ZA"])
+    hold(service, name, 1, "bound")
+    page = page_of(viewer)
+    assert "No carrier takes messages now to Zimbabwe." in page

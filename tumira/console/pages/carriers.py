@@ -1,0 +1,253 @@
+"""How is each carrier, what does it make of its messages, and how is one added, changed and removed?
+
+A carrier's password comes in with its URL and is never shown again, not even in a form that comes back.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import operate_carriers
+from tumira.actions.operate_carriers import PRIORITY_DEFAULT, CarrierState
+from tumira.carriers.smpp.peer import Timing
+from tumira.carriers.trial import Tried, try_out
+from tumira.console.carrier_view import BADGES, DAY, HOUR, show
+from tumira.console.visits import Services, Visit, change, go, look
+from tumira.errors import FieldTrouble, Trouble
+from tumira.html.forms import Form, read_form
+from tumira.store import carrier_outcomes, carriers, latencies, prices
+from tumira.store.carrier_outcomes import Tally
+
+CARRIERS: Final = "/operator/carriers"
+ONE: Final = CARRIERS + "/{name}"
+URL_MAX: Final = 1_000
+# Somebody waits for the page meanwhile.
+TRIAL: Final = Timing(bind_s=5, enquire_answer_s=4, unbind_s=1)
+
+DONE: Final = {
+    "added": "The carrier is added. A worker binds to it within seconds.",
+    "changed": "The carrier is changed. Workers bind to it anew within seconds.",
+    "same": "Nothing was different, so nothing was changed.",
+    "removed": "The carrier is removed. Workers part from it once what is under way is answered.",
+}
+LABELS: Final = {
+    "name": "Name",
+    "url": "URL",
+    "countries": "Countries",
+    "priority": "Priority",
+    "window": "Window",
+    "tps": "Messages a second",
+    "confirmed": "Name of the carrier",
+}
+
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+_COUNTRIES: Final = re.compile(r"[\s,;]+")
+
+Faults = Mapping[str, str]
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        look(services, CARRIERS, show_carriers),
+        look(services, ONE, show_carrier),
+        change(services, CARRIERS, add),
+        change(services, ONE + "/change", change_settings),
+        change(services, ONE + "/test", try_carrier),
+        change(services, ONE + "/remove", remove),
+    ]
+
+
+async def show_carriers(visit: Visit) -> Response:
+    """Show all carriers, those that are used first in front."""
+    return await _list(visit, {})
+
+
+async def _list(
+    visit: Visit, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
+) -> Response:
+    states = await operate_carriers.list_carriers(visit.services.database)
+    uncovered, tallies = await _read(visit)
+    return visit.page(
+        "carriers.html.jinja",
+        status,
+        carriers=[show(one, tallies) for one in states],
+        uncovered=uncovered,
+        badges=BADGES,
+        labels=LABELS,
+        faults=faults,
+        filled=filled or {"name": "", "countries": "", "priority": str(PRIORITY_DEFAULT)},
+        done=_done(visit),
+        now=datetime.now(UTC),
+    )
+
+
+async def _read(visit: Visit) -> tuple[Sequence[str], Sequence[Tally]]:
+    """Return for which countries no carrier works, and what was counted of all carriers."""
+    now = datetime.now(UTC)
+    since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
+    async with visit.services.database.connection() as connection:
+        tallies = await carrier_outcomes.list_since(connection, since, lately)
+        without = await carriers.countries_without_carrier(connection)
+        destinations = (await prices.get_tariff(connection)).destinations
+    return [one.name for one in destinations if one.country in without], tallies
+
+
+async def show_carrier(visit: Visit) -> Response:
+    """Show one carrier, with what can be done about it."""
+    return await _page(visit, {})
+
+
+async def _page(
+    visit: Visit,
+    faults: Faults,
+    status: int = 200,
+    *,
+    filled: Mapping[str, str] | None = None,
+    tried: Tried | None = None,
+) -> Response:
+    state = await _state(visit)
+    carrier = state.carrier
+    _, tallies = await _read(visit)
+    others = await operate_carriers.list_carriers(visit.services.database)
+    async with visit.services.database.connection() as connection:
+        destinations = (await prices.get_tariff(connection)).destinations
+    rest = [one.carrier for one in others if one.carrier.name != carrier.name]
+    alone = [
+        one.name
+        for one in destinations
+        if not any(other.countries is None or one.country in other.countries for other in rest)
+        and (carrier.countries is None or one.country in carrier.countries)
+    ]
+    return visit.page(
+        "carrier.html.jinja",
+        status,
+        shown=show(state, tallies),
+        alone=alone,
+        path=f"{CARRIERS}/{carrier.name}",
+        badges=BADGES,
+        labels=LABELS,
+        faults=faults,
+        filled=filled
+        or {
+            "countries": "" if carrier.countries is None else ", ".join(carrier.countries),
+            "priority": str(carrier.priority),
+            "window": str(carrier.settings.window_size),
+            "tps": str(carrier.settings.tps),
+        },
+        tried=tried,
+        done=_done(visit),
+        now=datetime.now(UTC),
+    )
+
+
+async def _state(visit: Visit) -> CarrierState:
+    name = visit.request.path_params["name"]
+    for one in await operate_carriers.list_carriers(visit.services.database):
+        if one.carrier.name == name:
+            return one
+    raise HTTPException(404, "There is no such carrier")
+
+
+async def add(visit: Visit) -> Response:
+    """Add a carrier by its URL."""
+    form = await read_form(visit.request)
+    filled = _filled(form, "name", "countries", "priority")
+    faults: dict[str, str] = {}
+    priority = _read_number(form, "priority", faults)
+    url = form.text("url")
+    if len(url) > URL_MAX:
+        faults["url"] = f"The URL of a carrier has at most {URL_MAX} characters."
+    if not faults:
+        try:
+            await operate_carriers.add_carrier(
+                visit.services.database,
+                filled["name"],
+                url,
+                _read_countries(filled["countries"]),
+                priority,
+                actor=visit.actor,
+                replace=False,
+            )
+            return go(CARRIERS + "?done=added")
+        except Trouble as trouble:
+            faults[_field_of(trouble)] = str(trouble)
+    return await _list(visit, faults, 422, filled)
+
+
+async def change_settings(visit: Visit) -> Response:
+    """Change when a carrier is used and how much it is given."""
+    state = await _state(visit)
+    form = await read_form(visit.request)
+    filled = _filled(form, "countries", "priority", "window", "tps")
+    faults: dict[str, str] = {}
+    numbers = {name: _read_number(form, name, faults) for name in ("priority", "window", "tps")}
+    if not faults:
+        try:
+            changed = await operate_carriers.change_carrier(
+                visit.services.database,
+                state.carrier.name,
+                priority=numbers["priority"],
+                countries=_read_countries(filled["countries"]),
+                window_size=numbers["window"],
+                tps=numbers["tps"],
+                actor=visit.actor,
+            )
+            return go(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
+        except Trouble as trouble:
+            faults[_field_of(trouble)] = str(trouble)
+    return await _page(visit, faults, 422, filled=filled)
+
+
+async def try_carrier(visit: Visit) -> Response:
+    """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
+    state = await _state(visit)
+    try:
+        tried = await try_out(state.carrier.settings, TRIAL)
+    except Trouble as trouble:
+        return await _page(visit, {"": str(trouble)}, 422)
+    return await _page(visit, {}, tried=tried)
+
+
+async def remove(visit: Visit) -> Response:
+    """Take a carrier out of use, once its name was typed."""
+    state = await _state(visit)
+    name = state.carrier.name
+    form = await read_form(visit.request)
+    if form.text("confirmed") != name:
+        return await _page(visit, {"confirmed": f"Type {name} to remove it."}, 422)
+    try:
+        await operate_carriers.remove_carrier(visit.services.database, name, actor=visit.actor)
+    except Trouble as trouble:
+        raise HTTPException(409, str(trouble)) from None
+    return go(CARRIERS + "?done=removed")
+
+
+def _done(visit: Visit) -> str | None:
+    return DONE.get(visit.request.query_params.get("done", ""))
+
+
+def _filled(form: Form, *names: str) -> dict[str, str]:
+    return {name: form.text(name)[:URL_MAX] for name in names}
+
+
+def _read_number(form: Form, name: str, faults: dict[str, str]) -> int:
+    text = form.text(name)
+    if not _NUMBER.fullmatch(text):
+        faults[name] = "Write a whole number, in figures."
+        return 0
+    return int(text)
+
+
+def _read_countries(text: str) -> Sequence[str] | None:
+    """Return the countries by their two letters; None for every one."""
+    return [one.upper() for one in _COUNTRIES.split(text) if one] or None
+
+
+def _field_of(trouble: Trouble) -> str:
+    return trouble.field if isinstance(trouble, FieldTrouble) else ""

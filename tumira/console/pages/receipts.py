@@ -1,0 +1,239 @@
+"""Which receipts match nothing, how would they match, and what does an operator make of one?
+
+Neither the text of a receipt, which may quote the message, nor the whole number is shown.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import place_receipts
+from tumira.actions.place_receipts import NOTE_MAX, Candidate, mask
+from tumira.console.visits import Services, Visit, change, go, look
+from tumira.errors import FieldTrouble, Trouble
+from tumira.html.forms import read_form
+from tumira.html.layout import write_plural
+from tumira.ids import MESSAGE, MessageId, read_id, write_id
+from tumira.rules import receipts
+from tumira.store import unmatched
+from tumira.store.unmatched import LATEST, Unmatched
+
+RECEIPTS: Final = "/operator/receipts"
+ONE: Final = RECEIPTS + "/{id}"
+PAGE: Final = 25
+COUNT_MAX: Final = 10_000
+# With fewer of a kind on a page, there is nothing to learn from them.
+PATTERN_MIN: Final = 2
+
+DONE: Final = {
+    "matched": "The receipt is matched, and its message settled as it says.",
+    "dismissed": "The receipt is dismissed.",
+}
+LABELS: Final = {"segment": "Message", "note": "Note", "why": "Note"}
+SETTLES_NOTHING: Final = "settles nothing yet"
+
+_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+_DIGITS_MAX: Final = len(str(LATEST))
+_CHOICE_PARTS: Final = 3
+
+Faults = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A message that a receipt may be about, in words."""
+
+    candidate: Candidate
+    choice: str
+    message: str
+    number: str
+    words: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A receipt that matches nothing."""
+
+    kept: Unmatched
+    path: str
+    number: str
+    age: str
+    settles: str
+    guesses: Sequence[Guess]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What several receipts of a page have in common."""
+
+    carrier: str
+    count: int
+    words: str
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        look(services, RECEIPTS, show_receipts),
+        look(services, ONE, show_receipt),
+        change(services, ONE + "/match", match),
+        change(services, ONE + "/dismiss", dismiss),
+    ]
+
+
+async def show_receipts(visit: Visit) -> Response:
+    """Show the receipts that match nothing, the newest first."""
+    before = _read_number(visit.request.query_params.get("before", ""), LATEST)
+    async with visit.services.database.connection() as connection:
+        found = await unmatched.list_before(connection, PAGE + 1, before)
+        candidates = await place_receipts.list_candidates(connection, found[:PAGE])
+        count = await unmatched.count(connection, COUNT_MAX)
+    now = datetime.now(UTC)
+    rows = [_row(one, likely, now) for one, likely in zip(found[:PAGE], candidates, strict=True)]
+    return visit.page(
+        "receipts.html.jinja",
+        rows=rows,
+        patterns=_patterns(rows),
+        count=f"more than {COUNT_MAX:,}" if count >= COUNT_MAX else f"{count:,}",
+        is_latest=before == LATEST,
+        older=found[PAGE - 1].id if len(found) > PAGE else None,
+        done=DONE.get(visit.request.query_params.get("done", "")),
+        now=now,
+    )
+
+
+def _row(kept: Unmatched, candidates: Sequence[Candidate], now: datetime) -> Row:
+    settled = receipts.outcome(kept.receipt.state, kept.receipt.error)
+    return Row(
+        kept,
+        f"{RECEIPTS}/{kept.id}",
+        mask(kept.receipt.recipient),
+        write_age((now - kept.received_at).total_seconds()),
+        settled.status or SETTLES_NOTHING,
+        [_guess(kept, one) for one in candidates],
+    )
+
+
+def _guess(kept: Unmatched, candidate: Candidate) -> Guess:
+    segment = candidate.segment
+    message = write_id(MESSAGE, segment.message_id)
+    return Guess(
+        candidate,
+        f"{message}.{segment.number}.{segment.attempt}",
+        message,
+        mask(segment.recipient),
+        _words(candidate),
+        write_age((kept.received_at - segment.submitted_at).total_seconds()),
+    )
+
+
+def _words(candidate: Candidate) -> str:
+    """Say what would have to be so, as the end of “would match msg_…”."""
+    if not candidate.is_open:
+        return f"but that has ended as {candidate.segment.status}, so nothing follows from it"
+    if not candidate.conditions:
+        return "by itself, at the next try"
+    return "if " + ", and ".join(candidate.conditions)
+
+
+def _patterns(rows: Sequence[Row]) -> Sequence[Pattern]:
+    """Return what is the same about several receipts: a carrier that spells ids its own way always does."""
+    counts = Counter(
+        (row.kept.carrier, row.guesses[0].words)
+        for row in rows
+        if row.guesses and row.guesses[0].candidate.is_alike and row.guesses[0].candidate.is_open
+    )
+    return [
+        Pattern(carrier, count, words)
+        for (carrier, words), count in counts.most_common()
+        if count >= PATTERN_MIN and words.startswith("if ")
+    ]
+
+
+def write_age(seconds: float) -> str:
+    """Write how long something took, in its largest whole unit."""
+    for unit_s, name in _UNITS:
+        if seconds >= unit_s:
+            return write_plural(int(seconds // unit_s), name)
+    return "less than a second"
+
+
+async def show_receipt(visit: Visit) -> Response:
+    """Show one receipt, with the messages that it may be about."""
+    return await _page(visit, {})
+
+
+async def _page(
+    visit: Visit, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
+) -> Response:
+    async with visit.services.database.connection() as connection:
+        kept = await unmatched.find(connection, _receipt_id(visit))
+        if kept is None:
+            raise HTTPException(404, place_receipts.GONE.removesuffix("."))
+        (candidates,) = await place_receipts.list_candidates(connection, [kept])
+    row = _row(kept, candidates, datetime.now(UTC))
+    return visit.page(
+        "receipt_unmatched.html.jinja",
+        status,
+        row=row,
+        can_match=any(one.candidate.is_open for one in row.guesses),
+        faults=faults,
+        filled=filled or {"segment": "", "note": "", "why": ""},
+        labels=LABELS,
+        note_max=NOTE_MAX,
+    )
+
+
+def _receipt_id(visit: Visit) -> int:
+    return _read_number(str(visit.request.path_params["id"]), 0)
+
+
+def _read_number(text: str, default: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return min(int(text), LATEST) if is_number else default
+
+
+async def match(visit: Visit) -> Response:
+    """Settle the chosen message as the receipt says."""
+    form = await read_form(visit.request)
+    filled = {"segment": form.text("segment"), "note": form.text("note"), "why": ""}
+    segment = _read_segment(filled["segment"])
+    if segment is None:
+        return await _page(visit, {"segment": "Choose the message that the receipt is about."}, 422, filled)
+    try:
+        await place_receipts.match_by_hand(
+            visit.services.database, _receipt_id(visit), segment, filled["note"], visit.actor
+        )
+    except FieldTrouble as trouble:
+        return await _page(visit, {trouble.field: str(trouble)}, 422, filled)
+    except Trouble as trouble:
+        raise HTTPException(404, str(trouble).removesuffix(".")) from None
+    return go(RECEIPTS + "?done=matched")
+
+
+def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
+    parts = text.split(".")
+    message_id = read_id(MESSAGE, parts[0])
+    if message_id is None or len(parts) != _CHOICE_PARTS:
+        return None
+    return MessageId(message_id), _read_number(parts[1], 0), _read_number(parts[2], 0)
+
+
+async def dismiss(visit: Visit) -> Response:
+    """Forget a receipt."""
+    form = await read_form(visit.request)
+    filled = {"segment": "", "note": "", "why": form.text("why")}
+    try:
+        await place_receipts.dismiss(visit.services.database, _receipt_id(visit), filled["why"], visit.actor)
+    except FieldTrouble as trouble:
+        return await _page(visit, {"why": str(trouble)}, 422, filled)
+    except Trouble as trouble:
+        raise HTTPException(404, str(trouble).removesuffix(".")) from None
+    return go(RECEIPTS + "?done=dismissed")

@@ -1,0 +1,187 @@
+"""Which endpoints of customers are in trouble, and how does an operator bring one back to life?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tumira.actions import operate_webhooks
+from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
+from tumira.actions.operate_webhooks import host_of
+from tumira.console.visits import Services, Visit, change, go, look
+from tumira.html.forms import read_form
+from tumira.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
+from tumira.rules.endpoint_health import DISABLE_AFTER
+from tumira.store import endpoint_troubles
+from tumira.store.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
+
+WEBHOOKS: Final = "/operator/webhooks"
+ONE: Final = WEBHOOKS + "/{id}"
+PAGE: Final = 25
+
+DONE: Final = {
+    "enabled": "The endpoint is active. What waited for it is being sent.",
+    "enabled-from-now": "The endpoint is active. It is told of what happens from now on.",
+    "nothing": "Nothing failed in that time, so nothing is sent again.",
+}
+TITLES: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.FAILING: ("failing", "failed"),
+    Kind.BEHIND: ("far behind", "unconfirmed"),
+    Kind.DISABLED: ("disabled", "expired"),
+}
+PERIODS: Final[Mapping[str, timedelta]] = {
+    "1 hour": timedelta(hours=1),
+    "1 day": timedelta(days=1),
+    "3 days": timedelta(days=3),
+    f"{REPLAYABLE.days} days": REPLAYABLE,
+}
+
+# Kind, microseconds since 1970, and the endpoint.
+_PLACE: Final = re.compile(r"([0-2])\.([0-9]{1,16})\.(end_[0-9a-z]{26})")
+_COUNT: Final = re.compile("[0-9]{1,6}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An endpoint in trouble, in words."""
+
+    one: Troubled
+    id: str
+    account: str
+    host: str
+    title: str
+    badge: str
+    error: str
+    retries: str
+    disabled_on: datetime | None
+
+
+def routes(services: Services) -> Sequence[Route]:
+    """Return where these pages are."""
+    return [
+        look(services, WEBHOOKS, show_endpoints),
+        change(services, ONE + "/enable", enable),
+        change(services, ONE + "/replay", replay),
+    ]
+
+
+async def show_endpoints(visit: Visit) -> Response:
+    """Show the endpoints in trouble: those that fail, those far behind, those that are disabled."""
+    return await _page(visit)
+
+
+async def _page(visit: Visit, status: int = 200, fault: str | None = None) -> Response:
+    asked = visit.request.query_params
+    after = _read_place(asked.get("after", "")) or FIRST
+    now = datetime.now(UTC)
+    tried_since = first_id(int((now - REPLAYABLE).timestamp() * 1000))
+    async with visit.services.database.connection() as connection:
+        found = await endpoint_troubles.list_after(connection, PAGE + 1, tried_since, after)
+    return visit.page(
+        "troubled_webhooks.html.jinja",
+        status,
+        rows=[_row(one) for one in found[:PAGE]],
+        next=_write_place(found[PAGE - 1].place) if len(found) > PAGE else None,
+        is_first=after is FIRST,
+        behind_min=BEHIND_MIN,
+        periods=list(PERIODS),
+        faults={} if fault is None else {"": fault},
+        done=_done(asked),
+        now=now,
+    )
+
+
+def _done(asked: Mapping[str, str]) -> str | None:
+    count = asked.get("replayed", "")
+    if _COUNT.fullmatch(count):
+        most = ", the most at a time" if int(count) >= FAILED_MAX else ""
+        return f"Events that are sent again: {int(count):,}{most}."
+    return DONE.get(asked.get("done", ""))
+
+
+def _row(one: Troubled) -> Row:
+    title, badge = TITLES[one.kind]
+    is_active = one.state == "active" and one.failing_since is not None
+    return Row(
+        one,
+        write_id(ENDPOINT, one.id),
+        write_id(ACCOUNT, one.account_id),
+        host_of(one.url),
+        title,
+        badge,
+        _error(one),
+        f"more than {RETRIES_MAX:,}" if one.retries >= RETRIES_MAX else f"{one.retries:,}",
+        one.failing_since + DISABLE_AFTER if is_active and one.failing_since else None,
+    )
+
+
+def _error(one: Troubled) -> str:
+    """Say what became of the last try."""
+    if one.problem is not None:
+        return one.problem
+    if one.answered is not None:
+        return f"It answered {one.answered}."
+    return "Nothing was tried lately."
+
+
+def _write_place(place: Place) -> str:
+    since = (place.since - _EPOCH) // _MICROSECOND
+    return f"{int(place.kind)}.{since}.{write_id(ENDPOINT, EndpointId(place.endpoint_id))}"
+
+
+def _read_place(text: str) -> Place | None:
+    read = _PLACE.fullmatch(text)
+    endpoint_id = None if read is None else read_id(ENDPOINT, read[3])
+    if read is None or endpoint_id is None:
+        return None
+    return Place(Kind(int(read[1])), _EPOCH + int(read[2]) * _MICROSECOND, endpoint_id)
+
+
+async def enable(visit: Visit) -> Response:
+    """Send to an endpoint again."""
+    form = await read_form(visit.request)
+    from_now = form.text("from_now") == "yes"
+    try:
+        await operate_webhooks.enable(
+            visit.services.database, _endpoint_id(visit), visit.actor, from_now=from_now
+        )
+    except NoEndpointError:
+        raise _gone() from None
+    except EndpointError as error:
+        return await _page(visit, 422, error.plain)
+    return go(WEBHOOKS + ("?done=enabled-from-now" if from_now else "?done=enabled"))
+
+
+async def replay(visit: Visit) -> Response:
+    """Have what failed in some time sent again."""
+    form = await read_form(visit.request)
+    back = PERIODS.get(form.text("period"))
+    if back is None:
+        return await _page(visit, 422, "Choose of which time events are sent again.")
+    try:
+        count = await operate_webhooks.replay_failed(
+            visit.services.database, _endpoint_id(visit), visit.actor, back
+        )
+    except NoEndpointError:
+        raise _gone() from None
+    except EndpointError as error:
+        return await _page(visit, 422, error.plain)
+    return go(WEBHOOKS + (f"?replayed={count}" if count else "?done=nothing"))
+
+
+def _endpoint_id(visit: Visit) -> EndpointId:
+    endpoint_id = read_id(ENDPOINT, str(visit.request.path_params["id"]))
+    if endpoint_id is None:
+        raise _gone()
+    return EndpointId(endpoint_id)
+
+
+def _gone() -> HTTPException:
+    return HTTPException(404, "There is no such endpoint")
