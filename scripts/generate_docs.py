@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from scripts.grafana_board import board
+from scripts.metrics_list import metrics_page
 from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.manual.examples import example_refusal
 from tumira.api.manual.openapi import document
@@ -35,6 +37,8 @@ def generated() -> Mapping[str, str]:
         # The page that is served, but for the addresses: here they lead to the files in the repository.
         "reference.html": reference_page(_STYLESHEETS, "openapi.json"),
         "errors.md": errors_page(),
+        "metrics.md": metrics_page(),
+        "../deploy/grafana/tumira.json": board(),
     }
 
 
@@ -102,11 +106,15 @@ def main(*, check: bool) -> None:
     if not check:
         DOCS.mkdir(exist_ok=True)
         for name, content in generated().items():
+            (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
             (DOCS / name).write_text(content, encoding="utf-8")
         return
     old = stale()
     for path in old:
-        click.echo(f"{path.relative_to(DOCS.parent)} is stale; `make docs` writes it anew.", err=True)
+        click.echo(
+            f"{path.resolve().relative_to(DOCS.parent.resolve())} is stale; `make docs` writes it anew.",
+            err=True,
+        )
     if old:
         raise SystemExit(1)
 

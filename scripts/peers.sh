@@ -1,6 +1,6 @@
 #!/bin/sh
 # Which programs of others do tests need? Node.js, for segment counters, an SMSC and a judge of pages from npm, PHP,
-# for a receiver of webhooks, and Chromium, for the pages.
+# for a receiver of webhooks, Chromium, for the pages, and promtool, for the alerts.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -26,4 +26,17 @@ has_chromium() {
 # With a font, which Chromium only recommends: without any, a page has no letters.
 if ! has_chromium && ! { install_packages chromium fonts-liberation && has_chromium; }; then
     echo "Chromium is missing, so no page is tried in a browser: install chromium or google-chrome."
+fi
+
+# Not installed but taken out of its package: that would also start a Prometheus on this machine.
+fetch_promtool() {
+    folder=$(mktemp -d) || return 1
+    if (cd "$folder" && chmod 755 . && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null 2>&1; then
+        mkdir -p .tools && mv "$folder/usr/bin/promtool" .tools/promtool
+    fi
+    rm -rf "$folder"
+    test -x .tools/promtool
+}
+if ! command -v promtool >/dev/null && ! test -x .tools/promtool && ! fetch_promtool; then
+    echo "promtool is missing, so the alerts are not tried: put it into the path, or install Debian's prometheus."
 fi

@@ -2,14 +2,11 @@
 
 import gc
 import logging
-import sys
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
-import asyncpg
-import structlog
-
+from tumira import logs
 from tumira.config import Settings
 from tumira.errors import Trouble
 from tumira.store import embedded, migrate, partitions
@@ -25,21 +22,7 @@ def configure_logging(level: str) -> None:
     """Write log lines as JSON to standard error."""
     if level not in LOG_LEVELS:
         raise Trouble(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
-    # Addresses of providers hold keys, and one of them a voucher's PIN.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _without_rows,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=_Lines,
-        cache_logger_on_first_use=True,
-    )
+    logs.configure(logging.getLevelNamesMapping()[level.upper()])
 
 
 def collect_rarely() -> None:
@@ -47,27 +30,6 @@ def collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
-
-
-def _without_rows(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Leave out what PostgreSQL quotes from the row that it refused: it holds texts and numbers."""
-    error = event.get("exc_info")
-    if isinstance(error, asyncpg.PostgresError):
-        error.detail = None
-    return event
-
-
-class _Lines:
-    """Writes log lines to standard error; a line that cannot be written is dropped, and work goes on."""
-
-    def __init__(self, *_arguments: object) -> None:
-        pass
-
-    def msg(self, line: str) -> None:
-        with suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)  # noqa: T201 - this is the log
-
-    debug = info = warning = error = critical = msg
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """Which face answers a request?"""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -13,17 +15,24 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from structlog.contextvars import bind_contextvars
 
-from tumira import server
+from tumira import metrics, server
 from tumira.api.app import Api, request_id
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
 from tumira.config.payments import Payments
+from tumira.console.app import Console
+from tumira.console.presence import present
 from tumira.dashboard.app import Dashboard
+from tumira.hooks import paynow as hooks
+from tumira.html import assets
+from tumira.outbound.traces import Tracer, tracing
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
 from tumira.runtime import is_ready
+from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
 from tumira.stopping import Stopping
@@ -33,6 +42,10 @@ from tumira.store.database import PLANNED_ONCE, Database
 COMPRESSED_MIN: Final = 1_000
 CODE_LIMITS: Final = CodeLimits()
 NO_PAYMENTS: Final = Payments()
+# Which parts of the address are told apart when requests are counted.
+FACES: Final = frozenset(
+    {"dashboard", "operator", "hooks", "simulator", "docs", "metrics", "healthz", "readyz"}
+)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -50,9 +63,12 @@ class Web:
         code_limits: CodeLimits = CODE_LIMITS,
         webhooks_allow_private: bool = False,
         payments: Payments = NO_PAYMENTS,
+        data_dir: Path | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._database = database
-        self._api = Api(database, document())
+        self._api = Api(database, document(), tracer)
+        self._scrape = Scrape(database, self._api.services.gate, data_dir)
         dashboard = Dashboard(
             database,
             self._api.services.gate,
@@ -61,15 +77,19 @@ class Web:
             webhooks_allow_private=webhooks_allow_private,
             payments=payments,
         )
+        console = Console(database, public_url=public_url, payments=payments)
         self._pages = Starlette(
             routes=[
                 Route("/docs", _reference),
                 Route(STYLESHEET_PATH, _stylesheet),
                 Route("/healthz", _alive),
                 Route("/readyz", self._ready),
-                Route("/metrics", _metrics),
+                Route("/metrics", self._metrics),
                 *(simulator.routes() if simulator else ()),
                 *dashboard.routes(),
+                *console.routes(),
+                *hooks.routes(database, payments),
+                assets.route(dashboard.assets, console.assets),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
             exception_handlers={HTTPException: dashboard.refuse, Exception: dashboard.fail},
@@ -83,13 +103,16 @@ class Web:
         if scope["type"] == "http" and scope["path"].startswith("/api/"):
             await self._api(scope, receive, send)
         elif scope["type"] == "http":
-            await self._pages(scope, receive, _with_request_id(scope, send))
+            identifier = request_id(scope["headers"])
+            bind_contextvars(request_id=identifier)
+            await self._pages(scope, receive, _named_and_counted(scope["path"], identifier, send))
         else:
             await self._pages(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        yield
+        async with present(self._database):
+            yield
         await self._api.close()
         await self._database.close()
 
@@ -99,15 +122,25 @@ class Web:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready", "problem": problem}, status_code=503)
 
+    async def _metrics(self, _request: Request) -> Response:
+        return Response(await self._scrape.page(), media_type=CONTENT_TYPE_LATEST)
 
-def _with_request_id(scope: Mapping[str, Any], send: Send) -> Send:
-    async def send_with_id(event: MutableMapping[str, Any]) -> None:
+
+def _named_and_counted(path: str, identifier: str, send: Send) -> Send:
+    """Have an answer bear its request's id, and count it."""
+    began = time.perf_counter()
+    first = path.split("/", 2)[1]
+    face = first if first in FACES else "other"
+
+    async def send_on(event: MutableMapping[str, Any]) -> None:
         if event["type"] == "http.response.start":
-            identifier = request_id(scope["headers"]).encode()
-            event = {**event, "headers": [*event.get("headers", ()), (b"x-request-id", identifier)]}
+            named = (b"x-request-id", identifier.encode())
+            event = {**event, "headers": [*event.get("headers", ()), named]}
+            metrics.PAGES.labels(face, event["status"]).inc()
+            metrics.PAGE_SECONDS.labels(face).observe(time.perf_counter() - began)
         await send(event)
 
-    return send_with_id
+    return send_on
 
 
 async def _reference(_request: Request) -> Response:
@@ -130,10 +163,6 @@ async def _alive(_request: Request) -> Response:
     return JSONResponse({"status": "alive"})
 
 
-async def _metrics(_request: Request) -> Response:
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-
 async def run_web(
     settings: Settings,
     url: str,
@@ -147,17 +176,15 @@ async def run_web(
     simulator = None
     if settings.simulator_port is not None:
         simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
-    await server.serve(
-        Web(
+    async with tracing(settings.tracing, "web") as tracer:
+        web = Web(
             Database(url, settings=PLANNED_ONCE),
             simulator,
             public_url=settings.public_url,
             code_limits=CodeLimits(settings.codes_per_address, settings.codes_per_hour),
             webhooks_allow_private=settings.webhooks_allow_private,
             payments=settings.payments,
-        ),
-        listening,
-        settings.trusted_proxies,
-        stopping,
-        say_started,
-    )
+            data_dir=settings.data_dir,
+            tracer=tracer,
+        )
+        await server.serve(web, listening, settings.trusted_proxies, stopping, say_started)

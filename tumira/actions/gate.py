@@ -11,10 +11,12 @@ No call waits for company: a lone call is a group of one. No call stalls or fail
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from structlog.contextvars import get_contextvars
 
 from tumira.actions.admit_calls import Rulebook, admit_alone, admit_free
 from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
@@ -46,6 +48,8 @@ class _Waiting:
     call: Call
     answer: "asyncio.Future[Decision]"
     since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    # In which its request has a name.
+    context: Context = field(default_factory=copy_context)
 
     def resolve(self, decision: Decision) -> None:
         # The caller may have hung up while we worked.
@@ -61,25 +65,34 @@ class Gate:
         self._render = render
         self._rulebook = Rulebook()
         self._waiting: deque[_Waiting] = deque()
+        self._asked = 0
         self._arrived = asyncio.Event()
         self._line = Line(database)
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
 
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait for their answer."""
+        return self._asked
+
     async def ask(self, call: Call) -> Decision:
         """Return what was decided about a call; a live send is on disk by then."""
         if self._loop is None:
-            self._loop = asyncio.create_task(self._run())
+            # Not in the caller's context: what is logged for a group belongs to no one call.
+            self._loop = asyncio.create_task(self._run(), context=Context())
         if len(self._waiting) >= WAITING_MAX:
             return Refused(ServiceUnavailable(retry_after_s=1), None)
         waiting = _Waiting(call, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._arrived.set()
-        decision = await waiting.answer
-        if isinstance(decision, Large):
-            return await self._send_large(decision)
-        return decision
+        self._asked += 1
+        try:
+            decision = await waiting.answer
+            return await self._send_large(decision) if isinstance(decision, Large) else decision
+        finally:
+            self._asked -= 1
 
     async def close(self) -> None:
         """Stop; to be called when nobody waits for an answer any more."""
@@ -98,8 +111,9 @@ class Gate:
                 await self._admit(group)
             except Exception as error:  # noqa: BLE001 - the gate stays open, and nobody without an answer
                 self._line.hang_up()
+                refusal = _refusal(error, group)
                 for waiting in group:
-                    waiting.resolve(Refused(_refusal(error), None))
+                    waiting.resolve(Refused(refusal, None))
 
     async def _wait_for_calls(self) -> None:
         """Wait for calls; with none for a moment, the transaction that was begun for them is let go."""
@@ -138,11 +152,13 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
             await self._line.roll_back(error)
             if is_unavailable(error) or len(group) == 1:
-                refusal = _refusal(error)
+                refusal = _refusal(error, group)
                 for waiting in group:
                     waiting.resolve(Refused(refusal, None))
             else:
-                _log.warning("group failed, its halves are tried", error=repr(error), calls=len(group))
+                _log.warning(
+                    "group failed, its halves are tried", error=repr(error), request_ids=_names(group)
+                )
                 middle = len(group) // 2
                 await self._admit(group[:middle])
                 await self._admit(group[middle:])
@@ -189,7 +205,7 @@ class Gate:
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
                 decision = await admit_alone(connection, self._rulebook, self._render, waiting.call)
         except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
-            decision = Refused(_refusal(error), None)
+            decision = Refused(_refusal(error, [waiting]), None)
         waiting.resolve(decision)
         self._waker.wake()
 
@@ -197,17 +213,24 @@ class Gate:
         try:
             answer = await send_large(self._database, large, self._render)
         except Exception as error:  # noqa: BLE001 - as above
-            return Refused(_refusal(error), large.quota)
+            return Refused(_refusal(error, ()), large.quota)
         self._waker.wake()
         return answer
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
+    """Say to whom it was that calls failed; a call outside of any group has its name in the line already."""
+    names = {"request_ids": _names(group)} if group else {}
     if is_unavailable(error) or isinstance(error, BUSY):
-        _log.warning("call not admitted", error=repr(error))
+        _log.warning("call not admitted", error=repr(error), **names)
         return ServiceUnavailable(retry_after_s=1)
-    _log.error("call failed", exc_info=error)
+    _log.error("call failed", exc_info=error, **names)
     return InternalError()
+
+
+def _names(group: Sequence[_Waiting]) -> Sequence[str]:
+    """Return the ids of the requests that a group of calls came with."""
+    return [waiting.context.run(get_contextvars).get("request_id", "") for waiting in group]
 
 
 def _recipients(call: Call) -> int:

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 import structlog
-from prometheus_client import Counter, Histogram
+from structlog.contextvars import bind_contextvars
 
+from tumira import metrics
 from tumira.actions.gate import Gate
 from tumira.api import schemas
 from tumira.api.callers import Callers
@@ -20,6 +21,7 @@ from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
 from tumira.api.envelope import JSON, Answer, refuse
 from tumira.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
 from tumira.ids import REQUEST, new_id, write_id
+from tumira.outbound.traces import Tracer
 from tumira.store.database import Database, is_unavailable
 
 PREFIX: Final = "/api/v1"
@@ -28,17 +30,10 @@ DOCUMENT_PATH: Final = PREFIX + "/openapi.json"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _log: Final = structlog.get_logger()
 
-CALLS: Final = Counter("tumira_api_calls", "API calls answered.", ["operation", "status"])
-DURATION: Final = Histogram(
-    "tumira_api_call_seconds",
-    "Time from a call's first byte to its answer.",
-    ["operation"],
-    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
-)
-
 # Looking a labelled metric up costs more than counting.
-_counted: Final = lru_cache(1024)(CALLS.labels)
-_timed: Final = lru_cache(64)(DURATION.labels)
+_counted: Final = lru_cache(1024)(metrics.CALLS.labels)
+_refused: Final = lru_cache(64)(metrics.REFUSALS.labels)
+_timed: Final = lru_cache(64)(metrics.CALL_SECONDS.labels)
 
 Scope = Mapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -55,8 +50,8 @@ def request_id(headers: list[tuple[bytes, bytes]]) -> str:
 class Api:
     """The ASGI application below `/api/`."""
 
-    def __init__(self, database: Database, document: bytes) -> None:
-        self.services = Services(database, Callers(database), Gate(database, schemas.write_sent))
+    def __init__(self, database: Database, document: bytes, tracer: Tracer | None = None) -> None:
+        self.services = Services(database, Callers(database), Gate(database, schemas.write_sent), tracer)
         self._document = document
         self._exact = {
             (endpoint.method, PREFIX + endpoint.path): endpoint
@@ -88,6 +83,8 @@ class Api:
         )
         await send({"type": "http.response.body", "body": answer.body})
         _counted(operation, answer.status).inc()
+        if answer.code is not None:
+            _refused(answer.code).inc()
         _timed(operation).observe(time.perf_counter() - began)
 
     async def close(self) -> None:
@@ -97,6 +94,8 @@ class Api:
     async def _answer(self, scope: Scope, receive: Any) -> tuple[str, Answer, str]:
         method, path = scope["method"], scope["path"]
         identifier = request_id(scope["headers"])
+        # Each request is a task of its own, so that nobody has to take it back.
+        bind_contextvars(request_id=identifier)
         found = self._find("GET" if method == "HEAD" else method, path)
         if found is None:
             return "none", self._unrouted(method, path, identifier), identifier

@@ -1,5 +1,6 @@
 """What do the five endpoints do?"""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from tumira.api.envelope import Answer, rate_headers, refuse
 from tumira.api.reading import BODY_BYTES_MAX, read_send
 from tumira.errors import NotFound
 from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
+from tumira.outbound.traces import Tracer
 from tumira.store import batches
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
@@ -67,10 +69,12 @@ class Services:
     database: Database
     callers: Callers
     gate: Gate
+    tracer: Tracer | None = None
 
 
 async def send_messages(services: Services, request: Request) -> Answer:
     """Send a batch, or price it."""
+    began_ns = time.time_ns()
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
     send = read_send(
         request.header(b"content-type"),
@@ -81,6 +85,8 @@ async def send_messages(services: Services, request: Request) -> Answer:
     decision = await services.gate.ask(Call(secret.account_id, secret.key_id, Scope.SEND, send))
     match decision:
         case Answered(quota, response, replayed):
+            if services.tracer is not None and not replayed:
+                services.tracer.accepted(response, began_ns, time.time_ns())
             replay = [(b"idempotency-replayed", b"true")] if replayed else []
             return Answer(202, response, [*rate_headers(quota), *replay])
         case Priced(quota, _):

@@ -21,6 +21,8 @@ class Answer:
     status: int
     body: bytes
     headers: Sequence[Header] = ()
+    # That of the refusal, if it is one.
+    code: str | None = None
 
 
 def refuse(refusal: Refusal, request_id: str, quota: Quota | None = None) -> Answer:
@@ -37,7 +39,7 @@ def refuse(refusal: Refusal, request_id: str, quota: Quota | None = None) -> Ans
         headers.append((b"www-authenticate", refusal.challenge.encode()))
     if refusal.retry_after_s is not None:
         headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
-    return Answer(refusal.status, encode({"error": error}), [*headers, *rate_headers(quota)])
+    return Answer(refusal.status, encode({"error": error}), [*headers, *rate_headers(quota)], refusal.code)
 
 
 def rate_headers(quota: Quota | None) -> Sequence[Header]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from dotenv import dotenv_values
 
 from tumira.config.payments import Payments, read_payments
+from tumira.config.tracing import Tracing, read_tracing
 from tumira.errors import Trouble
 
 PREFIX: Final = "TUMIRA_"
@@ -91,6 +92,10 @@ class Settings:
     # None for a gateway that sends no mails.
     smtp: Smtp | None
     payments: Payments
+    # None for a worker that shows no metrics.
+    worker_metrics_port: int | None = None
+    # None for a gateway that sends no traces.
+    tracing: Tracing | None = None
 
     @property
     def local_url(self) -> str:
@@ -121,6 +126,8 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         codes_per_hour=_count(PREFIX + "CODES_PER_HOUR", values, 500),
         smtp=_smtp(values, public_url),
         payments=read_payments(values),
+        worker_metrics_port=_metrics_port(values, port),
+        tracing=read_tracing(values),
     )
 
 
@@ -160,6 +167,16 @@ def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str 
     if name not in values and database_url is not None:
         return None
     port = _port(name, values.get(name, str(SIMULATOR_PORT)))
+    if port == web_port:
+        raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
+    return port
+
+
+def _metrics_port(values: Mapping[str, str], web_port: int) -> int | None:
+    name = PREFIX + "WORKER_METRICS_PORT"
+    if name not in values:
+        return None
+    port = _port(name, values[name])
     if port == web_port:
         raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
     return port

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from tumira import metrics
 from tumira.carriers.smpp.pdu import Command
 from tumira.carriers.smpp.session import Address, BindRefusedError, Session, Timing, connect
 from tumira.engine.recorder import Recorder
@@ -54,6 +55,7 @@ class Bind:
         self.problem: str | None = None
         self._name = name
         self._settings = carrier.settings
+        self._carrier = carrier.name
         self._recorder = recorder
         self._timing = timing
         self._user = user
@@ -114,25 +116,32 @@ class Bind:
             except BindRefusedError as error:
                 self.problem = str(error)
                 self._failures = max(self._failures + 1, REFUSED_BIND_FAILURES)
+                self._tried("refused")
                 _log.error("bind refused", bind=self._name, problem=self.problem)
                 continue
             except OSError as error:
                 self.problem = str(error) or type(error).__name__
                 self._failures += 1
+                self._tried("unreachable")
                 _log.warning("carrier cannot be reached", bind=self._name, problem=self.problem)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it was, the bind is tried again
                 self.problem = repr(error)
                 self._failures += 1
+                self._tried("failed")
                 _log.error("bind failed", bind=self._name, exc_info=error)
                 continue
             began = self._loop.time()
             self.problem = None
+            self._tried("bound")
             if self._failures:
                 _log.info("bound again", bind=self._name)
             self._user.bound()
             await self._ended.wait()
             self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1
+
+    def _tried(self, result: str) -> None:
+        metrics.BINDS_TRIED.labels(self._carrier, result).inc()
 
     async def _connect(self) -> None:
         settings = self._settings

@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from tumira import metrics
 from tumira.actions.settle_top_up import Settled, settle
 from tumira.ids import TOP_UP, write_id
 from tumira.outbound.payments.port import Order, Provider
@@ -142,6 +143,7 @@ def tell_of(settled: Settled) -> None:
     if not settled.moved:
         return
     top_up = settled.top_up
+    metrics.TOP_UPS_MOVED.labels(top_up.method.value, top_up.state.value).inc()
     facts = {
         "top_up": write_id(TOP_UP, top_up.id),
         "method": top_up.method.value,

@@ -10,11 +10,13 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
+from tumira import metrics
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.record_deliveries import Advance, Delivery
 from tumira.ids import EVENT, EventId, new_id, write_id
+from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError
-from tumira.rules import endpoint_health
+from tumira.rules import endpoint_health, traces
 from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import sign
@@ -124,13 +126,20 @@ class Courier:
     """Delivers to one endpoint, which is ours as long as it runs."""
 
     def __init__(
-        self, endpoint: Endpoint, client: Client, database: Database, clock: Clock, report: Callable[[], None]
+        self,
+        endpoint: Endpoint,
+        client: Client,
+        database: Database,
+        clock: Clock,
+        report: Callable[[], None],
+        tracer: Tracer | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._client = client
         self._database = database
         self._clock = clock
         self._report = report
+        self._tracer = tracer
         self._loop = asyncio.get_running_loop()
         self._live = Stream(endpoint.position)
         self._replays: dict[int, Stream] = {}
@@ -333,6 +342,7 @@ class Courier:
             self._disable_if_hopeless(now, status, problem)
         self._places = endpoint_health.places(self._places, arrived=arrived)
         self._note(letter, at, duration_ms, answer, problem, next_at)
+        self._count(letter, at, now, duration_ms, status, arrived=arrived)
 
     def _next_try(
         self, letter: _Letter, now: datetime, retry_after: timedelta | None, chance: float
@@ -387,6 +397,41 @@ class Courier:
         self._unrecorded += 1
         self._all_recorded.clear()
         self._report()
+
+    def _count(
+        self,
+        letter: _Letter,
+        at: datetime,
+        now: datetime,
+        duration_ms: int,
+        status: int | None,
+        *,
+        arrived: bool,
+    ) -> None:
+        """Count a try, and note it where its message is traced."""
+        event = letter.event
+        result = "delivered" if arrived else "failed" if status is None else "refused"
+        metrics.WEBHOOKS.labels(result).inc()
+        metrics.WEBHOOK_SECONDS.observe(duration_ms / 1000)
+        if arrived:
+            metrics.WEBHOOK_DELAY_SECONDS.observe(max(0.0, (now - event.at).total_seconds()))
+        about = event.message_id or event.batch_id
+        if self._tracer is None or about is None or not self._tracer.wants(about):
+            return
+        start_ms = int(at.timestamp() * 1000)
+        self._tracer.add(
+            traces.told(
+                event.id,
+                self.endpoint.id,
+                letter.tries + 1,
+                event.type,
+                about,
+                traces.nanoseconds(start_ms),
+                traces.nanoseconds(start_ms + duration_ms),
+                {} if status is None else {"http.response.status_code": status},
+                failed=not arrived,
+            )
+        )
 
     # What is written down.
 

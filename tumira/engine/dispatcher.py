@@ -7,6 +7,7 @@ from uuid import UUID
 
 import structlog
 
+from tumira import metrics
 from tumira.engine.clocks import Clocks
 from tumira.engine.link import Link
 from tumira.engine.routes import Routes
@@ -224,6 +225,7 @@ class Dispatcher:
             turns.setdefault((one.country, one.lane), []).append(one.turn)
         for (name, lane), own in turns.items():
             self._clocks.claimed(now, name, lane, min(own), max(own))
+            metrics.CLAIMED.labels(name, lane).inc(len(own))
         for asked in wanted:
             country = self._country(asked.country)
             small, bulk = (len(turns.get((asked.country, lane), ())) for lane in (SMALL, BULK))

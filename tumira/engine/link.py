@@ -281,7 +281,7 @@ class Link:
             taken = fates.of_segment(handover, number, self.carrier, submitted_at, carrier_ref)
             self._put(taken, handover.claimed.recipient)
             if taken.complete:
-                self._observer.handed_over(handover.claimed)
+                self._observer.handed_over(self.carrier.id, handover.claimed)
         elif handover.closed:
             # Given up as doubtful before this refusal came; it will be tried again.
             return

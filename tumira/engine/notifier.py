@@ -16,6 +16,7 @@ import structlog
 from tumira.actions.record_deliveries import Advance, record_deliveries
 from tumira.engine.courier import Client, Clock, Courier
 from tumira.ids import EndpointId
+from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError, Resolve, WebhookClient
 from tumira.rules import webhook_urls
 from tumira.store import endpoints
@@ -55,6 +56,7 @@ class Notifier:
         resolve: Resolve,
         tls: ssl.SSLContext,
         clock: Clock = real_time,
+        tracer: Tracer | None = None,
     ) -> None:
         self._database = database
         self._worker = worker
@@ -62,6 +64,7 @@ class Notifier:
         self._resolve = resolve
         self._tls = tls
         self._clock = clock
+        self._tracer = tracer
         self._line = Line(database)
         self._couriers: dict[EndpointId, Courier] = {}
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
@@ -137,6 +140,7 @@ class Notifier:
             self._database,
             self._clock,
             lambda: self._tell(endpoint.id),
+            self._tracer,
         )
         self._couriers[endpoint.id] = courier
         self._tasks[endpoint.id] = asyncio.create_task(self._run(courier))

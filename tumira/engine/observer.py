@@ -34,6 +34,7 @@ KEYS_MAX: Final = 5_000
 # When a message was handed over is looked up for each receipt that is timed. So many of them say enough.
 RECEIPTS_MAX: Final = 2_000
 NO_ANSWER: Final = "no answer"
+SENT: Final = "sent"
 
 _HANDOVER: Final = Step.HANDOVER.value
 _RECEIPT: Final = Step.RECEIPT.value
@@ -68,13 +69,14 @@ class Observer:
 
     # What the links and the recorders tell.
 
-    def handed_over(self, claimed: Claimed) -> None:
+    def handed_over(self, carrier_id: int, claimed: Claimed) -> None:
         """Note that a carrier has just taken the last segment of a message."""
         now_ms = int(time.time() * 1000)
         took_ms = now_ms - made_at_ms(claimed.id)
         _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
         network = network_of(claimed.recipient, claimed.country)
         self._time((_HANDOVER, network, claimed.country, claimed.lane, bucket_of(took_ms)))
+        self._count((carrier_id, network, claimed.country, SENT))
         if self._tracer is not None and self._tracer.wants(claimed.id):
             start_ms = int(claimed.claimed_at.timestamp() * 1000)
             about: dict[str, traces.Value] = {

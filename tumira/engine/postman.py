@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from tumira import metrics
 from tumira.config import Smtp
 from tumira.outbound.mailer import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
 from tumira.store import mails
@@ -110,11 +111,14 @@ class Postman:
             # What is too old by then would only puzzle whoever gets it.
             await self._mailer.send(letter, min(MAIL_S, mail.left_s))
         except MailRefusedError as error:
+            metrics.MAILS.labels("given_up").inc()
             _log.warning("mail given up", recipient=recipient, tries=mail.tries, problem=str(error))
             return None
         except MailDelayedError as error:
+            metrics.MAILS.labels("put_off").inc()
             _log.warning("mail put off", recipient=recipient, tries=mail.tries, problem=str(error))
             return wait_s(mail.tries)
+        metrics.MAILS.labels("sent").inc()
         _log.info("mail sent", recipient=recipient, tries=mail.tries)
         return None
 

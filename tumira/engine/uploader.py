@@ -6,6 +6,7 @@ from uuid import UUID
 
 import structlog
 
+from tumira import metrics
 from tumira.actions.send_file import send_next_chunk
 from tumira.ids import UploadId
 from tumira.store.database import Database, is_unavailable
@@ -30,7 +31,10 @@ async def run_uploader(database: Database) -> None:
                 _log.warning("database unavailable", error=repr(error))
             else:
                 _log.error("file not sent", exc_info=error)
+            metrics.UPLOAD_CHUNKS.labels("failed").inc()
             upload_id, wait_s = None, FAILED_S
+        if upload_id is not None:
+            metrics.UPLOAD_CHUNKS.labels("done").inc()
         if upload_id is None and after == _BEFORE_ALL:
             wait_s = max(wait_s, LOOK_S)
         after = upload_id or _BEFORE_ALL

@@ -1,20 +1,30 @@
-"""What does a worker do? It sends files, hands messages over, takes receipts, tells of them, keeps house."""
+"""What does a worker do? It hands messages over, takes receipts, tells of them, takes money, keeps house."""
 
 import asyncio
 import os
 import secrets
 import socket
 import ssl
+from typing import Final
 
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
 from tumira.config import Smtp
+from tumira.config.payments import Payments
+from tumira.config.tracing import Tracing
+from tumira.engine.cashier import Cashier
+from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
+from tumira.engine.metrics_server import show_metrics
 from tumira.engine.notifier import Notifier
 from tumira.engine.postman import Postman
 from tumira.engine.supervisor import Supervisor
 from tumira.engine.uploader import run_uploader
+from tumira.outbound.payments.providers import open_providers
+from tumira.outbound.traces import tracing
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.store.database import Database
+
+NO_PAYMENTS: Final = Payments()
 
 
 async def run_worker(
@@ -24,17 +34,34 @@ async def run_worker(
     webhooks_allow_private: bool = False,
     smtp: Smtp | None = None,
     tls: ssl.SSLContext | None = None,
+    payments: Payments = NO_PAYMENTS,
+    public_url: str = "",
+    metrics_at: tuple[str, int | None] = ("127.0.0.1", None),
+    traces: Tracing | None = None,
 ) -> None:
     """Work until cancelled; then part from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
     name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    async with asyncio.TaskGroup() as group:
+    async with (
+        show_metrics(*metrics_at),
+        tracing(traces, "worker") as tracer,
+        asyncio.TaskGroup() as group,
+    ):
         group.create_task(run_chores(database))
         group.create_task(run_uploader(database))
-        group.create_task(Supervisor(database, name, timing).run())
+        group.create_task(Supervisor(database, name, timing, tracer).run())
         notifier = Notifier(
-            database, name, allow_private=webhooks_allow_private, resolve=Resolver(), tls=tls or default_tls()
+            database,
+            name,
+            allow_private=webhooks_allow_private,
+            resolve=Resolver(),
+            tls=tls or default_tls(),
+            tracer=tracer,
         )
         group.create_task(notifier.run())
         if smtp is not None:
             group.create_task(Postman(database, smtp).run())
+        # Also with nobody to ask: what was started while there was somebody has to end.
+        group.create_task(Cashier(database, open_providers(payments, public_url)).run())
+        if payments.usdt is not None:
+            group.create_task(ChainWatcher(database, payments.usdt).run())

@@ -1,0 +1,41 @@
+"""Where do traces go, and how many of them?"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from tumira.errors import Trouble
+
+SHARE: Final = "0.01"
+# Where collectors take traces, unless the operator names a path; OpenTelemetry's protocol specification.
+PATH: Final = "/v1/traces"
+
+_SHARE: Final = re.compile(r"0(\.[0-9]{1,6})?|1(\.0{1,6})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """The collector's address, and the share of all batches that is traced."""
+
+    url: str
+    share: float
+
+
+def read_tracing(values: Mapping[str, str]) -> Tracing | None:
+    """Read how traces are sent; None for a gateway that sends none."""
+    share = values.get("TUMIRA_OTLP_SAMPLE", SHARE)
+    if not _SHARE.fullmatch(share):
+        raise Trouble(f"TUMIRA_OTLP_SAMPLE is {share!r}; it must be a number from 0 to 1, such as {SHARE}.")
+    url = values.get("TUMIRA_OTLP_URL")
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise Trouble("TUMIRA_OTLP_URL is no address of a collector: write it as http://collector:4318.")
+    return Tracing(url.rstrip("/") + PATH if parts.path in {"", "/"} else url, float(share))
