@@ -2,9 +2,8 @@
 
 import json
 import signal
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 from tests.support.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.postgres import clone, complete, execute
-from tests.support.programs import STOP_S, Cli, finish, start, tumira
+from tests.support.programs import STOP_S, Cli, start
 from tests.support.service import Caller, free_port, new_caller
 from tests.support.voucher_servers import Issuers, run_issuers
 from tests.unit.test_deposit_addresses import XPUB
@@ -54,18 +53,10 @@ class Till(Cli):
     """The command line of somebody who takes money in some ways."""
 
     def __init__(self, url: str, **access: str) -> None:
-        super().__init__(url)
+        named = {name.removeprefix("TUMIRA_").lower(): value for name, value in access.items()}
+        super().__init__(url, **named)
         self.url = url
-        self.settings: dict[str, Any] = {"database_url": url} | {
-            name.removeprefix("TUMIRA_").lower(): value for name, value in access.items()
-        }
-
-    def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run one command, however it ends."""
-        return tumira(*arguments, given=given, **self.settings)
-
-    def _run_all(self, commands: Sequence[Sequence[str]]) -> "Sequence[subprocess.CompletedProcess[str]]":
-        return [finish(one) for one in [start(*words, **self.settings) for words in commands]]
+        self.settings: dict[str, Any] = {"database_url": url} | named
 
     def open_account(self) -> Caller:
         """Open an account with a hundred dollars."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 
 from tests.support.embedded import quick_directory, temporary_base
+from tests.support.forked_commands import run_forked
 from tests.support.service import free_port
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
@@ -227,12 +228,12 @@ def read_terminal(handle: int) -> str:
 class Cli:
     """The command line on one database."""
 
-    def __init__(self, database_url: str) -> None:
-        self._url = database_url
+    def __init__(self, database_url: str, **settings: Any) -> None:
+        self._environment = environment(database_url=database_url, **settings)
 
     def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
         """Run one command, however it ends."""
-        return tumira(*arguments, given=given, database_url=self._url)
+        return run_forked(arguments, self._environment, "/", given)
 
     def text(self, *arguments: str) -> str:
         """Run a command that succeeds, and return what a person reads."""
@@ -250,18 +251,18 @@ class Cli:
         return one_line(self.run(*arguments))
 
     def all_refused(self, *commands: Sequence[str]) -> Sequence[str]:
-        """Run several such commands beside each other."""
+        """Run several such commands."""
         return [one_line(done) for done in self._run_all(commands)]
 
     def misused(self, *commands: Sequence[str]) -> Sequence[str]:
-        """Run commands that are typed wrongly, beside each other, and return their last lines."""
+        """Run commands that are typed wrongly, and return their last lines."""
         done = self._run_all(commands)
         assert all((one.returncode, one.stdout) == (2, "") for one in done), done
         assert all(one.stderr.startswith("Usage: ") for one in done), done
         return [one.stderr.splitlines()[-1] for one in done]
 
     def _run_all(self, commands: Sequence[Sequence[str]]) -> "Sequence[subprocess.CompletedProcess[str]]":
-        return [finish(one) for one in [start(*words, database_url=self._url) for words in commands]]
+        return [self.run(*words) for words in commands]
 
 
 def one_line(done: "subprocess.CompletedProcess[str]") -> str:

@@ -1,11 +1,9 @@
 """How does a test type the commands of webhooks?"""
 
-import subprocess
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.support.programs import Cli, finish, start, tumira
+from tests.support.programs import Cli
 from tests.support.service import Caller
 from tumira.ids import EVENT, EventId, new_id, write_id
 from tumira.store import events
@@ -54,13 +52,8 @@ WARNING: Final = (
 class Allowing(Cli):
     """The command line of somebody who allows private addresses."""
 
-    def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run one command, however it ends."""
-        return tumira(*arguments, given=given, database_url=self._url, webhooks_allow_private=1)
-
-    def _run_all(self, commands: Sequence[Sequence[str]]) -> "Sequence[subprocess.CompletedProcess[str]]":
-        started = [start(*words, database_url=self._url, webhooks_allow_private=1) for words in commands]
-        return [finish(one) for one in started]
+    def __init__(self, database_url: str) -> None:
+        super().__init__(database_url, webhooks_allow_private=1)
 
 
 def add(cli: Cli, caller: Caller, url: str = URL, *words: str) -> Any:

@@ -1,0 +1,138 @@
+"""How does a test run many commands quickly? In processes forked from one that has read our code before.
+
+A command spends most of its time on reading code. What it does then, its arguments, its environment, what it
+reads and prints and how it ends are those of a process of its own. That a command can be started at all is
+shown by the tests that start one.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WAIT_S: Final = 60
+_LENGTH_BYTES: Final = 4
+
+
+@cache
+def _forker() -> "tuple[subprocess.Popen[bytes], str]":
+    """Start the process that forks, and return where it listens; it ends when ours does."""
+    folder = tempfile.mkdtemp(prefix="tumira-forks-")
+    place = f"{folder}/socket"
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.support.forked_commands", place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process, place
+
+
+def run_forked(
+    arguments: Sequence[str | bytes], environment: Mapping[str, str], cwd: str, given: bytes | None
+) -> "subprocess.CompletedProcess[str]":
+    """Run one command to its end."""
+    order = {
+        "arguments": [os.fsdecode(one) for one in arguments],
+        "environment": dict(environment),
+        "cwd": cwd,
+    }
+    body = json.dumps(order).encode("ascii")
+    _, place = _forker()
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+        socket.socket(socket.AF_UNIX) as line,
+    ):
+        stdin.write(given or b"")
+        stdin.seek(0)
+        line.settimeout(WAIT_S)
+        line.connect(place)
+        length = len(body).to_bytes(_LENGTH_BYTES)
+        socket.send_fds(line, [length], [stdin.fileno(), stdout.fileno(), stderr.fileno()])
+        line.sendall(body)
+        code = int(line.makefile().readline())
+        stdout.seek(0)
+        stderr.seek(0)
+        words = [os.fsdecode(one) for one in arguments]
+        return subprocess.CompletedProcess(words, code, stdout.read().decode(), stderr.read().decode())
+
+
+def _serve(place: str) -> None:
+    """Fork for everybody who comes, until our parent is gone."""
+    for module in _modules():
+        import_module(module)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(place)
+        listener.listen(64)
+        # Whoever waits for a command ends by itself, and nobody asks how.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            readable, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in readable:
+                return
+            line, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _wait_for_command(line)
+                os._exit(0)
+            line.close()
+
+
+def _modules() -> Sequence[str]:
+    files = (ROOT / "tumira" / "cli").glob("*.py")
+    return ["tumira.cli", *sorted(f"tumira.cli.{file.stem}" for file in files if file.stem != "__init__")]
+
+
+def _wait_for_command(line: socket.socket) -> None:
+    length, handles, _, _ = socket.recv_fds(line, _LENGTH_BYTES, 3)
+    with line.makefile("rb") as reader:
+        order = json.loads(reader.read(int.from_bytes(length)))
+    child = os.fork()
+    if child == 0:
+        line.close()
+        _become(order, handles)
+    _, status = os.waitpid(child, 0)
+    line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _become(order: Mapping[str, Any], handles: Sequence[int]) -> None:
+    """Be the command, and end as it does."""
+    for number, handle in enumerate(handles):
+        os.dup2(handle, number)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["tumira", *order["arguments"]]
+    code: object = 1
+    try:
+        import_module("tumira.cli").main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001 - printed as the interpreter would, and the end of the process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
