@@ -1,5 +1,5 @@
 #!/bin/sh
-# Which programs of others do tests need? Node.js, for segment counters, an SMSC and a judge of pages from npm, PHP,
+# Which programs of others do tests need? Node.js, for segment counters, an SMSC, a chain and a judge of pages from npm, PHP,
 # for a receiver of webhooks, Chromium, for the pages, and promtool, for the alerts.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # A Java is not installed for its one receiver: it is large, and who has none is told so by the test.
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
     install_packages nodejs npm ||
-        echo "Node.js and npm are missing, so split-sms, the SMSC of npm's smpp, a receiver of webhooks and axe are not tried: install nodejs and npm."
+        echo "Node.js and npm are missing, so split-sms, the SMSC of npm's smpp, a receiver of webhooks, axe and a chain are not tried: install nodejs and npm."
 fi
 if ! command -v php >/dev/null; then
     install_packages php-cli || echo "PHP is missing, so its receiver of webhooks is not tried: install php-cli."
