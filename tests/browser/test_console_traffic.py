@@ -31,7 +31,7 @@ SHIFT_MAX: Final = 0.01
 FIRST_VISIT_MAX: Final = 60_000
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
-    pytest.param(DESKTOP, True, id="desktop, dark"),
+    pytest.param(DESKTOP, True, id="desktop, dark", marks=pytest.mark.long),
     pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
     pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
 ]

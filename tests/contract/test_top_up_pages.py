@@ -47,7 +47,7 @@ VOUCHER: Final = PLACE + "/voucher"
 PAYNOW_URL: Final = "https://paynow.example"
 SECRET: Final = "flash-secret"
 PIN: Final = "1234567890123456"
-HOSTILE: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}'"
+HOSTILE: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 99 * 99 * 99 }}'"
 TX: Final = "0x" + "ab" * 32
 # Of the phrase that all developers know; it guards nothing.
 XPUB: Final = (
@@ -402,7 +402,7 @@ def test_nothing_that_came_from_elsewhere_becomes_part_of_a_page(payer: Payer) -
     receipt = payer.page(path_of(paid) + "/receipt")
     assert "<script>alert" not in receipt
     assert words(HOSTILE.partition("<")[0]) in words(receipt)
-    assert "49" not in re.sub(r"top_\w+|\d\d:\d\d:\d\d", "", words(receipt))
+    assert "970299" not in receipt
 
 
 def test_progress_is_given_to_the_script_alone_and_in_part(payer: Payer) -> None:
