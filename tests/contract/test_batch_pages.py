@@ -271,18 +271,18 @@ def test_a_page_follows_a_batch_until_it_is_completed(customer: Sender) -> None:
     path = f"{BATCHES}/{batch_id}"
     page = customer.page(path)
     assert link(page, "Load the page again") == f"/dashboard/batches/{batch_id}"
-    assert re.search(r'<script src="/static/batch\.\w+\.js" defer></script>', page)
-    assert f'data-note="{path}/progress"' in page
+    assert re.search(r'<script src="/static/live\.\w+\.js" defer></script>', page)
+    assert f'data-ask="{path}/progress"' in page
 
     fragment = customer.ask(path + "/progress")
     assert fragment.headers["cache-control"] == "no-store"
-    assert 'data-done="no"' in fragment.text
+    assert 'data-part="open"' in fragment.text
     assert "<html" not in fragment.text
     assert set(re.findall(r'data-live="(\w+)"', fragment.text)) == set(re.findall(r'data-live="(\w+)"', page))
 
     customer.end(batch_id)
     fragment = customer.ask(path + "/progress")
-    assert 'data-done="yes"' in fragment.text
+    assert 'data-part="ended"' in fragment.text
     assert "All 1 message ended." in words(fragment.text)
     page = customer.page(path)
     assert "Load the page again" not in page

@@ -410,12 +410,12 @@ def test_progress_is_given_to_the_script_alone_and_in_part(payer: Payer) -> None
     answer = payer.ask(path_of(top_up_id) + "/progress")
     assert answer.status_code == 200
     assert 'id="progress"' in answer.text
-    assert 'data-open="yes"' in answer.text
+    assert 'data-part="open"' in answer.text
     assert "<html" not in answer.text
     assert answer.headers["cache-control"] == "no-store"
     payer.tell(top_up_id, Paid("9517", Decimal(10)))
     after = payer.ask(path_of(top_up_id) + "/progress").text
-    assert 'data-open="no"' in after
+    assert 'data-part="ended"' in after
     assert 'data-balance="US$11.00"' in after
 
 

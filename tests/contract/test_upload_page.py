@@ -162,7 +162,7 @@ def test_what_was_confirmed_is_sent_and_its_progress_shown(customer: Customer) -
     customer.service.run(send_next_chunk, BEFORE_ALL)
     fragment = customer.get(f"{path}/progress")
     assert 'value="1000"' in fragment.text
-    assert 'data-state="sending"' in fragment.text
+    assert 'data-part="open"' in fragment.text
     customer.service.run(send_everything)
     done = customer.get(path)
     assert "1,200 of 1,200 messages handed over: all of them are on their way." in words(done)

@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
-from tumira.html.layout import HEADERS, PRIVATE, Look
+from tumira.html.layout import Look
+from tumira.html.places import Place, go, place_of
 from tumira.store import operators
 from tumira.store.changes import Actor
 from tumira.store.database import Database
@@ -32,15 +33,6 @@ class Services:
     session: Cookie
     public_url: str
     payments: Payments
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An entry of the navigation."""
-
-    path: str
-    name: str
-    icon: str
 
 
 NAVIGATION: Final = (
@@ -83,19 +75,9 @@ class Visit:
             operator=self.operator,
             may_change=self.may_change,
             navigation=NAVIGATION,
-            here=_here(self.request.url.path),
+            here=place_of(self.request.url.path, NAVIGATION),
             **values,
         )
-
-
-def _here(path: str) -> str:
-    below = [place.path for place in NAVIGATION if path == place.path or path.startswith(place.path + "/")]
-    return max(below, key=len, default="")
-
-
-def go(path: str) -> RedirectResponse:
-    """Send the browser on to a page of ours, to be read."""
-    return RedirectResponse(path, 303, headers={**HEADERS, **PRIVATE})
 
 
 Public = Callable[[Services, Request], Awaitable[Response]]

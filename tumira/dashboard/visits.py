@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.gate import Gate
@@ -14,7 +14,8 @@ from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import refuse_foreign_writes
-from tumira.html.layout import HEADERS, PRIVATE, Look
+from tumira.html.layout import Look
+from tumira.html.places import Place, go, place_of
 from tumira.rules.codes import CodeLimits
 from tumira.store import sessions
 from tumira.store.database import Database
@@ -39,15 +40,6 @@ class Services:
     webhooks_allow_private: bool
     # Which providers of payments the operator has set up.
     payments: Payments
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An entry of the navigation."""
-
-    path: str
-    name: str
-    icon: str
 
 
 NAVIGATION: Final = (
@@ -85,15 +77,9 @@ class Visit:
 
 def _here(path: str) -> str:
     """Return the entry of the navigation under which a page stands."""
-    below = [place.path for place in NAVIGATION if path == place.path or path.startswith(place.path + "/")]
     if path.startswith("/dashboard/messages/"):
         return "/dashboard/batches"
-    return max(below, key=len, default="")
-
-
-def go(path: str) -> RedirectResponse:
-    """Send the browser on to a page of ours, to be read."""
-    return RedirectResponse(path, 303, headers={**HEADERS, **PRIVATE})
+    return place_of(path, NAVIGATION)
 
 
 Public = Callable[[Services, Request], Awaitable[Response]]

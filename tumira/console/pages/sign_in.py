@@ -10,9 +10,10 @@ from starlette.routing import Route
 from tumira.actions import operator_access
 from tumira.actions.operator_access import Begun, MovedIn
 from tumira.actions.sign_in import Guest, TooOften
-from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
+from tumira.html.places import go
 from tumira.rules import codes, people, qr_codes, totp
 from tumira.store import prices
 from tumira.store.operators import Stage

@@ -12,8 +12,9 @@ from starlette.routing import Route
 from tumira.actions import operate_top_ups
 from tumira.console.pages.accounts import path_of as path_of_account
 from tumira.console.top_up_words import STATES, name_of, write_money
-from tumira.console.visits import Services, Visit, go, look
+from tumira.console.visits import Services, Visit, look
 from tumira.html.layout import write_usd
+from tumira.html.places import go
 from tumira.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.rules.deposits import in_usdt
 from tumira.rules.reconciliation import write_exact

@@ -13,8 +13,9 @@ from starlette.routing import Route
 from tumira.actions import operate_webhooks
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.actions.operate_webhooks import host_of
-from tumira.console.visits import Services, Visit, change, go, look
+from tumira.console.visits import Services, Visit, change, look
 from tumira.html.forms import read_form
+from tumira.html.places import go
 from tumira.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.rules.endpoint_health import DISABLE_AFTER
 from tumira.store import endpoint_troubles

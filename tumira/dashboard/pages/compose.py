@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from tumira.actions import compose, screen_text
 from tumira.actions.compose import Draft, Review
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.errors import (
     AccountSuspended,
     ContentRejected,
@@ -32,6 +32,7 @@ from tumira.errors import (
 )
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import HEADERS, PRIVATE, write_count, write_plural, write_usd
+from tumira.html.places import go
 from tumira.rules import segments, spelling
 from tumira.rules.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.rules.quotes import REFERENCE_MAX, Quote

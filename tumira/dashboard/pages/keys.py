@@ -9,9 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.manage_access import KEYS_MAX, TooManyKeysError, create_key, revoke_own_key
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
+from tumira.html.places import go
 from tumira.ids import KEY, KeyId, read_id, write_id
 from tumira.rules import people
 from tumira.store import changes, credentials

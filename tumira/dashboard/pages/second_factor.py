@@ -9,8 +9,9 @@ from starlette.routing import Route
 from tumira.actions import second_factor
 from tumira.actions.proofs import Proof
 from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
+from tumira.html.places import go
 from tumira.rules import people, qr_codes, totp
 from tumira.store import logins
 from tumira.store.logins import Factor

@@ -12,9 +12,10 @@ from starlette.routing import Route
 from tumira.actions import manage_login
 from tumira.actions.manage_login import Asked, Limits
 from tumira.actions.proofs import Proof, Suspect
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
+from tumira.html.places import go
 from tumira.ids import read_id, write_id
 from tumira.rules import browsers, money, people
 from tumira.store import accounts, changes, content_refusals, logins, sessions

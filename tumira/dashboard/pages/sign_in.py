@@ -33,10 +33,11 @@ from tumira.dashboard.pages.sign_up import (
     too_many_codes,
     too_often,
 )
-from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
+from tumira.html.places import go
 from tumira.rules import codes, people
 from tumira.store import prices, sessions
 from tumira.store.sessions import HALF_MINUTES

@@ -21,9 +21,10 @@ from tumira.actions.sign_in import (
     finish_sign_up,
     sign_in,
 )
-from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, go, public
+from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
+from tumira.html.places import go
 from tumira.rules import codes, people
 from tumira.store import prices, verifications
 from tumira.store.verifications import Applicant, Purpose, Verification

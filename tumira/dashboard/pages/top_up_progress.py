@@ -15,9 +15,10 @@ from tumira.dashboard import pictures
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
 from tumira.dashboard.pictures import Picture
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.layout import write_usd
+from tumira.html.places import go
 from tumira.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.ids import TopUpId, read_id, write_id
 from tumira.rules.paynow import Wallet

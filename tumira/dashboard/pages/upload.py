@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from tumira.actions import send_file
 from tumira.actions.send_file import Begun, Changed, Offer, Wanted
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.errors import (
     AccountSuspended,
     InsufficientBalance,
@@ -22,6 +22,7 @@ from tumira.errors import (
 )
 from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.layout import HEADERS, PRIVATE, write_usd
+from tumira.html.places import go
 from tumira.html.tables import write_rows
 from tumira.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
 from tumira.rules import money

@@ -23,10 +23,11 @@ from tumira.actions.manage_webhooks import (
     EndpointError,
     NoEndpointError,
 )
-from tumira.dashboard.visits import Services, Visit, go, private
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.layout import LOCAL, write_plural
+from tumira.html.places import go
 from tumira.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
 from tumira.rules import webhook_urls
