@@ -1,7 +1,6 @@
 """Which processes make up a node? Starts PostgreSQL, simulator, web and worker, and stops them in order."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ from tumira.runtime import Tell, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST
 from tumira.stopping import Stopping
 from tumira.store import embedded
+from tumira.store.children import end_with_parent
 from tumira.store.database import Database
 from tumira.store.embedded_place import place_at
 from tumira.store.embedded_process import read_postmaster
@@ -32,7 +32,6 @@ RESTART_PAUSE_S: Final = 1.0
 POLL_S: Final = 0.1
 PROBE_S: Final = 2.0
 
-_PR_SET_PDEATHSIG: Final = 1
 
 # Past any proxy that the environment names: what we ask is on this machine.
 _direct: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -58,29 +57,25 @@ class Part:
             env=self.environment,
             # Ctrl-C is for us alone: we stop the parts in their order.
             start_new_session=True,
-            preexec_fn=_end_with_parent(os.getpid()),  # noqa: PLW1509 - we have no threads
+            preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509 - we have no threads
         )
 
-    def stop(self) -> None:
-        """Ask it to finish, and end it when it does not."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-
-def _end_with_parent(parent: int) -> Callable[[], None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def end_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return end_with_parent
+    def stop(self, stopping: Stopping, wait_s: float) -> None:
+        """Ask it to finish, once more if we are asked once more, and end it when it does not."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        asked_again = False
+        until = time.monotonic() + wait_s
+        while self.process.poll() is None and time.monotonic() < until:
+            # Not at once: two signals that come together count as one.
+            time.sleep(POLL_S)
+            if stopping.is_urgent and not asked_again:
+                asked_again = True
+                self.process.terminate()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
 
 def serve(settings: Settings, stopping: Stopping, tell: Tell, welcome: Callable[[], None]) -> None:
@@ -139,7 +134,8 @@ def _run_parts(
         if stopping:
             tell("Stopping …")
         for part in parts:
-            part.stop()
+            # The web process goes on for a while after it was asked; the others do not.
+            part.stop(stopping, STOP_S + settings.drain_wait_s)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import asyncpg
+
 from tumira import logs
 from tumira.config import Settings
 from tumira.errors import Trouble
-from tumira.store import embedded, migrate, partitions
-from tumira.store.database import Database, check
+from tumira.store import embedded, migrate, partitions, replication
+from tumira.store.database import UNAVAILABLE, Database, check
 from tumira.store.embedded_place import Heed, go_on
 
 Tell = Callable[[str], None]
@@ -66,6 +68,17 @@ async def is_ready(database: Database) -> str | None:
             weeks = await partitions.weeks_left(connection)
             if weeks < partitions.WEEKS_AHEAD_MIN:
                 return f"Tables are ready for {weeks} weeks only; is a worker running?"
+    except Trouble as trouble:
+        return str(trouble)
     except Exception as error:  # noqa: BLE001 - whatever it is, this node cannot serve
         return f"The database cannot be reached: {error!r}"
     return None
+
+
+async def waits_for_standby(database: Database) -> bool:
+    """Tell whether a node that serves cannot commit, as far as can be known."""
+    try:
+        async with database.connection() as connection:
+            return await replication.lacks_standby(connection)
+    except (*UNAVAILABLE, asyncpg.PostgresError):
+        return False

@@ -16,6 +16,11 @@ from tumira.stopping import Stopping
 DRAIN_S: Final = 20
 FAREWELL_S: Final = 0.5
 BACKLOG: Final = 2048
+# Longer than balancers keep a connection that nobody uses (nginx: 60 s), so that it is they who close it. One
+# that we closed just as they sent a request on it would be a call that failed.
+KEEP_ALIVE_S: Final = 75
+
+_CLOSE: Final = (b"connection", b"close")
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -75,10 +80,15 @@ class _Protocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """uvicorn, with an end that cuts nobody off whose request is on its way."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping, say_started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, stopping: Stopping, say_started: Callable[[], None], drain_wait_s: float
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
         self._say_started = say_started
+        self._drain_wait_s = drain_wait_s
+        self._has_served = False
+        self._until: float | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -86,8 +96,28 @@ class _Server(uvicorn.Server):
         yield
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell, ten times a second, whether it is time to stop."""
-        return await super().on_tick(counter) or bool(self._stopping)
+        """Tell, ten times a second, whether to stop: we were asked to, and balancers have had their time."""
+        if await super().on_tick(counter):
+            return True
+        if not self._stopping:
+            self._has_served = True
+            return False
+        self._let_go_after_answers()
+        now = asyncio.get_running_loop().time()
+        if self._until is None:
+            # Nobody was sent to a node that was asked to stop before it had started.
+            self._until = now + (self._drain_wait_s if self._has_served else 0)
+        return self._stopping.is_urgent or now >= self._until
+
+    def _let_go_after_answers(self) -> None:
+        """Have every answer from now on close its connection.
+
+        Who is told to close does not send another request on a connection that we are about to close
+        ourselves; their next one goes to whichever node a balancer chooses.
+        """
+        # The list is shared by the calls under way, and made anew every second.
+        if _CLOSE not in self.server_state.default_headers:
+            self.server_state.default_headers.append(_CLOSE)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and say so."""
@@ -96,9 +126,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer what was sent before we were asked to stop, then let uvicorn close and wait for the rest."""
-        # The list is shared by the calls under way. Who is told to close does not send another request on a
-        # connection that we are about to close ourselves.
-        self.server_state.default_headers.append((b"connection", b"close"))
+        self._let_go_after_answers()
         # Those who had connected are accepted meanwhile, and their requests read.
         await asyncio.sleep(FAREWELL_S)
         await super().shutdown(sockets)
@@ -107,11 +135,11 @@ class _Server(uvicorn.Server):
 async def serve(
     app: Any,
     listening: socket.socket,
-    trusted_proxies: str,
+    settings: Settings,
     stopping: Stopping,
     say_started: Callable[[], None],
 ) -> None:
-    """Serve until told to stop, then let the calls under way finish."""
+    """Serve until told to stop and for the time that balancers need; then let the calls under way finish."""
     server = _Server(
         uvicorn.Config(
             app,
@@ -120,11 +148,13 @@ async def serve(
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(trusted_proxies),
-            forwarded_allow_ips=trusted_proxies or None,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=settings.trusted_proxies or None,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
         ),
         stopping,
         say_started,
+        settings.drain_wait_s,
     )
     await server.serve(sockets=[listening])

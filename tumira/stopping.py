@@ -9,33 +9,38 @@ LOOK_S: Final = 0.1
 
 
 class Stopping:
-    """The wish to stop, from Ctrl-C or SIGTERM; true once there is one.
+    """The wish to stop, from Ctrl-C or SIGTERM; true once there is one, and more urgent with the second.
 
     A handler that raised would interrupt whatever happens to run, and a fork, a collection of garbage and
     some libraries swallow what is raised in them: the wish would be lost.
     """
 
     def __init__(self) -> None:
-        self._wished = False
+        self._wishes = 0
         for number in (signal.SIGINT, signal.SIGTERM):
             # Also where a shell has us ignore Ctrl-C.
             signal.signal(number, self._note)
 
     def _note(self, _number: int, _frame: object) -> None:
-        self._wished = True
+        self._wishes += 1
 
     def __bool__(self) -> bool:
         """Tell whether we are to stop."""
-        return self._wished
+        return self._wishes > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        """Tell whether we were asked more than once: nothing is waited for that only others would like."""
+        return self._wishes > 1
 
     def heed(self) -> None:
         """Be interrupted here, if we are to stop."""
-        if self._wished:
+        if self._wishes:
             raise KeyboardInterrupt
 
     async def wait(self) -> None:
         """Wait until we are to stop."""
-        while not self._wished:  # noqa: ASYNC110 - nothing of a loop may be called where a signal is noted
+        while not self._wishes:  # noqa: ASYNC110 - nothing of a loop may be called where a signal is noted
             await asyncio.sleep(LOOK_S)
 
     async def cancel(self, work: Coroutine[Any, Any, None]) -> None:

@@ -31,12 +31,12 @@ from tumira.html import assets
 from tumira.outbound.traces import Tracer, tracing
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
-from tumira.runtime import is_ready
+from tumira.runtime import is_ready, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
 from tumira.stopping import Stopping
-from tumira.store.database import PLANNED_ONCE, Database
+from tumira.store.database import PLANNED_ONCE, UNAVAILABLE, Database
 
 # Below this, a compressed answer is hardly smaller.
 COMPRESSED_MIN: Final = 1_000
@@ -65,8 +65,10 @@ class Web:
         payments: Payments = NO_PAYMENTS,
         data_dir: Path | None = None,
         tracer: Tracer | None = None,
+        is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._database = database
+        self._is_draining = is_draining
         self._api = Api(database, document(), tracer)
         self._scrape = Scrape(database, self._api.services.gate, data_dir)
         dashboard = Dashboard(
@@ -92,7 +94,12 @@ class Web:
                 assets.route(dashboard.assets, console.assets),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
-            exception_handlers={HTTPException: dashboard.refuse, Exception: dashboard.fail},
+            # A fault of ours is also logged by whoever serves us; a database that is away is none.
+            exception_handlers={
+                HTTPException: dashboard.refuse,
+                **dict.fromkeys(UNAVAILABLE, dashboard.fail),
+                Exception: dashboard.fail,
+            },
             lifespan=self._lifespan,
         )
         # With a slash too many it is no page; a redirect would go where the header named Host says.
@@ -117,7 +124,14 @@ class Web:
         await self._database.close()
 
     async def _ready(self, _request: Request) -> Response:
+        if self._is_draining():
+            gone = {"status": "draining", "problem": "This node was asked to stop; use another."}
+            return JSONResponse(gone, status_code=503)
         problem = await is_ready(self._database)
+        if problem is None and await waits_for_standby(self._database):
+            # No other node would do better, so a balancer shall not take this one away.
+            waits = "No synchronous standby follows: sends wait and are answered 503; reading goes on."
+            return JSONResponse({"status": "ready", "problem": waits})
         if problem is None:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready", "problem": problem}, status_code=503)
@@ -186,5 +200,6 @@ async def run_web(
             payments=settings.payments,
             data_dir=settings.data_dir,
             tracer=tracer,
+            is_draining=lambda: bool(stopping),
         )
-        await server.serve(web, listening, settings.trusted_proxies, stopping, say_started)
+        await server.serve(web, listening, settings, stopping, say_started)

@@ -11,11 +11,11 @@ from tumira import VERSION
 # By the file that holds each. A file is read when one of its commands is called or listed, so that counting
 # segments does not wait for the code of the web server: it is half of what a short command would take.
 COMMANDS: Final[Mapping[str, str]] = {
-    "serve": "nodes",
-    "web": "nodes",
-    "worker": "nodes",
-    "simulator": "nodes",
-    "migrate": "nodes",
+    "serve": "serve",
+    "web": "web",
+    "worker": "worker",
+    "simulator": "simulator",
+    "migrate": "migrate",
     "account": "accounts",
     "key": "accounts",
     "destination": "tariff",
@@ -30,6 +30,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "reconcile": "reconcile",
     "operator": "operators",
     "erase": "privacy",
+    "backup": "backups",
+    "restore": "backups",
     "audit": "tools",
     "segments": "texts",
     "screen": "texts",

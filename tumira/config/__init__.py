@@ -19,6 +19,11 @@ from tumira.errors import Trouble
 PREFIX: Final = "TUMIRA_"
 PORT_MAX: Final = 65_535
 COUNT_MAX: Final = 1_000_000
+DRAIN_WAIT_MAX_S: Final = 600
+# Two years; and at least until receipts cannot come any more and the numbers of recipients were cut.
+KEEP_WEEKS: Final = 104
+KEEP_WEEKS_MIN: Final = 14
+KEEP_WEEKS_MAX: Final = 5_200
 # The port that carriers' SMPP servers listen on by custom.
 SIMULATOR_PORT: Final = 2775
 
@@ -96,6 +101,10 @@ class Settings:
     worker_metrics_port: int | None = None
     # None for a gateway that sends no traces.
     tracing: Tracing | None = None
+    # For how many weeks batches and messages are kept; None for good.
+    keep_weeks: int | None = KEEP_WEEKS
+    # How long a web process that is to stop goes on, so that balancers look elsewhere first.
+    drain_wait_s: int = 0
 
     @property
     def local_url(self) -> str:
@@ -128,6 +137,8 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         payments=read_payments(values),
         worker_metrics_port=_metrics_port(values, port),
         tracing=read_tracing(values),
+        keep_weeks=_keep_weeks(values),
+        drain_wait_s=_drain_wait(values),
     )
 
 
@@ -151,6 +162,27 @@ def _count(name: str, values: Mapping[str, str], default: int) -> int:
     text = values.get(name, str(default))
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= COUNT_MAX):
         raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {COUNT_MAX}.")
+    return int(text)
+
+
+def _drain_wait(values: Mapping[str, str]) -> int:
+    name = PREFIX + "DRAIN_WAIT"
+    text = values.get(name, "0")
+    if not (text.isascii() and text.isdigit() and int(text) <= DRAIN_WAIT_MAX_S):
+        raise Trouble(f"{name} is {text!r}; it must be a number of seconds from 0 to {DRAIN_WAIT_MAX_S}.")
+    return int(text)
+
+
+def _keep_weeks(values: Mapping[str, str]) -> int | None:
+    name = PREFIX + "KEEP_WEEKS"
+    text = values.get(name, str(KEEP_WEEKS))
+    if text in {"0", "none"}:
+        return None
+    if not (text.isascii() and text.isdigit() and KEEP_WEEKS_MIN <= int(text) <= KEEP_WEEKS_MAX):
+        raise Trouble(
+            f"{name} is {text!r}; it must be a number of weeks from {KEEP_WEEKS_MIN} to {KEEP_WEEKS_MAX}, "
+            "or none to keep messages for good."
+        )
     return int(text)
 
 

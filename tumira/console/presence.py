@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from tumira import VERSION
-from tumira.store import system
+from tumira.store import migrate, system
 from tumira.store.database import UNAVAILABLE, Database
 
 BEAT_S: Final = 30
@@ -38,7 +38,7 @@ async def _beat(database: Database, node: str, beat_s: float) -> None:
     while True:
         try:
             async with database.connection() as connection:
-                await system.beat(connection, node, VERSION)
+                await system.beat(connection, node, VERSION, migrate.last_step())
         except (*UNAVAILABLE, asyncpg.PostgresError) as error:
             _log.warning("not listed among the nodes", error=repr(error))
         await asyncio.sleep(beat_s)

@@ -13,7 +13,9 @@ from typing import Final
 
 import asyncpg
 
+from tumira import VERSION
 from tumira.rules.carrier_urls import CarrierSettings
+from tumira.store import migrate
 from tumira.store.sql import Connection, Statement
 
 PROBLEM_MAX: Final = 200
@@ -257,8 +259,8 @@ async def list_binds(connection: Connection) -> Sequence[Health]:
 # Counts the others, because the row just written is not visible here.
 SQL_HEARTBEAT: Final = Statement("""
 WITH seen AS (
-    INSERT INTO workers (id)
-    VALUES (%(worker)s)
+    INSERT INTO workers (id, version, last_step)
+    VALUES (%(worker)s, %(version)s, %(last_step)s)
         ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
 )
 SELECT 1 + count(*)
@@ -270,7 +272,10 @@ SELECT 1 + count(*)
 
 async def heartbeat(connection: Connection, worker: str, lease_s: float) -> int:
     """Say that a worker lives, and return how many do, this one among them."""
-    return int(await SQL_HEARTBEAT.value(connection, worker=worker, lease_s=lease_s))
+    count = await SQL_HEARTBEAT.value(
+        connection, worker=worker, lease_s=lease_s, version=VERSION, last_step=migrate.last_step()
+    )
+    return int(count)
 
 
 # A row in the way is locked and looked at again as it then is, so of two workers only one finds it free.

@@ -1,6 +1,5 @@
 """How is a PostgreSQL process started, recognised, waited for and ended?"""
 
-import ctypes
 import os
 import re
 import shutil
@@ -8,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tumira.errors import Trouble
+from tumira.store.children import end_with_parent
 from tumira.store.embedded_place import Heed, Place, ServerUser, Tell, disk_full, is_disk_full, last_line
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
@@ -26,7 +26,6 @@ FAST_STOP_S: Final = 30.0
 HARD_STOP_S: Final = 30.0
 COMMAND_TIMEOUT_S: Final = 600
 
-_PR_SET_PDEATHSIG: Final = 1
 # Nothing of the caller's environment may reach PostgreSQL: PGPORT, PGOPTIONS or a locale that this machine
 # does not have would each change how it starts.
 _ENVIRONMENT: Final = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
@@ -168,7 +167,7 @@ def run(
         user=user.uid if user.switched else None,
         group=user.gid if user.switched else None,
         extra_groups=[] if user.switched else None,
-        preexec_fn=_end_with_parent(signal.SIGKILL),
+        preexec_fn=end_with_parent(signal.SIGKILL),
     )
 
 
@@ -216,29 +215,10 @@ def launch(place: Place, user: ServerUser, command: Sequence[str | Path]) -> sub
             extra_groups=[] if user.switched else None,
             # SIGINT is PostgreSQL's fast shutdown: open transactions are rolled back and a checkpoint is
             # written, so the next start needs no recovery. After SIGQUIT it always would.
-            preexec_fn=_end_with_parent(signal.SIGINT),  # noqa: PLW1509 - it neither imports nor takes a lock
+            preexec_fn=end_with_parent(signal.SIGINT),  # noqa: PLW1509 - it neither imports nor takes a lock
         )
     finally:
         os.close(log)
-
-
-def _end_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Return what the child does after it has become the server's user and before it becomes PostgreSQL.
-
-    The kernel forgets the parent-death signal when a process changes its user, so it is set after that.
-    """
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def prepare() -> None:
-        # A shell that starts us in the background lets us ignore SIGINT, and a child inherits that.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # If the parent died before the signal was set, nobody will send it.
-        if prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0 or os.getppid() != parent:
-            os._exit(1)
-
-    return prepare
 
 
 def wait_until_ready(

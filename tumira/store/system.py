@@ -8,10 +8,12 @@ from typing import Final
 from tumira.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
+OLDER_MAX: Final = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A process, as it last said; workers do not say their version."""
+    """A process, as it last said; those of old versions do not say which they have."""
 
     id: str
     version: str | None
@@ -22,7 +24,7 @@ class Node:
 
 # A worker says every second that it lives.
 SQL_LIST_WORKERS: Final = Statement("""
-SELECT id, NULL::text AS version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
+SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
   FROM workers
  ORDER BY id
  LIMIT %(count_max)s
@@ -46,20 +48,38 @@ async def list_web(connection: Connection, late: timedelta, count_max: int) -> S
     return [Node(*row) for row in await SQL_LIST_WEB.rows(connection, late=late, count_max=count_max)]
 
 
+# Who was not heard of for three beats of a web process has ended.
+SQL_LIST_OLDER: Final = Statement("""
+SELECT id, version, started_at, seen_at, false
+  FROM (SELECT id, version, last_step, started_at, seen_at FROM nodes
+         UNION ALL
+        SELECT id, version, last_step, started_at, seen_at FROM workers) node
+ WHERE seen_at > clock_timestamp() - interval '90 seconds'
+   AND (last_step IS NULL OR last_step < %(step)s)
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_older(connection: Connection, step: int, count_max: int = OLDER_MAX) -> Sequence[Node]:
+    """Return the processes that run and whose code does not know a migration."""
+    return [Node(*row) for row in await SQL_LIST_OLDER.rows(connection, step=step, count_max=count_max)]
+
+
 # Whoever beats also clears away those that have long been gone: there is no list of them to be kept.
 SQL_BEAT: Final = Statement("""
 WITH gone AS (
     DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '1 day' AND id <> %(node)s
 )
-INSERT INTO nodes (id, version)
-VALUES (%(node)s, %(version)s)
+INSERT INTO nodes (id, version, last_step)
+VALUES (%(node)s, %(version)s, %(last_step)s)
     ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
 """)
 
 
-async def beat(connection: Connection, node: str, version: str) -> None:
-    """Say that a web process lives."""
-    await SQL_BEAT.rows(connection, node=node, version=version)
+async def beat(connection: Connection, node: str, version: str, last_step: int) -> None:
+    """Say that a web process lives, and up to which migration it knows the schema."""
+    await SQL_BEAT.rows(connection, node=node, version=version, last_step=last_step)
 
 
 SQL_FORGET: Final = Statement("DELETE FROM nodes WHERE id = %(node)s")

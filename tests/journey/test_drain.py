@@ -1,0 +1,328 @@
+"""Does anybody notice when nodes are restarted one after the other? No caller, and no carrier."""
+
+import asyncio
+import json
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.balancers import run_balancer
+from tests.support.breakable import CarrierThread
+from tests.support.chaos import WorkerProcess, ended_at_last, until
+from tests.support.engine import numbers
+from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.postgres import clone, execute
+from tests.support.programs import finish, start
+from tests.support.service import Caller, Service, free_port, new_caller, run_web, wait_until_ready
+from tumira.actions.calls import Answered
+from tumira.actions.operate_carriers import add_carrier
+from tumira.simulator.misbehaviours import ResponseDelay
+from tumira.store.database import Database
+
+CALLERS: Final = 8
+CALLS_BETWEEN: Final = 100
+DRAIN_WAIT_S: Final = 2
+LONG_WAIT_S: Final = 300
+STOP_S: Final = 30
+BINDS: Final = 4
+
+
+class Callers:
+    """Callers that send one message after the other, half of them on one connection while it lasts."""
+
+    def __init__(self, base: str, key: str) -> None:
+        self._port = int(base.rpartition(":")[2])
+        self._key = key
+        self._stop = threading.Event()
+        self.statuses: Counter[int] = Counter()
+        self.failed: list[str] = []
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Call meanwhile."""
+        thread = threading.Thread(target=asyncio.run, args=(self._run(),))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def wait_for_more(self) -> None:
+        """Wait until some more calls were answered."""
+        wanted = self.statuses.total() + CALLS_BETWEEN
+        until(lambda: self.statuses.total() >= wanted or self.failed, "nothing is answered")
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(self._call(keep=place % 2 == 0) for place in range(CALLERS)))
+
+    async def _call(self, *, keep: bool) -> None:
+        while not self._stop.is_set():
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                while await self._once(reader, writer, keep=keep) and not self._stop.is_set():
+                    pass
+                writer.close()
+            except (OSError, asyncio.IncompleteReadError) as error:
+                self.failed.append(repr(error))
+                return
+
+    async def _once(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
+        """Make a call, and tell whether the connection can be used for another."""
+        writer.write(request(self._key, keep=keep))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        found = re.search(r"content-length: (\d+)", head)
+        assert found is not None
+        await reader.readexactly(int(found[1]))
+        self.statuses[int(head[9:12])] += 1
+        return keep and "connection: close" not in head
+
+
+def request(key: str, *, keep: bool) -> bytes:
+    """Write a call as it goes over the line."""
+    body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
+    lines = [
+        "POST /api/v1/messages HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Connection: {'keep-alive' if keep else 'close'}",
+    ]
+    return "\r\n".join([*lines, "", body]).encode()
+
+
+def lasting_port() -> int:
+    """Return a port that nobody listens on, and that no connection is given while it is not listened on."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(lowest - 10_000, lowest), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("there is no free port")
+
+
+class Web:
+    """A web node that is restarted on its port."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.port = lasting_port()
+        self.process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> None:
+        """Start it."""
+        self.process = start(
+            *("web", "--quiet"),
+            stdout=subprocess.DEVNULL,
+            database_url=self._url,
+            port=self.port,
+            log_level="error",
+            trusted_proxies="127.0.0.1",
+            drain_wait=DRAIN_WAIT_S,
+        )
+        try:
+            wait_until_ready(f"http://127.0.0.1:{self.port}", self.process)
+        except AssertionError:
+            self.process.kill()
+            raise AssertionError(finish(self.process).stderr) from None
+
+    def restart(self) -> None:
+        """Ask it to stop, as an upgrade does, and start it again."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """Ask it to stop."""
+        self.process.terminate()
+        done = finish(self.process)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@contextmanager
+def two_webs(url: str) -> Iterator[tuple[Web, Web]]:
+    first, second = Web(url), Web(url)
+    try:
+        yield first, second
+    finally:
+        for web in (first, second):
+            if web.process.poll() is None:
+                web.stop()
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+def test_not_one_call_fails_while_web_nodes_are_restarted_one_after_the_other(
+    database_url: str, tmp_path: Path, name: str
+) -> None:
+    caller = asyncio.run(new_caller(database_url, "10000", 1_000_000))
+    with two_webs(database_url) as webs, run_balancer(name, [web.port for web in webs], tmp_path) as balancer:
+        balancer.wait_until_used(2)
+        callers = Callers(balancer.base, caller.key)
+        with callers.calling():
+            callers.wait_for_more()
+            for web in webs:
+                web.restart()
+                balancer.wait_until_used(2)
+                callers.wait_for_more()
+
+    assert callers.failed == []
+    accepted = execute(database_url, "SELECT count(*) FROM batches")[0][0]
+    print(f"{name}: {accepted} calls while two nodes were restarted, none failed")
+    assert callers.statuses == {202: accepted}
+
+
+def ready(service: Service) -> tuple[int, str]:
+    answer = httpx.get(f"{service.base}/readyz", trust_env=False)
+    return answer.status_code, answer.json()["status"]
+
+
+def test_a_node_that_drains_says_so_and_serves_until_it_is_asked_again(server_url: str) -> None:
+    with clone(server_url) as url, run_web(url, TUMIRA_DRAIN_WAIT=str(LONG_WAIT_S)) as service:
+        caller = service.open_account()
+        assert ready(service) == (200, "ready")
+        service.process.send_signal(signal.SIGTERM)
+        until(lambda: ready(service) == (503, "draining"), "it does not say so")
+
+        assert httpx.get(f"{service.base}/healthz", trust_env=False).status_code == 200
+        answered = [service.send(caller) for _ in range(3)]
+        assert [answer.status_code for answer in answered] == [202, 202, 202]
+        # Whoever keeps connections is sent elsewhere for the next call.
+        until(lambda: service.send(caller).headers.get("connection") == "close", "it keeps connections")
+        # For longer than it takes to make the headers of all answers anew.
+        deadline = time.monotonic() + 1.2
+        while time.monotonic() < deadline:
+            assert service.send(caller).headers["connection"] == "close"
+
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(STOP_S) == 0
+        with pytest.raises(httpx.TransportError):
+            ready(service)
+
+
+def test_a_stop_while_a_node_starts_is_not_waited_for(database_url: str) -> None:
+    for pause_s in (0.3, 0.6, 0.9):
+        node = start("web", database_url=database_url, port=free_port(), drain_wait=LONG_WAIT_S)
+        time.sleep(pause_s)
+        # What began to serve just before is asked twice.
+        node.terminate()
+        time.sleep(0.5)
+        node.terminate()
+        done = finish(node)
+        # Before it can note a wish, the signal ends it, and nothing was begun.
+        assert done.returncode in {0, -signal.SIGTERM}, done
+        assert done.stderr == ""
+
+
+def test_serve_passes_the_second_wish_on(database_url: str) -> None:
+    node = start("serve", database_url=database_url, port=free_port(), drain_wait=LONG_WAIT_S)
+    assert node.stdout is not None
+    said = iter(node.stdout.readline, b"")
+    next(line for line in said if b"Press Ctrl-C to stop." in line)
+    node.send_signal(signal.SIGINT)
+    assert node.stderr is not None
+    assert node.stderr.readline().decode() == "Stopping …\n"
+    time.sleep(0.3)
+    assert node.poll() is None
+    node.send_signal(signal.SIGINT)
+    done = finish(node)
+    assert (done.returncode, done.stderr) == (0, "Stopped.\n")
+
+
+class Sends:
+    """Messages that are accepted, a few at a time, while something else happens."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self.accepted = 0
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send meanwhile."""
+        thread = threading.Thread(target=asyncio.run, args=(self._run(),))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    async def _run(self) -> None:
+        caller: Caller = await new_caller(self._url, "10000", 1_000_000)
+        async with open_gates(self._url, 1) as gates:
+            while not self._stop.is_set():
+                to = numbers(5, self.accepted)
+                assert isinstance(await gates.gates[0].ask(send_call(caller, to)), Answered)
+                self.accepted += len(to)
+                await asyncio.sleep(0.05)
+
+    def wait_for_more(self, carrier: CarrierThread) -> None:
+        """Wait until some more messages were handed over."""
+        wanted = carrier.received + 100
+        until(lambda: carrier.received >= wanted, "nothing is handed over")
+
+
+async def prepare_carrier(url: str, port: int) -> None:
+    database = Database(url, connections_max=1)
+    options = f"window=20&tps=0&binds={BINDS}&doubt_wait=5"
+    await add_carrier(database, "main", f"smpp://tester:secret@127.0.0.1:{port}?{options}", None, 100)
+    await database.close()
+
+
+async def audit(url: str) -> Sequence[str]:
+    database = Database(url)
+    try:
+        return await broken_promises(database)
+    finally:
+        await database.close()
+
+
+def binds_of(url: str, worker: WorkerProcess) -> int:
+    pid = str(worker.process.pid)
+    return len(execute(url, "SELECT FROM binds WHERE split_part(worker, ':', 2) = $1", pid))
+
+
+def wait_for_binds(url: str, worker: WorkerProcess, wanted: int) -> None:
+    until(lambda: binds_of(url, worker) == wanted, f"it does not hold {wanted} binds", STOP_S)
+
+
+def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(
+    database_url: str, tmp_path: Path
+) -> None:
+    with CarrierThread([ResponseDelay(20)]) as carrier:
+        asyncio.run(prepare_carrier(database_url, carrier.port))
+        one, two = (WorkerProcess(tmp_path / name, database_url=database_url) for name in ("one", "two"))
+        sends = Sends(database_url)
+        with ended_at_last(one), ended_at_last(two):
+            with sends.sending():
+                for worker, other in ((one, two), (two, one)):
+                    until(lambda: binds_of(database_url, one) and binds_of(database_url, two), "not shared")
+                    sends.wait_for_more(carrier)
+                    took_s = worker.stop()
+                    # At once: nobody waits for the end of a lease.
+                    assert binds_of(database_url, worker) == 0
+                    wait_for_binds(database_url, other, BINDS)
+                    sends.wait_for_more(carrier)
+                    print(f"asked to end: gone in {took_s:.1f} s")
+                    worker.start()
+            until(
+                lambda: not execute(database_url, "SELECT FROM messages WHERE status <> 'delivered' LIMIT 1"),
+                "not everything is delivered",
+            )
+        counts = carrier.counts()
+    assert len(counts) == sends.accepted
+    assert set(counts.values()) == {1}
+    assert execute(database_url, "SELECT FROM incidents") == []
+    assert asyncio.run(audit(database_url)) == []

@@ -1,0 +1,324 @@
+"""How does an operator back everything up, and bring it back?"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from tumira.actions import make_backup, restore_backup, run_audit
+from tumira.actions.make_backup import Made
+from tumira.actions.restore_backup import Restored, Wish
+from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
+from tumira.config import Settings
+from tumira.errors import Trouble
+from tumira.runtime import open_database, prepare
+from tumira.store import audit as audits
+from tumira.store import base_backups, embedded
+from tumira.store.audit import Finding
+from tumira.store.backup_files import Manifest
+from tumira.store.backup_programs import complaint, find_programs
+from tumira.store.changes import Actor
+from tumira.store.database import Database, check
+
+TERMINAL_EVERY_S: Final = 1.0
+FILE_EVERY_S: Final = 30.0
+JOBS_MAX: Final = 16
+MEGABYTE: Final = 1_000_000
+
+STREAM: Final = Path("-")
+
+path_type: Final = click.Path(path_type=Path)
+
+
+class _Progress:
+    """Says how far it is, once a second to a person and now and then to a log."""
+
+    def __init__(self, words: str, unit: int = 1) -> None:
+        self._words = words
+        self._unit = unit
+        self._every_s = TERMINAL_EVERY_S if sys.stderr.isatty() else FILE_EVERY_S
+        self._began = self._told_at = time.monotonic()
+
+    def __call__(self, amount: int = 0) -> None:
+        """Hear how far it is."""
+        now = time.monotonic()
+        if now - self._told_at >= self._every_s:
+            self._told_at = now
+            tell(self._words.format(amount=amount // self._unit, seconds=int(now - self._began)))
+
+
+@click.command()
+@click.argument("file", type=path_type, required=False)
+@click.option(
+    "--base", type=path_type, metavar="DIRECTORY", help="Copy PostgreSQL itself, for a point in time."
+)
+@click.option("--wal", type=path_type, metavar="DIRECTORY", help="Keep its log there, until stopped.")
+@json_option
+@plainly
+def backup(*, file: Path | None, base: Path | None, wal: Path | None, as_json: bool) -> None:
+    """Write the whole database to FILE while everything runs, or to standard output (-).
+
+    The file holds numbers, texts and the passwords of carriers: keep it where nobody else can read it.
+    """
+    if sum(one is not None for one in (file, base, wal)) != 1:
+        raise click.UsageError("Name a FILE, or --base, or --wal: one of them.")
+    settings = load_settings()
+    if file == STREAM and sys.stdout.isatty():
+        raise click.UsageError(
+            "Nobody can read a backup at a terminal: name a file, or send it through a pipe."
+        )
+    with open_database(settings, tell) as url:
+        if base is not None:
+            asyncio.run(_copy_base(settings, url, base.absolute(), as_json=as_json))
+        elif wal is not None:
+            _keep_log(settings, url, wal.absolute())
+        else:
+            assert file is not None
+            made = asyncio.run(_back_up(settings, url, file if file == STREAM else file.absolute()))
+            _show_made(made, as_json=as_json)
+
+
+async def _back_up(settings: Settings, url: str, file: Path) -> Made:
+    await check(url)
+    programs = find_programs(settings.data_dir, url, tell)
+    database = Database(url, connections_max=1)
+    writing = _Progress("Writing the backup: {amount} MB in {seconds} s …", MEGABYTE)
+    reading = _Progress("Reading it again: {amount} MB …", MEGABYTE)
+    who = Actor(actor())
+    try:
+        if file == STREAM:
+            return await make_backup.to_stream(
+                database, programs, sys.stdout.buffer, actor=who, writing=writing
+            )
+        return await make_backup.to_file(
+            database, programs, file, actor=who, writing=writing, reading=reading
+        )
+    finally:
+        await database.close()
+
+
+def _show_made(made: Made, *, as_json: bool) -> None:
+    if made.file == "-":
+        # Standard output is the backup's.
+        if as_json:
+            tell(
+                json.dumps({**made.shown(), "started_at": made.started_at.isoformat(timespec="milliseconds")})
+            )
+        return
+    show(made.shown(), as_json=as_json, title="Backed up, and read again.")
+
+
+async def _copy_base(settings: Settings, url: str, target: Path, *, as_json: bool) -> None:
+    await check(url)
+    programs = find_programs(settings.data_dir, url, tell)
+    started_at = datetime.now(UTC)
+    copying = _Progress("Copying PostgreSQL, {seconds} s so far …")
+    size = await base_backups.copy_to(programs, target, copying)
+    shown = {"directory": str(target), "bytes": size, "started_at": started_at}
+    show(shown, as_json=as_json, title="Copied, and every file compared with its checksum.")
+
+
+def _keep_log(settings: Settings, url: str, target: Path) -> None:
+    programs = find_programs(settings.data_dir, url, tell)
+    target.mkdir(mode=0o700, exist_ok=True)
+    tell(f"Keeping the log in {target}. Press Ctrl-C to stop.")
+    with suppress(KeyboardInterrupt):
+        done = asyncio.run(base_backups.keep_log(programs, target, lambda: None))
+        raise Trouble(f"The log is not kept any more: {complaint(done)}")
+
+
+@click.command()
+@click.argument("file", type=path_type, required=False)
+@click.option("--replace", metavar="NAME", help="Delete first what this database or data directory holds.")
+@click.option("--base", type=path_type, metavar="DIRECTORY", help="From a base backup, for a point in time.")
+@click.option("--wal", type=path_type, metavar="DIRECTORY", help="The log that was kept since then.")
+@click.option("--until", metavar="TIME", help="The point in time, such as 2026-11-16T09:30:00+02:00.")
+@click.option("--in-place", is_flag=True, help="The database is restored already: do only what follows.")
+@click.option(
+    "--nothing-since", is_flag=True, help="Nothing was sent since the backup: let everything go on."
+)
+@click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="Processes that restore at once.")
+@json_option
+@plainly
+def restore(
+    *,
+    file: Path | None,
+    replace: str | None,
+    base: Path | None,
+    wal: Path | None,
+    until: str | None,
+    in_place: bool,
+    nothing_since: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Bring everything back from FILE, into an empty database, then migrate and audit it.
+
+    What waited when the backup was made may have been sent since. It is not sent again, and ends as
+    unconfirmed, unless you say --nothing-since.
+    """
+    if sum((file is not None, base is not None, in_place)) != 1:
+        raise click.UsageError("Name a FILE, or --base, or --in-place: one of them.")
+    if base is None and (wal is not None or until is not None):
+        raise click.UsageError("--wal and --until belong to --base.")
+    if until is not None and wal is None:
+        raise click.UsageError("--until needs the log that was kept: name it with --wal.")
+    settings = load_settings()
+    moment = None if until is None else _read_moment(until)
+    wish = Wish(
+        Actor(actor()),
+        nothing_since=nothing_since,
+        replace=replace,
+        name=_name(settings),
+        jobs=jobs or min(JOBS_MAX, os.cpu_count() or 1),
+    )
+    if base is not None:
+        found, findings = _restore_base(settings, base.absolute(), wal, moment, wish)
+        source = str(base.absolute())
+    else:
+        _refuse_running(settings)
+        source = _name(settings) if file is None else str(file.absolute())
+        with open_database(settings, tell) as url:
+            found, findings = asyncio.run(_restore(settings, url, file and file.absolute(), wish))
+    _show_restored(source, found, findings, nothing_since=nothing_since, as_json=as_json)
+
+
+def _read_moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-11-16T09:30:00+02:00.") from None
+    if moment.tzinfo is None:
+        raise click.BadParameter(f"{text!r} does not say which zone: write {text}+02:00, or {text}Z for UTC.")
+    return moment
+
+
+def _name(settings: Settings) -> str:
+    """Return how the operator calls what is restored into, to delete it by that name."""
+    if settings.database_url is None:
+        return str(settings.data_dir.absolute())
+    return urlsplit(settings.database_url).path.removeprefix("/") or "the database"
+
+
+def _refuse_running(settings: Settings) -> None:
+    if settings.database_url is None and embedded.attach(settings.data_dir) is not None:
+        raise Trouble(
+            f"Tumira runs on {settings.data_dir}: stop it first, or set TUMIRA_DATA_DIR to another directory."
+        )
+
+
+async def _restore(
+    settings: Settings, url: str, file: Path | None, wish: Wish
+) -> tuple[Restored, list[Finding]]:
+    await check(url)
+    database = Database(url, connections_max=1)
+    try:
+        if file is None:
+            found = await restore_backup.in_place(database, wish)
+        else:
+            found = await _fill(settings, database, file, wish)
+        return found, await _finish(database)
+    finally:
+        await database.close()
+
+
+async def _fill(settings: Settings, database: Database, path: Path, wish: Wish) -> Restored:
+    programs = find_programs(settings.data_dir, database.url, tell)
+    reading = _Progress("Reading the backup: {amount} MB …", MEGABYTE)
+    filling = _Progress("Restoring, {seconds} s so far …")
+    found = await restore_backup.look(path, programs, reading)
+    return await restore_backup.from_file(
+        database, programs, path, found, wish, begin=_announce, watch=filling
+    )
+
+
+def _announce(manifest: Manifest) -> None:
+    tell(
+        f"Restoring {manifest.messages} messages of {manifest.accounts} accounts as they were at "
+        f"{manifest.started_at:%Y-%m-%d %H:%M:%S} UTC (Tumira {manifest.tumira}, "
+        f"PostgreSQL {manifest.postgresql}) …"
+    )
+
+
+def _restore_base(
+    settings: Settings, base: Path, wal: Path | None, until: datetime | None, wish: Wish
+) -> tuple[Restored, list[Finding]]:
+    if settings.database_url is not None:
+        raise Trouble(
+            "A base backup is restored by whoever runs the PostgreSQL of TUMIRA_DATABASE_URL; then run "
+            "`tumira restore --in-place`. Unset TUMIRA_DATABASE_URL to restore Tumira's own PostgreSQL."
+        )
+    base_backups.verify(base)
+    with base_backups.brought_back(settings.data_dir, base, wal, until, tell) as url:
+        return asyncio.run(_calm(url, wish, until))
+
+
+async def _calm(url: str, wish: Wish, moment: datetime | None) -> tuple[Restored, list[Finding]]:
+    database = Database(url, connections_max=1)
+    try:
+        return await restore_backup.in_place(database, wish, moment), await _finish(database)
+    finally:
+        await database.close()
+
+
+async def _finish(database: Database) -> list[Finding]:
+    """Bring the database to today's schema, end what is in doubt, and prove that all adds up."""
+    await prepare(database.url, tell)
+    holding = _Progress("{amount} messages that waited are held …")
+    await restore_backup.end_parked(database, holding)
+    auditing = _Progress("Auditing, {seconds} s so far …")
+    started_at = datetime.now(UTC)
+    findings = []
+    async with audits.snapshot(database) as connection:
+        for one in audits.CHECKS:
+            findings.append(await audits.run(connection, one))
+            auditing()
+    await run_audit.record(database, actor(), started_at, findings)
+    return findings
+
+
+def _show_restored(
+    source: str, found: Restored, findings: list[Finding], *, nothing_since: bool, as_json: bool
+) -> None:
+    broken = [finding.check.name for finding in findings if finding.rows]
+    shown: Mapping[str, Any] = {
+        "restored": source,
+        "as_of": found.moment,
+        "messages_held": found.held,
+        "files_stopped": found.uploads,
+        "top_ups_to_look_at": found.top_ups,
+        "audit": "broken" if broken else "ok",
+        "broken": broken,
+    }
+    show(shown, as_json=as_json, title="Restored.")
+    if not as_json:
+        for line in _advice(found, nothing_since=nothing_since):
+            click.echo(line)
+    if broken:
+        fail(f"{len(broken)} of {len(findings)} promises are broken: `tumira audit` shows where.")
+
+
+def _advice(found: Restored, *, nothing_since: bool) -> list[str]:
+    if nothing_since:
+        return ["Everything goes on as it stood: start `tumira serve`."]
+    lines = []
+    if found.held:
+        lines.append(
+            "The messages held are unconfirmed: they may have been sent since, and are not sent again."
+        )
+    lines.append(
+        "Everybody has to sign in again. Run `tumira reconcile` to find payments that came in since,"
+    )
+    lines.append(
+        "and repeat what was revoked or erased since: keys, endpoints, numbers. Then start `tumira serve`."
+    )
+    return lines

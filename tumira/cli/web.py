@@ -1,0 +1,34 @@
+"""How is the web process started?"""
+
+import asyncio
+from functools import partial
+
+import click
+import uvloop
+
+from tumira.cli.nodes import check_keys, quiet_option, say_started, until_stopped
+from tumira.cli.output import json_option, load_settings, plainly, tell
+from tumira.runtime import configure_logging, open_database, prepare
+from tumira.server import listen
+from tumira.web import run_web
+
+
+@click.command()
+@quiet_option
+@json_option
+@plainly
+def web(*, quiet: bool, as_json: bool) -> None:
+    """Run the web faces alone: the API and its reference."""
+    settings = load_settings()
+    check_keys(settings)
+    configure_logging(settings.log_level)
+    with (
+        until_stopped() as stopping,
+        listen(settings) as listening,
+        open_database(settings, tell, stopping.heed) as url,
+    ):
+        asyncio.run(stopping.cancel(prepare(url, tell)))
+        stopping.heed()
+        started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
+        say = partial(say_started, "The web process", started, quiet=quiet, as_json=as_json)
+        uvloop.run(run_web(settings, url, listening, stopping, say))

@@ -1,0 +1,50 @@
+"""How is the worker started?"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import click
+import uvloop
+
+from tumira.cli.nodes import quiet_option, say_started, until_stopped, warn_of_private_webhooks
+from tumira.cli.output import json_option, load_settings, plainly, tell
+from tumira.config import Settings
+from tumira.engine.worker import run_worker
+from tumira.runtime import configure_logging, open_database, prepare
+from tumira.stopping import Stopping
+from tumira.store.database import KEY_LOOKUPS, Database
+
+
+@click.command()
+@quiet_option
+@json_option
+@plainly
+def worker(*, quiet: bool, as_json: bool) -> None:
+    """Run the worker alone: it hands messages over, takes receipts, sends webhooks and mails, takes money."""
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    if not quiet:
+        warn_of_private_webhooks(settings)
+    with until_stopped() as stopping, open_database(settings, tell, stopping.heed) as url:
+        asyncio.run(stopping.cancel(prepare(url, tell)))
+        stopping.heed()
+        say = partial(say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
+        uvloop.run(_worker(settings, url, stopping, say))
+
+
+async def _worker(settings: Settings, url: str, stopping: Stopping, say_started: Callable[[], None]) -> None:
+    database = Database(url, settings=KEY_LOOKUPS)
+    say_started()
+    work = run_worker(
+        database,
+        webhooks_allow_private=settings.webhooks_allow_private,
+        smtp=settings.smtp,
+        payments=settings.payments,
+        public_url=settings.public_url,
+        metrics_at=(settings.host, settings.worker_metrics_port),
+        traces=settings.tracing,
+        keep_weeks=settings.keep_weeks,
+    )
+    await stopping.cancel(work)
+    await database.close()
