@@ -53,7 +53,11 @@ _ROWS: Final[Sequence[tuple[str, Sequence[Panel]]]] = (
                 [("max(tumira_workers)", "workers"), ("max(tumira_web_nodes)", "web")],
                 kind="stat",
             ),
-            Panel("Database", [("min(tumira_database_up)", "up")], kind="stat"),
+            Panel(
+                "Database",
+                [("min(tumira_database_up)", "up"), ("max(tumira_standby_missing)", "standby missing")],
+                kind="stat",
+            ),
         ),
     ),
     (

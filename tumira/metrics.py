@@ -230,6 +230,9 @@ UPLOADS_OLDEST: Final = _read("tumira_uploads_oldest_seconds", "How long ago the
 WEEKS_LEFT: Final = _read(
     "tumira_partition_weeks_left", "Weeks after this one that every table is ready for."
 )
+STANDBY_MISSING: Final = _read(
+    "tumira_standby_missing", "1 while commits wait for a synchronous standby that does not follow, else 0."
+)
 AUDIT_AGE: Final = _read(
     "tumira_audit_age_seconds", "How long ago an audit last ended with a result, or the database was made."
 )

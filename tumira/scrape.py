@@ -128,6 +128,7 @@ def _show_house(readings: Readings) -> None:
     metrics.UPLOADS_WAITING.set(readings.uploads[0])
     metrics.UPLOADS_OLDEST.set(readings.uploads[1])
     metrics.WEEKS_LEFT.set(readings.weeks_left)
+    metrics.STANDBY_MISSING.set(readings.lacks_standby)
     metrics.LEDGERS_BROKEN.set(readings.ledgers_broken)
     metrics.WORKERS.set(readings.workers)
     metrics.WEB_NODES.set(readings.web_nodes)

@@ -51,6 +51,7 @@ WELL: Final[Series] = {
     worker("tumira_worker_beat_timestamp_seconds"): "0+60x150",
     web("tumira_workers"): "2x150",
     web("tumira_database_up"): "1x150",
+    web("tumira_standby_missing"): "0x150",
     web("tumira_queue_oldest_seconds", 'country="ZW", lane="0"'): "1x150",
     web("tumira_queue_oldest_seconds", 'country="ZW", lane="1"'): "600x150",
     worker("tumira_handover_seconds_bucket", 'country="ZW", lane="0", le="1"'): "0+6000x150",
@@ -92,6 +93,7 @@ WELL: Final[Series] = {
     web("tumira_uploads_oldest_seconds"): "100x150",
     worker("tumira_chore_runs_total", 'chore="create partitions", result="done"'): "0+1x150",
     worker("tumira_chore_runs_total", 'chore="create partitions", result="failed"'): "0x150",
+    worker("tumira_chore_runs_total", 'chore="drop old messages", result="failed"'): "0x150",
     worker("tumira_log_lines_total", 'level="error"'): "0x150",
     web("tumira_disk_free_bytes"): "60e9x150",
     web("tumira_disk_size_bytes"): "100e9x150",
@@ -102,6 +104,7 @@ TROUBLE: Final[Mapping[str, Series]] = {
     "TumiraWebDown": {f"up{{{WEB}}}": "1x100 0x50"},
     "TumiraWorkerDown": {worker("tumira_worker_beat_timestamp_seconds"): "0+60x110 6600x40"},
     "TumiraNoWorkers": {web("tumira_workers"): "2x110 0x40"},
+    "TumiraStandbyMissing": {web("tumira_standby_missing"): "0x110 1x40"},
     "TumiraDatabaseUnreachable": {web("tumira_database_up"): "1x110 0x40"},
     "TumiraPasscodesWait": {web("tumira_queue_oldest_seconds", 'country="ZW", lane="0"'): "1x110 20+20x40"},
     "TumiraHandoverSlow": {
@@ -141,6 +144,11 @@ TROUBLE: Final[Mapping[str, Series]] = {
     "TumiraUploadsStuck": {web("tumira_uploads_oldest_seconds"): "4000x150"},
     "TumiraChoreFails": {
         worker("tumira_chore_runs_total", 'chore="create partitions", result="failed"'): "0+1x150"
+    },
+    "TumiraOldWeeksStay": {
+        worker(
+            "tumira_chore_runs_total", 'chore="drop old messages", result="failed"'
+        ): "0x24 1x24 2x24 3x24 4x24 5x24"
     },
     "TumiraErrorLines": {worker("tumira_log_lines_total", 'level="error"'): "0+10x150"},
     "TumiraDiskFills": {web("tumira_disk_free_bytes"): "5e9x150"},

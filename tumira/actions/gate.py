@@ -5,7 +5,10 @@ No call waits for company: a lone call is a group of one. No call stalls or fail
 - an account that somebody else holds is skipped, and its calls come again with a later group; after a
   second a few of them wait on connections of their own, and after five all are answered 503;
 - when a group fails on its data, each half of it is tried by itself, down to the call that is at fault;
-- when the line breaks, the group's calls are answered 503 and the next group opens a new one.
+- when the line breaks, or the commit takes five seconds because the server or its standby is silent, the
+  group's calls are answered 503 and the next group opens a new one.
+
+An answer that is repeated waits for the standby as the first one did: that one may have been cut short.
 """
 
 import asyncio
@@ -24,7 +27,8 @@ from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
 from tumira.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.rules.quotes import SendRequest
-from tumira.store.database import BUSY, Database, Line, is_unavailable
+from tumira.store.database import BUSY, Database, is_unavailable
+from tumira.store.lines import Line, make_sure
 from tumira.store.waking import Waker
 
 GROUP_MAX: Final = 64
@@ -33,6 +37,8 @@ WAITING_MAX: Final = 5_000
 PATIENCE_S: Final = 1.0
 GIVE_UP_S: Final = 5.0
 LOCK_WAIT_MS: Final = 4_000
+# For what is written on a connection of its own, with all that it waits for.
+ALONE_S: Final = 10.0
 # So few that the pool keeps connections for everybody else.
 ALONE_MAX: Final = 4
 PAUSE_S: Final = 0.005
@@ -67,7 +73,7 @@ class Gate:
         self._waiting: deque[_Waiting] = deque()
         self._asked = 0
         self._arrived = asyncio.Event()
-        self._line = Line(database)
+        self._line = Line(database, GIVE_UP_S)
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
@@ -201,7 +207,7 @@ class Gate:
 
     async def _admit_alone(self, waiting: _Waiting) -> None:
         try:
-            async with self._database.transaction() as connection:
+            async with asyncio.timeout(ALONE_S), self._database.transaction() as connection:
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
                 decision = await admit_alone(connection, self._rulebook, self._render, waiting.call)
         except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
@@ -211,7 +217,10 @@ class Gate:
 
     async def _send_large(self, large: Large) -> Answered | Refused:
         try:
-            answer = await send_large(self._database, large, self._render)
+            async with asyncio.timeout(ALONE_S):
+                answer = await send_large(self._database, large, self._render)
+                if isinstance(answer, Answered) and answer.replayed:
+                    await make_sure(self._database)
         except Exception as error:  # noqa: BLE001 - as above
             return Refused(_refusal(error, ()), large.quota)
         self._waker.wake()

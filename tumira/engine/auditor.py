@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 
 from tumira.actions import run_audit
+from tumira.engine.outages import say_unavailable
 from tumira.store.database import Database, is_unavailable
 
 LOOK_S: Final = 5
@@ -21,7 +22,7 @@ async def run_auditor(database: Database) -> None:
                 _log.info("audit done")
         except Exception as error:  # noqa: BLE001 - one that fails is begun again
             if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error))
+                say_unavailable("audit not run", error)
             else:
                 _log.error("audit failed", exc_info=error)
         await asyncio.sleep(LOOK_S)

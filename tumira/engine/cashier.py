@@ -13,6 +13,7 @@ import structlog
 
 from tumira import metrics
 from tumira.actions.settle_top_up import Settled, settle
+from tumira.engine.outages import say_unavailable
 from tumira.ids import TOP_UP, write_id
 from tumira.outbound.payments.port import Order, Provider
 from tumira.rules.top_ups import Method, News, Reason, Refused, Silent, State, Unclear
@@ -161,6 +162,6 @@ def tell_of(settled: Settled) -> None:
 
 def _tell(error: Exception, words: str) -> None:
     if is_unavailable(error):
-        _log.warning(words, error=repr(error))
+        say_unavailable(words, error)
     else:
         _log.error(words, exc_info=error)

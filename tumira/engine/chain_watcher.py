@@ -14,6 +14,7 @@ from tumira.actions.credit_deposits import credit_deposits, expire_unpaid
 from tumira.config.payments import Usdt
 from tumira.engine.cashier import tell_of
 from tumira.engine.chain_reader import ChainReader
+from tumira.engine.outages import say_unavailable
 from tumira.ids import ACCOUNT, TOP_UP, AccountId, write_id
 from tumira.outbound.payments.chain import Chain, ChainError, View, WrongChainError
 from tumira.store import chain_cursors, deposits
@@ -67,7 +68,7 @@ class ChainWatcher:
             _log.warning("chain not read", problem=str(error), providers=dict(self._chain.problems))
         except Exception as error:  # noqa: BLE001 - nothing is lost that stands on the chain
             if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error))
+                say_unavailable("chain not read", error)
             else:
                 _log.error("chain not read", exc_info=error)
         return LOOK_S

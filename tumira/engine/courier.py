@@ -13,6 +13,7 @@ from msgspec import Struct
 from tumira import metrics
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.record_deliveries import Advance, Delivery
+from tumira.engine.outages import say_unavailable
 from tumira.ids import EVENT, EventId, new_id, write_id
 from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError
@@ -201,7 +202,7 @@ class Courier:
         except Exception as error:  # noqa: BLE001 - nothing is lost: it is read again
             self._look = True
             if is_unavailable(error):
-                _log.warning("events not read", endpoint=self.endpoint.url, error=repr(error))
+                say_unavailable("events not read", error, endpoint=self.endpoint.url)
             else:
                 _log.error("events not read", endpoint=self.endpoint.url, exc_info=error)
             await asyncio.sleep(PAUSE_S)

@@ -10,11 +10,13 @@ import structlog
 from tumira import metrics
 from tumira.engine.clocks import Clocks
 from tumira.engine.link import Link
+from tumira.engine.outages import say_unavailable
 from tumira.engine.routes import Routes
 from tumira.rules import lanes
 from tumira.rules.lanes import Places
 from tumira.store import queue
-from tumira.store.database import Database, Line, is_unavailable
+from tumira.store.database import Database, is_unavailable
+from tumira.store.lines import Line
 from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
 
 LOOK_S: Final = 0.25
@@ -94,7 +96,7 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
                 await self._line.roll_back(error)
                 if is_unavailable(error):
-                    _log.warning("cannot claim", bind=self._link.bind, error=repr(error))
+                    say_unavailable("cannot claim", error, bind=self._link.bind)
                 else:
                     _log.error("cannot claim", bind=self._link.bind, exc_info=error)
                 await asyncio.sleep(PAUSE_S)
@@ -203,9 +205,16 @@ class Dispatcher:
         return max(1, len(claimed))
 
     async def _make_sure(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
-        """Find out whether a claim was committed whose answer was lost, and go on with it if so."""
+        """Find out whether a claim was committed whose answer was lost, and go on with it if so.
+
+        One that the standby does not have may be undone by a fail-over, and the message be handed over by
+        somebody else. So it is seen first, then made sure, and then seen again: it may have gone astray.
+        """
         connection = await self._line.begin()
-        ours = await queue.list_claimed(connection, [one.id for one in claimed], self._worker)
+        seen = await queue.list_claimed(connection, [one.id for one in claimed], self._worker)
+        await self._line.end_sure()
+        connection = await self._line.begin()
+        ours = await queue.list_claimed(connection, sorted(seen), self._worker)
         await connection.execute("ROLLBACK")
         self._unsure = None
         self._hand_to_link([one for one in claimed if one.id in ours], past)

@@ -15,13 +15,15 @@ import structlog
 
 from tumira.actions.record_deliveries import Advance, record_deliveries
 from tumira.engine.courier import Client, Clock, Courier
+from tumira.engine.outages import say_unavailable
 from tumira.ids import EndpointId
 from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError, Resolve, WebhookClient
 from tumira.rules import webhook_urls
 from tumira.store import endpoints
-from tumira.store.database import Database, Line, is_unavailable
+from tumira.store.database import Database, is_unavailable
 from tumira.store.endpoints import Endpoint
+from tumira.store.lines import Line
 from tumira.store.sql import Connection
 
 LOOK_S: Final = 0.1
@@ -82,7 +84,7 @@ class Notifier:
                     await self._look()
                 except Exception as error:  # noqa: BLE001 - endpoints are kept as long as their leases last
                     if is_unavailable(error):
-                        _log.warning("database unavailable", error=repr(error))
+                        say_unavailable("endpoints not followed", error)
                     else:
                         _log.error("endpoints not followed", exc_info=error)
                     await asyncio.sleep(PAUSE_S)
@@ -193,11 +195,11 @@ class Notifier:
             try:
                 connection = await self._line.begin()
                 await record_deliveries(connection, self._worker, advances, self._clock(), again=again)
-                await connection.execute("COMMIT")
+                await self._line.end()
             except Exception as error:  # noqa: BLE001 - written when the database is back
                 await self._line.roll_back(error)
                 if is_unavailable(error):
-                    _log.warning("deliveries not recorded yet", error=repr(error))
+                    say_unavailable("deliveries not recorded yet", error)
                 else:
                     _log.error("deliveries not recorded yet", exc_info=error)
                 again = True

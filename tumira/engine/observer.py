@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tumira import metrics
 from tumira.actions.consequences import Ending
+from tumira.engine.outages import say_unavailable
 from tumira.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.outbound.traces import Tracer
 from tumira.rules import traces
@@ -157,7 +158,7 @@ class Observer:
                     await latencies.add_outcomes(connection, slot, outcomes)
         except Exception as error:  # noqa: BLE001 - what was counted is lost, and the next time is another one
             if is_unavailable(error):
-                _log.warning("statistics lost", error=repr(error))
+                say_unavailable("statistics lost", error)
             else:
                 _log.error("statistics lost", exc_info=error)
 

@@ -12,6 +12,7 @@ import structlog
 
 from tumira import metrics
 from tumira.config import Smtp
+from tumira.engine.outages import say_unavailable
 from tumira.outbound.mailer import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
 from tumira.store import mails
 from tumira.store.database import Database, is_unavailable
@@ -78,7 +79,7 @@ class Postman:
                 claimed = await mails.claim_due(connection, room, LEASE_S)
         except Exception as error:  # noqa: BLE001 - looked for again in a second
             if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error))
+                say_unavailable("mails not looked for", error)
             else:
                 _log.error("mails not looked for", exc_info=error)
             return False
@@ -133,7 +134,7 @@ class Postman:
                         await mails.put_off(connection, mail.id, again_after_s)
             except Exception as error:  # noqa: BLE001 - at worst the mail is sent again after the lease
                 if is_unavailable(error):
-                    _log.warning("mail not recorded yet", error=repr(error))
+                    say_unavailable("mail not recorded yet", error)
                 else:
                     _log.error("mail not recorded yet", exc_info=error)
                 await asyncio.sleep(_RECORD_PAUSE_S)

@@ -24,7 +24,8 @@ from tumira.engine.observer import Observer
 from tumira.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt, same_number, spellings
 from tumira.store import receipts
-from tumira.store.database import BUSY, Database, Line, is_unavailable
+from tumira.store.database import BUSY, Database, is_unavailable
+from tumira.store.lines import Line
 from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
@@ -106,6 +107,10 @@ class Recorder:
         self._hurry = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        # How many were given to us and how many are written, in the same order; and who waits for how many.
+        self._given = 0
+        self._done = 0
+        self._awaited: list[tuple[int, asyncio.Event]] = []
         # In the order in which they came, so the first are the oldest.
         self._recent: dict[str, _Recent] = {}
         self._loop = asyncio.get_running_loop()
@@ -115,13 +120,15 @@ class Recorder:
 
     def put(self, outcome: Outcome, recipient: str, owner: Owner) -> None:
         """Have an outcome written down, and its owner told."""
-        self._waiting.append((outcome, recipient, owner))
-        self._arrived.set()
-        self._idle.clear()
+        self._add((outcome, recipient, owner))
 
     def receive(self, receipt: Receipt, received_at: datetime, session: Session, token: object) -> None:
         """Have a receipt written down, and then acknowledged on the line over which it came."""
-        self._waiting.append(_Arrival(receipt, received_at, session, token))
+        self._add(_Arrival(receipt, received_at, session, token))
+
+    def _add(self, item: Item) -> None:
+        self._waiting.append(item)
+        self._given += 1
         self._arrived.set()
         self._idle.clear()
 
@@ -135,13 +142,25 @@ class Recorder:
         stuck = not self._idle.is_set() and self._loop.time() - self._written_at > BEHIND_S
         return stuck or len(self._waiting) > 4 * GROUP_MAX
 
+    def check(self) -> None:
+        """Fail if recording has ended by a fault of ours: a worker that records nothing cannot seem well."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
     async def drain(self, wait_s: float) -> None:
-        """Wait until all is written down, but not for ever: the database may be away."""
+        """Wait until all is written down that we have, but not for ever: the database may be away."""
+        if self._done == self._given:
+            return
+        awaited = (self._given, asyncio.Event())
+        self._awaited.append(awaited)
         try:
             async with asyncio.timeout(wait_s):
-                await self._idle.wait()
+                await awaited[1].wait()
         except TimeoutError:
-            _log.warning("answers not recorded; their messages are in doubt", count=len(self._waiting))
+            count = awaited[0] - self._done
+            _log.warning("answers not recorded; their messages are in doubt", count=count)
+        finally:
+            self._awaited.remove(awaited)
 
     async def close(self) -> None:
         """Stop."""
@@ -195,7 +214,7 @@ class Recorder:
         try:
             connection = await line.begin()
             written = await self._write(connection, group.items, wait_for_turn)
-            await connection.execute("COMMIT")
+            await line.end()
         except Exception as error:  # noqa: BLE001 - nothing that a carrier said is dropped for it
             await line.roll_back(error)
             group.written.set_result(False)
@@ -216,7 +235,7 @@ class Recorder:
             try:
                 connection = await line.begin()
                 written = await self._write(connection, items, None, again=True)
-                await connection.execute("COMMIT")
+                await line.end()
             except Exception as error:  # noqa: BLE001 - as above
                 await line.roll_back(error)
                 if is_unavailable(error) or isinstance(error, BUSY):
@@ -226,6 +245,7 @@ class Recorder:
                     # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
                     _log.error("cannot be recorded", exc_info=error)
                     _tell_owners(items)
+                    self._count(items)
                     return
                 middle = len(items) // 2
                 await self._record_again(items[:middle], line)
@@ -239,12 +259,19 @@ class Recorder:
         self._written_at = self._loop.time()
         _acknowledge(items)
         _tell_owners(items)
+        self._count(items)
         self._observer.ended(self._carrier_id, written.endings)
         carrier = self._observer.carriers.get(self._carrier_id, str(self._carrier_id))
         if written.matched:
             metrics.RECEIPTS.labels(carrier, "matched").inc(written.matched)
         if written.unmatched:
             metrics.RECEIPTS.labels(carrier, "unmatched").inc(written.unmatched)
+
+    def _count(self, items: Sequence[Item]) -> None:
+        self._done += len(items)
+        for count, event in self._awaited:
+            if self._done >= count:
+                event.set()
 
     async def _write(
         self,

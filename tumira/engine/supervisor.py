@@ -21,6 +21,7 @@ from tumira.engine.clocks import Clocks
 from tumira.engine.dispatcher import Dispatcher
 from tumira.engine.link import Link
 from tumira.engine.observer import Observer
+from tumira.engine.outages import say_unavailable
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
 from tumira.ids import MessageId
@@ -85,6 +86,8 @@ class Supervisor:
             while True:
                 await self._try(self._beat)
                 await self._try(self._look_for_strays)
+                for recorder in self._recorders.values():
+                    recorder.check()
                 await asyncio.sleep(BEAT_S)
         finally:
             for task in tasks:
@@ -97,7 +100,7 @@ class Supervisor:
             await step()
         except Exception as error:  # noqa: BLE001 - carriers are kept as long as their leases last
             if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error))
+                say_unavailable("carriers not followed", error)
             else:
                 _log.error("carriers not followed", exc_info=error)
 
@@ -110,7 +113,7 @@ class Supervisor:
             try:
                 await self._clocks.publish(self._database)
             except Exception as error:  # noqa: BLE001 - the next time will tell the same and more
-                _log.warning("clocks not published", error=repr(error))
+                say_unavailable("clocks not published", error)
                 await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:

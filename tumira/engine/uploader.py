@@ -8,6 +8,7 @@ import structlog
 
 from tumira import metrics
 from tumira.actions.send_file import send_next_chunk
+from tumira.engine.outages import say_unavailable
 from tumira.ids import UploadId
 from tumira.store.database import Database, is_unavailable
 
@@ -28,7 +29,7 @@ async def run_uploader(database: Database) -> None:
             upload_id = await send_next_chunk(database, after)
         except Exception as error:  # noqa: BLE001 - nothing of the chunk was sent, and it is tried again
             if is_unavailable(error):
-                _log.warning("database unavailable", error=repr(error))
+                say_unavailable("file not sent", error)
             else:
                 _log.error("file not sent", exc_info=error)
             metrics.UPLOAD_CHUNKS.labels("failed").inc()

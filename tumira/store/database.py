@@ -2,18 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import asyncpg
+import structlog
 
 from tumira.errors import Trouble
-from tumira.store.sql import Connection
+from tumira.store.addresses import Host, read_address
+from tumira.store.sql import Connection, Statement
+from tumira.store.wires import CONNECT_TIMEOUT_S, SESSION, Ear, UnreachedError, Wire, reach
 
 CONNECTIONS_MAX: Final = 10
-CONNECT_TIMEOUT_S: Final = 5
-COMMAND_TIMEOUT_S: Final = 30
+# A little longer than it takes to find out that no host can be reached.
+ACQUIRE_TIMEOUT_S: Final = CONNECT_TIMEOUT_S + 1
+COMMAND_TIMEOUT_S: Final = 30.0
+# A commit takes longer only where it waits for a standby that is away.
+COMMIT_TIMEOUT_S: Final = 10.0
+# With several hosts: how often we look whether ours answers and takes writes, and how long that may take.
+LOOK_S: Final = 1.0
+LOOK_TIMEOUT_S: Final = 2.0
 VERSION_MIN: Final = 15
+
+_log: Final = structlog.get_logger()
 
 # The server is away, starting, stopping or full; or the line to it broke. Not a fault of the statement.
 UNAVAILABLE: Final = (
@@ -43,6 +55,16 @@ KEY_LOOKUPS: Final = {
     "enable_mergejoin": "off",
 }
 
+# Of these, the ones after which a connection to the same server is not worth trying.
+LOST: Final = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
 # Somebody else holds what this statement needs, or two transactions stood in each other's way.
 BUSY: Final = (
     asyncpg.LockNotAvailableError,
@@ -58,30 +80,51 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 class Database:
-    """A pool of connections, opened when first needed so that a process starts while the server is away."""
+    """A pool of connections, opened when first needed so that a process starts while the server is away.
+
+    Where the URL names several hosts, the one that takes writes is used. When that is another one than
+    before, every connection to the old one is closed, whatever it waits for.
+    """
 
     def __init__(
         self, url: str, *, connections_max: int = CONNECTIONS_MAX, settings: Mapping[str, str] | None = None
     ) -> None:
         self.url = url
+        self._address = read_address(url)
         self._connections_max = connections_max
         self._settings = settings or {}
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
+        # The host that was reached last, and all that is connected.
+        self._host: Host | None = None
+        self._wires: WeakSet[Wire] = WeakSet()
+        self._look_out: asyncio.Task[None] | None = None
 
     async def connect(
-        self, settings: Mapping[str, str] = NO_SETTINGS
+        self, settings: Mapping[str, str] = NO_SETTINGS, *, timeout_s: float = COMMAND_TIMEOUT_S
     ) -> "asyncpg.Connection[asyncpg.Record]":
         """Open a connection outside the pool, for a caller that keeps it."""
-        return await _connect(self.url, **_options({**self._settings, **settings}))
+        return await self._reach(**_options({**self._settings, **settings}, timeout_s))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection; each statement on it commits by itself."""
         pool = await self._open()
+        ear = Ear()
         try:
-            async with pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection:
-                yield connection
+            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                connection.add_log_listener(ear.hear)
+                try:
+                    yield connection
+                except LOST:
+                    # Those that lie idle are of the same age: one caller pays for it, not one for each.
+                    await pool.expire_connections()
+                    raise
+                finally:
+                    # One that was closed has forgotten its listeners, and does not want to be asked.
+                    with suppress(asyncpg.InterfaceError):
+                        connection.remove_log_listener(ear.hear)
+                ear.check()
         except Exception:
             _heed_cancelling()
             raise
@@ -89,11 +132,31 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend a connection with one transaction on it, committed at the end and undone by an exception."""
-        async with self.connection() as connection, connection.transaction():
-            yield connection
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            is_over = False
+            try:
+                await transaction.start()
+                try:
+                    yield connection
+                except BaseException:
+                    await transaction.rollback()
+                    is_over = True
+                    raise
+                async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                    await transaction.commit()
+                is_over = True
+            finally:
+                # Cancelled while it began or ended, or broken: nobody shall have this connection after us.
+                if not is_over:
+                    connection.terminate()
 
     async def close(self) -> None:
         """Close all pooled connections."""
+        look_out, self._look_out = self._look_out, None
+        if look_out is not None:
+            look_out.cancel()
+            await asyncio.gather(look_out, return_exceptions=True)
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -102,41 +165,81 @@ class Database:
         async with self._opening:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self.url,
                     min_size=0,
                     max_size=self._connections_max,
-                    connect=_connect,
+                    connect=self._connect,
+                    connection_class=Wire,
                     reset=_reset,
-                    **_options(self._settings),
                 )
             return self._pool
+
+    async def _connect(self, *_arguments: Any, **_options_of_pool: Any) -> Wire:
+        """Connect for the pool, which has nothing to say about how."""
+        return await self._reach(**_options(self._settings))
+
+    async def _reach(self, **options: Any) -> Wire:
+        wire = await reach(self._address, self._host, **options)
+        if wire.host != self._host:
+            self._move(wire.host)
+        self._wires.add(wire)
+        if self._look_out is None and len(self._address.hosts) > 1:
+            self._look_out = asyncio.create_task(self._keep_looking())
+        return wire
+
+    def _move(self, host: Host | None) -> None:
+        """Close what is connected to another host than this one, which is the primary now."""
+        before, self._host = self._host, host
+        if before is None:
+            return
+        left = [wire for wire in self._wires if wire.host != host and not wire.is_closed()]
+        for wire in left:
+            wire.terminate()
+        _log.warning("another database server is used", before=str(before), now=str(host), closed=len(left))
+
+    async def _keep_looking(self) -> None:
+        """Look whether our server still answers and takes writes; the others hang on it, and cannot tell.
+
+        One that does not is left only when another one can be used.
+        """
+        wire: asyncpg.Connection[asyncpg.Record] | None = None
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                try:
+                    if wire is None or wire.is_closed():
+                        wire = await self.connect(timeout_s=LOOK_TIMEOUT_S)
+                    takes_writes = await SQL_READ_ONLY.value(wire) == "off"
+                except (*UNAVAILABLE, asyncpg.PostgresError):
+                    takes_writes = False
+                if wire is not None and not takes_writes:
+                    wire.terminate()
+        finally:
+            if wire is not None:
+                wire.terminate()
+
+
+SQL_READ_ONLY: Final = Statement("SELECT current_setting('transaction_read_only')")
 
 
 async def check(url: str) -> None:
     """Say in one line what keeps us from using this database, if anything does."""
     try:
-        connection = await asyncpg.connect(url, **_options())
-    except asyncpg.InvalidAuthorizationSpecificationError as error:
-        raise Trouble(f"PostgreSQL refuses the user of TUMIRA_DATABASE_URL: {error}") from error
-    except asyncpg.InvalidCatalogNameError as error:
-        raise Trouble(f"TUMIRA_DATABASE_URL names a database that does not exist: {error}") from error
-    except (*UNAVAILABLE, ValueError, asyncpg.PostgresError) as error:
-        reason = str(error) or type(error).__name__
-        raise Trouble(f"The database cannot be reached; check TUMIRA_DATABASE_URL. {reason}") from error
+        connection = await reach(read_address(url), None, **_options())
+    except UnreachedError as unreached:
+        for error in unreached.errors:
+            if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+                raise Trouble(f"PostgreSQL refuses the user of TUMIRA_DATABASE_URL: {error}") from error
+            if isinstance(error, asyncpg.InvalidCatalogNameError):
+                raise Trouble(f"TUMIRA_DATABASE_URL names a database that does not exist: {error}") from error
+        raise Trouble(
+            f"The database cannot be reached; check TUMIRA_DATABASE_URL. {unreached}"
+        ) from unreached
     try:
         if connection.get_server_version().major < VERSION_MIN:
             found = connection.get_server_version().major
             raise Trouble(f"The database is PostgreSQL {found}; Tumira needs {VERSION_MIN} or newer.")
     finally:
         await connection.close()
-
-
-async def _connect(*arguments: Any, **options: Any) -> "asyncpg.Connection[asyncpg.Record]":
-    """Connect; a server that answers and refuses is as far away as one that does not answer."""
-    try:
-        return await asyncpg.connect(*arguments, **options)
-    except asyncpg.PostgresError as error:
-        raise ConnectionError(str(error)) from error
 
 
 def _heed_cancelling() -> None:
@@ -155,74 +258,7 @@ async def _reset(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     return
 
 
-class Line:
-    """A connection that one loop keeps for its transactions, opened again when it broke."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._begun = False
-
-    async def begin(self) -> Connection:
-        """Begin a transaction; the caller commits it, or rolls it back."""
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await self._database.connect()
-            self._begun = False
-        if not self._begun:
-            await self._connection.execute("BEGIN")
-        self._begun = False
-        return self._connection
-
-    async def begin_ahead(self) -> None:
-        """Begin a transaction now that is used in a moment; until then it holds nothing."""
-        await self.begin()
-        self._begun = True
-
-    async def commit(self, *, durable: bool = True) -> None:
-        """Commit what was begun, and begin the next transaction in the same round trip.
-
-        What need not survive a crash is not waited for until it is on disk.
-        """
-        assert self._connection is not None
-        hurry = "" if durable else "SET LOCAL synchronous_commit TO off; "
-        await self._connection.execute(f"{hurry}COMMIT; BEGIN")
-        self._begun = True
-
-    async def let_go(self) -> None:
-        """Undo what was begun ahead and is not needed soon after all."""
-        if self._begun and self._connection is not None:
-            self._begun = False
-            await self._connection.execute("ROLLBACK")
-
-    async def roll_back(self, error: BaseException) -> None:
-        """Undo what was begun, or give the connection up when it is the connection that failed."""
-        if is_unavailable(error) or self._connection is None:
-            self.hang_up()
-            return
-        try:
-            await self._connection.execute("ROLLBACK")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self.hang_up()
-
-    def hang_up(self) -> None:
-        """Let go of the connection."""
-        self._begun = False
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-
-def _options(settings: Mapping[str, str] = NO_SETTINGS) -> dict[str, Any]:
-    return {
-        "timeout": CONNECT_TIMEOUT_S,
-        "command_timeout": COMMAND_TIMEOUT_S,
-        "server_settings": {
-            "application_name": "tumira",
-            "jit": "off",
-            "timezone": "UTC",
-            # A process that froze, or whose machine is gone, lets go of the rows that it holds.
-            "idle_in_transaction_session_timeout": "5s",
-            "client_connection_check_interval": "2s",
-            **settings,
-        },
-    }
+def _options(
+    settings: Mapping[str, str] = NO_SETTINGS, timeout_s: float = COMMAND_TIMEOUT_S
+) -> dict[str, Any]:
+    return {"command_timeout": timeout_s, "server_settings": {**SESSION, **settings}}

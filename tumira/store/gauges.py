@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.store import carriers, partitions, prices, totals
+from tumira.store import carriers, partitions, prices, replication, totals
 from tumira.store.sql import Connection, Statement
 from tumira.store.totals import WAITING_MAX, Elsewhere, Stand
 
@@ -153,6 +153,7 @@ class Readings:
     mails: tuple[int, float]
     uploads: tuple[int, float]
     weeks_left: int
+    lacks_standby: bool
     # How long ago the last one ended, and how many promises it found broken.
     audit: tuple[float, int]
     ledgers_broken: int
@@ -193,6 +194,7 @@ async def read(connection: Connection) -> Readings:
         mails=(mails[0], mails[1]),
         uploads=(uploads[0], uploads[1]),
         weeks_left=await partitions.weeks_left(connection),
+        lacks_standby=await replication.lacks_standby(connection),
         audit=(audit[0], audit[1]),
         ledgers_broken=ledgers_broken,
         workers=workers,

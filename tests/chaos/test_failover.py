@@ -1,0 +1,353 @@
+"""Is all that was answered 202 there when the primary is lost, and does everybody go on by themselves?"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support.embedded import quick_directory
+from tests.support.gates import Gates, broken_promises, open_gates, read_call, send_call
+from tests.support.parts import watch_simulator, watch_web, watch_worker
+from tests.support.postgres import complete, open_directory
+from tests.support.service import NO_TLS, Caller, Service, new_caller
+from tests.support.standby import Pair, run_pair
+from tumira.actions.calls import Admitted, Answered, Call, Decision, Refused
+from tumira.actions.operate_carriers import add_carrier
+from tumira.errors import ServiceUnavailable
+from tumira.runtime import waits_for_standby
+from tumira.scrape import Scrape
+from tumira.store import replication
+from tumira.store.database import Database
+from tumira.store.lines import Line
+from tumira.store.wires import UnsureCommitError
+
+PATIENCE_S: Final = 40.0
+SENDERS: Final = 3
+
+SQL_WRITE: Final = "SELECT pg_logical_emit_message(true, 'test', '')"
+SQL_WAITING: Final = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = 'tumira'"
+SQL_CANCEL: Final = f"SELECT pg_cancel_backend(pid) FROM ({SQL_WAITING}) AS waiting"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with open_directory("tumira-pair-", quick_directory()) as directory, run_pair(directory) as running:
+        yield running
+
+
+@contextmanager
+def standby_away(pair: Pair) -> Iterator[None]:
+    pair.standby.freeze()
+    try:
+        yield
+    finally:
+        pair.standby.thaw()
+        pair.wait_for_sync()
+
+
+async def until_a_commit_waits(pair: Pair) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not pair.primary.execute(SQL_WAITING):
+        assert time.monotonic() < deadline, "no commit waits for the standby"
+        await asyncio.sleep(0.02)
+
+
+def is_503(decision: Decision) -> bool:
+    return isinstance(decision, Refused) and isinstance(decision.refusal, ServiceUnavailable)
+
+
+async def until_accepted(gates: Gates, call: Call) -> Answered:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        decision = await gates.gates[0].ask(call)
+        if isinstance(decision, Answered):
+            return decision
+        assert is_503(decision), decision
+        assert time.monotonic() < deadline, "it was never accepted"
+        await asyncio.sleep(0.05)
+
+
+async def spent(gates: Gates, caller: Caller) -> Decimal:
+    async with gates.database.connection() as connection:
+        balance = await connection.fetchval("SELECT balance FROM accounts WHERE id = $1", caller.id)
+    assert isinstance(balance, Decimal)
+    return 100 - balance
+
+
+@asynccontextmanager
+async def gate_on(pair: Pair) -> AsyncIterator[tuple[Gates, Caller]]:
+    caller = await new_caller(pair.url)
+    async with open_gates(pair.url, 1) as gates:
+        assert isinstance(await gates.gates[0].ask(read_call(caller)), Admitted)
+        yield gates, caller
+
+
+async def test_a_commit_that_an_operator_stopped_waiting_for_is_no_202_and_bills_once(pair: Pair) -> None:
+    async with gate_on(pair) as (gates, caller):
+        call = send_call(caller, idempotency_key="wait-cancelled")
+        with standby_away(pair):
+            asked = asyncio.create_task(gates.gates[0].ask(call))
+            await until_a_commit_waits(pair)
+            pair.primary.execute(SQL_CANCEL)
+            assert is_503(await asked)
+            # Everybody sees the send now, but the standby does not have it: repeating it must wait as well.
+            assert await spent(gates, caller) > 0
+            assert is_503(await gates.gates[0].ask(call))
+        answer = await until_accepted(gates, call)
+        assert answer.replayed
+        async with gates.database.connection() as connection:
+            batches = await connection.fetchval(
+                "SELECT count(*) FROM batches WHERE account_id = $1", caller.id
+            )
+        assert batches == 1
+        assert await broken_promises(gates.database) == []
+
+
+async def test_no_transaction_of_the_pool_passes_for_safe_when_its_wait_was_cancelled(pair: Pair) -> None:
+    database = Database(pair.url)
+
+    async def write() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(SQL_WRITE)
+
+    try:
+        await write()
+        with standby_away(pair):
+            writing = asyncio.create_task(write())
+            await until_a_commit_waits(pair)
+            pair.primary.execute(SQL_CANCEL)
+            with pytest.raises(UnsureCommitError):
+                await writing
+        await write()
+    finally:
+        await database.close()
+
+
+async def test_twin_a_plain_connection_takes_a_cancelled_wait_for_a_success(pair: Pair) -> None:
+    connection = await asyncpg.connect(pair.primary.url)
+    try:
+        with standby_away(pair):
+            writing = asyncio.create_task(connection.execute(SQL_WRITE))
+            await until_a_commit_waits(pair)
+            pair.primary.execute(SQL_CANCEL)
+            assert await writing == "SELECT 1"
+    finally:
+        await connection.close()
+
+
+async def test_what_was_seen_is_relied_on_only_when_the_standby_has_it(pair: Pair) -> None:
+    database = Database(pair.url)
+    line = Line(database, timeout_s=0.5)
+    try:
+        await line.begin()
+        await line.end_sure()
+        with standby_away(pair):
+            await line.begin()
+            with pytest.raises(TimeoutError) as raised:
+                await line.end_sure()
+            await line.roll_back(raised.value)
+        await line.begin()
+        await line.end_sure()
+    finally:
+        line.hang_up()
+        await database.close()
+
+
+async def test_without_its_standby_nothing_is_accepted_and_reading_goes_on(pair: Pair) -> None:
+    async with gate_on(pair) as (gates, caller):
+        call = send_call(caller, idempotency_key="standby-away")
+        pair.standby.kill()
+        async with gates.database.connection() as connection:
+            assert await replication.lacks_standby(connection)
+            assert await waits_for_standby(gates.database)
+        assert b"tumira_standby_missing 1.0" in await Scrape(gates.database, gates.gates[0], None).page()
+        assert is_503(await gates.gates[0].ask(call))
+        assert isinstance(await gates.gates[0].ask(read_call(caller)), Admitted)
+        # Who gave up waiting was told to the server: nobody is left there who holds the account.
+        await until_nobody_waits(pair)
+        pair.standby.start()
+        pair.wait_for_sync()
+        await until_accepted(gates, call)
+        async with gates.database.connection() as connection:
+            assert not await replication.lacks_standby(connection)
+            assert b"tumira_standby_missing 0.0" in await Scrape(gates.database, gates.gates[0], None).page()
+            assert (
+                await connection.fetchval("SELECT count(*) FROM batches WHERE account_id = $1", caller.id)
+                == 1
+            )
+
+
+async def until_nobody_waits(pair: Pair) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while pair.primary.execute(SQL_WAITING):
+        assert time.monotonic() < deadline, "a commit still waits"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_shutdown_while_a_commit_waits_is_no_202(pair: Pair) -> None:
+    async with gate_on(pair) as (gates, caller):
+        call = send_call(caller, idempotency_key="shutdown")
+        with standby_away(pair):
+            asked = asyncio.create_task(gates.gates[0].ask(call))
+            await until_a_commit_waits(pair)
+            stopping = asyncio.create_task(asyncio.to_thread(pair.primary.stop))
+            assert is_503(await asked)
+            await stopping
+            pair.primary.start()
+        await until_accepted(gates, call)
+        assert await broken_promises(gates.database) == []
+
+
+async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
+    async with gate_on(pair) as (gates, caller):
+        await until_accepted(gates, send_call(caller))
+        pair.primary.configure(default_transaction_read_only="on")
+        # A transaction that was begun before may still write, and the next one not.
+        decisions = [await gates.gates[0].ask(send_call(caller)) for _ in range(3)]
+        assert is_503(decisions[-1])
+        pair.promote()
+        await until_accepted(gates, send_call(caller))
+        async with gates.database.connection() as connection:
+            assert await connection.fetchval("SHOW port") == str(pair.primary.port)
+    pair.rebuild()
+
+
+async def test_a_frozen_primary_is_left_and_accepts_nothing_when_it_comes_back(pair: Pair) -> None:
+    async with gate_on(pair) as (gates, caller):
+        await until_accepted(gates, send_call(caller))
+        pair.freeze_primary()
+        began = time.monotonic()
+        first = asyncio.create_task(gates.gates[0].ask(send_call(caller)))
+        await asyncio.sleep(0)
+        pair.promote()
+        call = send_call(caller, idempotency_key="frozen")
+        await until_accepted(gates, call)
+        print(f"frozen primary: accepted {time.monotonic() - began:.1f} s after it fell silent")
+        assert is_503(await first)
+        assert await broken_promises(gates.database) == []
+    stale = pair.standby
+    stale.thaw()
+    # It still takes itself for the primary, and has a standby to wait for that follows it no more.
+    async with open_gates(stale.url, 1) as gates:
+        assert is_503(await gates.gates[0].ask(send_call(caller)))
+    pair.rebuild()
+
+
+@dataclass(slots=True)
+class Load:
+    """Callers that repeat each send until it is accepted, and note what they were answered."""
+
+    service: Service
+    caller: Caller
+    stop: threading.Event = field(default_factory=threading.Event)
+    answered: dict[str, tuple[float, str]] = field(default_factory=dict)
+    refused: list[httpx.Response] = field(default_factory=list)
+
+    def run(self, name: int) -> None:
+        """Be one caller."""
+        turn = 0
+        while not self.stop.is_set():
+            turn += 1
+            key = f"sender-{name}-{turn}"
+            while not self.stop.is_set():
+                answer = self.service.send(self.caller, headers={"Idempotency-Key": key})
+                if answer.status_code == httpx.codes.ACCEPTED:
+                    self.answered[key] = (time.monotonic(), answer.json()["batch_id"])
+                    break
+                self.refused.append(answer)
+                time.sleep(0.02)
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait until so many more are accepted."""
+        wanted = len(self.answered) + count
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.answered) < wanted:
+            assert time.monotonic() < deadline, [one.text for one in self.refused[-3:]]
+            time.sleep(0.01)
+
+
+@contextmanager
+def under_load(service: Service) -> Iterator[Load]:
+    load = Load(service, service.open_account(balance="1000", rate=100_000))
+    senders = [threading.Thread(target=load.run, args=(name,)) for name in range(SENDERS)]
+    for sender in senders:
+        sender.start()
+    try:
+        yield load
+    finally:
+        load.stop.set()
+        for sender in senders:
+            sender.join()
+
+
+def test_a_killed_primary_loses_nothing_and_everybody_goes_on(pair: Pair, tmp_path: Path) -> None:
+    with (
+        open_directory("tumira-texts-") as texts,
+        watch_simulator(texts, tmp_path / "simulator.log") as port,
+        watch_web(pair.url, tmp_path / "web.log") as (_, service),
+        watch_worker(pair.url, tmp_path / "worker.log"),
+    ):
+        service.run(add_carrier, "simulator", f"smpp://tumira:tumira@127.0.0.1:{port}", None, 1)
+        with under_load(service) as load:
+            load.wait_for_more(30)
+            pair.kill_primary()
+            check_page(service)
+            pair.promote()
+            promoted = time.monotonic()
+            load.wait_for_more(30)
+        first = min(at for at, _ in load.answered.values() if at > promoted)
+        print(f"killed primary: accepted {first - promoted:.2f} s after the promotion")
+        check_refusals(load)
+        check_nothing_lost(load, pair)
+        check_all_is_handed_over(service)
+    pair.rebuild()
+
+
+def check_page(service: Service) -> None:
+    """See that a page which needs the database says so in our own layout."""
+    cookies = {"tumira_session": "x"}
+    page = httpx.get(f"{service.base}/dashboard", cookies=cookies, timeout=30, trust_env=False, verify=NO_TLS)
+    assert page.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert page.headers["Retry-After"]
+    assert "<html" in page.text
+
+
+def check_refusals(load: Load) -> None:
+    assert load.refused
+    for answer in load.refused:
+        assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, answer.text
+        assert answer.json()["error"]["code"] == "SERVICE_UNAVAILABLE"
+        assert answer.headers["Retry-After"]
+
+
+def check_nothing_lost(load: Load, pair: Pair) -> None:
+    for _, batch_id in load.answered.values():
+        assert load.service.call(load.caller, "GET", f"/batches/{batch_id}").status_code == httpx.codes.OK
+    # Every key bills once. At most one send of each sender was under way when it was told to stop.
+    batches = load.service.sql("SELECT count(*) FROM batches WHERE account_id = $1", load.caller.id)[0][0]
+    assert len(load.answered) <= batches <= len(load.answered) + SENDERS
+    assert complete(_audit(pair.url)) == []
+
+
+async def _audit(url: str) -> list[str]:
+    database = Database(url, connections_max=1)
+    try:
+        return list(await broken_promises(database))
+    finally:
+        await database.close()
+
+
+def check_all_is_handed_over(service: Service) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while service.sql("SELECT FROM queue LIMIT 1"):
+        assert time.monotonic() < deadline, "the worker does not go on"
+        time.sleep(0.05)
