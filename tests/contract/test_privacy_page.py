@@ -10,7 +10,9 @@ import pytest
 
 from tumira.actions.match_receipts import REACH
 from tumira.cli.main import COMMANDS
-from tumira.engine.chores import ATTEMPT_WEEKS
+from tumira.config import KEEP_WEEKS, KEEP_WEEKS_MIN
+from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
+from tumira.engine.retention import WEEKS_PER_TURN_MAX
 from tumira.rules.codes import LIFETIME
 from tumira.rules.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.rules.validity import TEXT_KEPT
@@ -32,6 +34,8 @@ KEPT: Final[Mapping[str, str]] = {
     "`batches`, `messages`": f"{TEXT_KEPT.days} days after the batch was completed",
     "`batches`": f"{LIFETIME // timedelta(minutes=1)} minutes after it ended",
     "`messages`, `incidents`": f"{NUMBERS_KEPT.days} days, then its country and last {DIGITS_LEFT} digits",
+    "`messages`, `batches`, `parts`": f"{KEEP_WEEKS} weeks, or as `TUMIRA_KEEP_WEEKS` says",
+    "`events`": f"{EVENT_WEEKS} weeks",
     "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent",
     "`idempotency_keys`": f"{calls.IDEMPOTENCY_HOURS} hours",
     "`webhook_attempts`": f"{ATTEMPT_WEEKS} weeks",
@@ -68,6 +72,13 @@ def test_every_table_that_is_named_exists_and_every_command_too() -> None:
     assert set(re.findall(r"tumira (erase|key|account|operator|audit)\b", PAGE)) - {"operator"} <= set(
         COMMANDS
     )
+
+
+def test_when_a_week_goes_is_said() -> None:
+    section = " ".join(PAGE.split("### When a week goes")[1].split("\n## ")[0].split())
+    assert f"after `TUMIRA_KEEP_WEEKS` ({KEEP_WEEKS}; {KEEP_WEEKS_MIN} at least; `none`" in section
+    assert timedelta(weeks=KEEP_WEEKS_MIN) > max(NUMBERS_KEPT, REACH)
+    assert (WEEKS_PER_TURN_MAX, "at most eight weeks an hour" in section) == (8, True)
 
 
 def test_how_long_a_request_can_wait_is_said() -> None:

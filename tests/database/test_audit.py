@@ -2,18 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 import pytest
 
 from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.old_weeks import add_batch, make_weeks, tell
 from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tumira.actions.calls import Answered
+from tumira.engine.retention import drop_old
 from tumira.ids import new_id
-from tumira.store import audit
+from tumira.store import audit, partitions
+from tumira.store.database import Database
+from tumira.store.retention import Kind
 
 # What breaks a promise, by the name of the check that must see it, and of those that see it too.
 BREAKS: dict[str, tuple[str, Sequence[str]]] = {
@@ -264,6 +270,71 @@ BREAKS_TOPPED_UP: dict[str, tuple[str, Sequence[str]]] = {
     ),
 }
 
+# The same, where the messages of three weeks ago have gone, and the events of two weeks ago too. `old` is a
+# batch of two weeks ago, `recent` one of last week; `last` is the account's last number.
+BREAKS_AGED: dict[str, tuple[str, Sequence[str]]] = {
+    "batch_cost: an old batch is lost": (
+        "DELETE FROM batches WHERE id = '{old}'",
+        ["debit_without_batch"],
+    ),
+    "debit: of an old batch": ("UPDATE batches SET total_cost = 9 WHERE id = '{old}'", ["batch_cost"]),
+    "refund: of an old message": (
+        "UPDATE messages SET refunded_at = NULL WHERE batch_id = '{old}'",
+        ["refunded"],
+    ),
+    "refund: of a message that never was": (
+        """
+        INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)
+        SELECT account_id, 'revenue', 'customer', 1, id, id FROM batches WHERE id = '{old}'
+        """,
+        ["balance"],
+    ),
+    "waiting: for a message that has gone": (
+        "INSERT INTO retries (message_id, due_at) VALUES ('{gone}', now())",
+        [],
+    ),
+    "hand_over: of an old message": ("DELETE FROM parts WHERE message_id < '{recent}'", []),
+    "event_sequence: a hole": (
+        """
+        DELETE FROM events WHERE sequence = {last};
+        UPDATE events SET sequence = {last} WHERE sequence = {last} - 1
+        """,
+        [],
+    ),
+    "event_sequence: a number of the unsure time twice": (
+        "UPDATE events SET sequence = sequence - 1 WHERE sequence = {unsure} + 3",
+        [],
+    ),
+    "message_event: of a recent message": (
+        "UPDATE events SET message_id = NULL WHERE type = 'message.refunded' AND batch_id = '{recent}'",
+        [],
+    ),
+    "message_event: of a message that never was": (
+        "UPDATE events SET type = 'message.failed', message_id = '{recent}' WHERE sequence = {last}",
+        [],
+    ),
+    "message_event: of an old message, twice": (
+        """
+        UPDATE events
+           SET type = 'message.delivered',
+               message_id = (SELECT id FROM messages WHERE batch_id = '{old}' LIMIT 1)
+         WHERE sequence >= {last} - 1
+        """,
+        [],
+    ),
+    "batch_event: of a recent batch": (
+        "UPDATE events SET type = 'balance.low' WHERE type = 'batch.completed' AND batch_id = '{recent}'",
+        [],
+    ),
+    "idempotency": (
+        """
+        INSERT INTO idempotency_keys (account_id, key, fingerprint, response, batch_id)
+        SELECT id, 'another', sha256('x'), '', '{recent}' FROM accounts WHERE phone = 'system'
+        """,
+        [],
+    ),
+}
+
 THREE = ("+263771200001", "+263771200002", "+263771200003")
 
 
@@ -473,3 +544,69 @@ def topped_up_url(server_url: str) -> Iterator[str]:
 async def test_the_audit_sees_among_top_ups_a_broken(name: str, topped_up_url: str) -> None:
     statement, also = BREAKS_TOPPED_UP[name]
     assert await broken_by(topped_up_url, statement) == sorted([name.partition(":")[0], *also])
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A database whose oldest weeks have gone, and what its rows are called."""
+
+    url: str
+    names: Mapping[str, object]
+
+
+async def grow_old(url: str) -> Aged:
+    caller = await new_caller(url)
+    database = Database(url, connections_max=2)
+    async with database.connection() as connection:
+        await make_weeks(connection, 3)
+        gone, old = [await add_batch(connection, caller.id, weeks) for weeks in (3, 2)]
+        monday = await partitions.this_week(connection)
+        border = monday - timedelta(weeks=1)
+        # Two workers at the border: the one whose clock was behind got the later number.
+        for at in (
+            border + timedelta(minutes=1),
+            border - timedelta(minutes=1),
+            border + timedelta(minutes=1),
+        ):
+            await tell(connection, caller.id, at, [("balance.low", None, None)])
+        unsure = await connection.fetchval("SELECT last - 2 FROM event_counters")
+        recent = await add_batch(connection, caller.id, 1)
+        await tell(connection, caller.id, monday, [("balance.low", None, None)] * 3)
+        await connection.execute(
+            "INSERT INTO idempotency_keys (account_id, key, fingerprint, response, batch_id)"
+            " VALUES ($1, 'forgotten', sha256('x'), '', $2)",
+            caller.id,
+            gone.id,
+        )
+        last = await connection.fetchval("SELECT last FROM event_counters")
+    assert await drop_old(database, Kind.MESSAGES, 2) == 1
+    assert await drop_old(database, Kind.EVENTS, 1) == 2
+    await database.close()
+    names = {"gone": gone.messages[0], "old": old.id, "recent": recent.id, "last": last, "unsure": unsure}
+    return Aged(url, names)
+
+
+@pytest.fixture(scope="module")
+def aged(server_url: str) -> Iterator[Aged]:
+    """Give a database whose oldest weeks have gone; nobody changes it for good."""
+    with clone(server_url) as url:
+        yield asyncio.run(grow_old(url))
+
+
+@pytest.mark.parametrize("name", BREAKS_AGED)
+async def test_the_audit_sees_in_what_is_kept_a_broken(name: str, aged: Aged) -> None:
+    statement, also = BREAKS_AGED[name]
+    found = await broken_by(aged.url, statement.format(**aged.names))
+    assert found == sorted([name.partition(":")[0], *also])
+
+
+async def test_twin_without_the_borders_the_audit_would_miss_what_has_gone(aged: Aged) -> None:
+    forgotten = "UPDATE kept_from SET id = '{0}', sure_from = '{0}'".format(UUID(int=0))
+    assert await broken_by(aged.url, forgotten) == [
+        "batch_event",
+        "debit_without_batch",
+        "event_sequence",
+        "idempotency",
+        "message_event",
+        "refund",
+    ]

@@ -351,3 +351,18 @@ def test_what_is_no_sender_is_refused_even_where_no_mails_are_sent(text: str) ->
 def test_a_number_of_codes_that_is_none_is_said(name: str, text: str) -> None:
     with pytest.raises(Trouble, match=f"TUMIRA_{name} is .*a number from 1 to 1000000"):
         load({f"TUMIRA_{name}": text}, Path("/nowhere/.env"))
+
+
+@pytest.mark.parametrize(
+    ("text", "weeks"), [("", 104), ("14", 14), ("5200", 5200), ("0", None), ("none", None)]
+)
+def test_messages_are_kept_for_two_years_or_as_long_as_the_operator_says(
+    text: str, weeks: int | None
+) -> None:
+    assert settings({"TUMIRA_KEEP_WEEKS": text}).keep_weeks == weeks
+
+
+@pytest.mark.parametrize("text", ["13", "1", "-1", "5201", "14.0", "None", "for good", "٣٣"])
+def test_a_time_for_which_nothing_can_be_kept_is_refused(text: str) -> None:
+    with pytest.raises(Trouble, match=r"TUMIRA_KEEP_WEEKS is .*a number of weeks from 14 to 5200, or none"):
+        settings({"TUMIRA_KEEP_WEEKS": text})

@@ -64,10 +64,7 @@ async def run_next(database: Database, run_s: float = RUN_S) -> bool:
 
 async def _run(line: Connection, run_s: float) -> tuple[Broken | None, str | None]:
     try:
-        async with (
-            asyncio.timeout(run_s),
-            line.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with asyncio.timeout(run_s), audit.one_moment(line):
             return broken_of([await audit.run(line, check) for check in audit.CHECKS]), None
     except TimeoutError:
         return None, f"It took longer than {run_s / 3600:g} hours and was stopped."

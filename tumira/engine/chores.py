@@ -1,7 +1,7 @@
 """What has to be done now and then, whoever is calling? Each chore runs on one node at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -11,7 +11,10 @@ import structlog
 from tumira import metrics
 from tumira.actions import erase_number, follow_up, run_audit, schedule_price
 from tumira.engine.auditor import run_auditor
+from tumira.engine.outages import say_unavailable
+from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
+from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, write_id
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import (
@@ -35,6 +38,7 @@ from tumira.store import (
     verifications,
 )
 from tumira.store.database import Database, is_unavailable
+from tumira.store.retention import Kind
 from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
@@ -47,7 +51,8 @@ SLOTS_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
 # Each has up to ten thousand rows.
 UPLOADS_PER_TURN_MAX: Final = 20
-# Tries to deliver events can be looked at for 30 days.
+# Events can be sent once more, and tries to deliver them looked at, for 30 days.
+EVENT_WEEKS: Final = 5
 ATTEMPT_WEEKS: Final = 5
 
 _log: Final = structlog.get_logger()
@@ -65,6 +70,16 @@ class Chore:
     every_s: float
     do: Callable[[Connection], Awaitable[int]]
     more_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnChore:
+    """A chore that does not fit into one transaction, and sees to it itself that one node is at it."""
+
+    name: str
+    every_s: float
+    do: Callable[[Database], Awaitable[int]]
+    more_at: None = None
 
 
 async def _create_partitions(connection: Connection) -> int:
@@ -144,8 +159,21 @@ async def _cut_old_numbers(connection: Connection) -> int:
     return await old_numbers.cut_old(connection, datetime.now(UTC), NUMBERS_PER_TURN_MAX)
 
 
-async def _drop_attempts(connection: Connection) -> int:
-    return len(await partitions.drop_old(connection, "webhook_attempts", ATTEMPT_WEEKS))
+async def _drop_attempts(database: Database) -> int:
+    return await drop_old(database, Kind.ATTEMPTS, ATTEMPT_WEEKS)
+
+
+async def _drop_events(database: Database) -> int:
+    return await drop_old(database, Kind.EVENTS, EVENT_WEEKS)
+
+
+def drop_messages(weeks_kept: int) -> OwnChore:
+    """Return the chore that drops what the operator does not want to keep for longer."""
+
+    async def do(database: Database) -> int:
+        return await drop_old(database, Kind.MESSAGES, weeks_kept)
+
+    return OwnChore("drop old messages", 3600, do)
 
 
 async def _add_up_ledgers(connection: Connection) -> int:
@@ -165,7 +193,7 @@ async def _well_countries(connection: Connection) -> frozenset[str]:
     return frozenset(countries) - await carriers.countries_without_carrier(connection)
 
 
-CHORES: Final = (
+CHORES: Final[Sequence[Chore | OwnChore]] = (
     Chore("create partitions", 3600, _create_partitions),
     Chore("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
     Chore("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
@@ -176,7 +204,8 @@ CHORES: Final = (
     Chore("fail what has no route", 1, _fail_unroutable, more_at=follow_up.GROUP_MAX),
     Chore("expire waiting messages", 15, _expire_waiting, more_at=follow_up.GROUP_MAX),
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
-    Chore("drop old tries of webhooks", 3600, _drop_attempts),
+    OwnChore("drop old tries of webhooks", 3600, _drop_attempts),
+    OwnChore("drop old events", 3600, _drop_events),
     Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
     Chore("cut old numbers", 60, _cut_old_numbers, more_at=NUMBERS_PER_TURN_MAX),
     Chore("go on erasing numbers", 60, erase_number.go_on, more_at=1),
@@ -193,24 +222,27 @@ CHORES: Final = (
 )
 
 
-async def run_chore(database: Database, chore: Chore) -> int:
-    """Do a chore once, in one transaction, unless another node is at it."""
+async def run_chore(database: Database, chore: Chore | OwnChore) -> int:
+    """Do a chore once, if it can be in one transaction, unless another node is at it."""
+    if isinstance(chore, OwnChore):
+        return await chore.do(database)
     async with database.transaction() as connection:
         if not await SQL_TRY_LOCK.value(connection, name=chore.name):
             return 0
         return await chore.do(connection)
 
 
-async def run_chores(database: Database) -> None:
-    """Do all chores at their times until cancelled."""
+async def run_chores(database: Database, keep_weeks: int | None = None) -> None:
+    """Do all chores at their times until cancelled; messages are kept for so many weeks, or for good."""
+    chores = CHORES if keep_weeks is None else (*CHORES, drop_messages(keep_weeks))
     async with asyncio.TaskGroup() as group:
-        for chore in CHORES:
+        for chore in chores:
             group.create_task(_repeat(database, chore))
         # No chore, because it takes long and needs a snapshot of its own.
         group.create_task(run_auditor(database))
 
 
-async def _repeat(database: Database, chore: Chore) -> None:
+async def _repeat(database: Database, chore: Chore | OwnChore) -> None:
     while True:
         done = 0
         try:
@@ -219,10 +251,13 @@ async def _repeat(database: Database, chore: Chore) -> None:
             metrics.CHORE_ITEMS.labels(chore.name).inc(done)
             if done:
                 _log.info("chore done", chore=chore.name, count=done)
+        except Trouble as trouble:
+            metrics.CHORES.labels(chore.name, "failed").inc()
+            _log.error("chore refused", chore=chore.name, problem=str(trouble))
         except Exception as error:  # noqa: BLE001 - a chore that fails is tried again at its next time
             metrics.CHORES.labels(chore.name, "failed").inc()
             if is_unavailable(error):
-                _log.warning("database unavailable", chore=chore.name, error=repr(error))
+                say_unavailable("chore waits for the database", error, chore=chore.name)
             else:
                 _log.error("chore failed", chore=chore.name, exc_info=error)
         if chore.more_at is None or done < chore.more_at:

@@ -38,6 +38,7 @@ async def run_worker(
     public_url: str = "",
     metrics_at: tuple[str, int | None] = ("127.0.0.1", None),
     traces: Tracing | None = None,
+    keep_weeks: int | None = None,
 ) -> None:
     """Work until cancelled; then part from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
@@ -47,7 +48,7 @@ async def run_worker(
         tracing(traces, "worker") as tracer,
         asyncio.TaskGroup() as group,
     ):
-        group.create_task(run_chores(database))
+        group.create_task(run_chores(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
         notifier = Notifier(

@@ -242,7 +242,7 @@ async def _progress(visit: Visit) -> dict[str, Any]:
     async with visit.services.database.connection() as connection:
         batch = await archive.find(connection, account_id, batch_id)
         if batch is None:
-            raise HTTPException(404, "There is no such batch")
+            raise HTTPException(404, "There is no such batch, or it is no longer kept")
         counts = await archive.count_messages(connection, account_id, batch_id)
     # The messages are read after the batch and may have gone on since; all figures are counted from them.
     pending = sum(count for status, count in counts.items() if not is_final(status))
@@ -309,7 +309,7 @@ async def show_message(visit: Visit) -> Response:
         message = await timelines.read_for(connection, visit.visitor.account_id, message_id)
         names = _country_names(await prices.get_tariff(connection))
     if message is None:
-        raise HTTPException(404, "There is no such message")
+        raise HTTPException(404, "There is no such message, or it is no longer kept")
     return visit.page(
         "message.html.jinja",
         message=message,
@@ -379,7 +379,7 @@ class Downloads:
         async with visit.services.database.connection() as connection:
             batch = await archive.find(connection, visit.visitor.account_id, batch_id)
         if batch is None:
-            raise HTTPException(404, "There is no such batch")
+            raise HTTPException(404, "There is no such batch, or it is no longer kept")
         return _download(visit, f"{write_id(BATCH, batch_id)}.csv", self._messages(visit, batch_id))
 
     async def _messages(self, visit: Visit, batch_id: BatchId) -> AsyncIterator[bytes]:
