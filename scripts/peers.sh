@@ -1,6 +1,6 @@
 #!/bin/sh
 # Which programs of others do tests need? Node.js, for segment counters, an SMSC, a chain and a judge of pages from npm, PHP,
-# for a receiver of webhooks, Chromium, for the pages, and promtool, for the alerts.
+# for a receiver of webhooks, Chromium, for the pages, iproute2, for networks of nodes, and promtool, for the alerts.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -12,6 +12,11 @@ if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
 fi
 if ! command -v php >/dev/null; then
     install_packages php-cli || echo "PHP is missing, so its receiver of webhooks is not tried: install php-cli."
+fi
+
+if ! command -v ip >/dev/null && ! test -x /usr/sbin/ip && ! test -x /sbin/ip; then
+    install_packages iproute2 ||
+        echo "iproute2 is missing, so many nodes are tried on loopback alone, and no line between them is cut: install iproute2."
 fi
 
 # Whether a Chromium starts: on some systems the command only says how to install one.
@@ -39,4 +44,23 @@ fetch_promtool() {
 }
 if ! command -v promtool >/dev/null && ! test -x .tools/promtool && ! fetch_promtool; then
     echo "promtool is missing, so the alerts are not tried: put it into the path, or install Debian's prometheus."
+fi
+
+# Balancers, taken out of their packages too: installed, they would take ports of this machine.
+fetch_balancers() {
+    folder=$(mktemp -d) || return 1
+    if (
+        cd "$folder" && chmod 755 . &&
+            # shellcheck disable=SC2046 # These are several words.
+            apt-get -qq download nginx haproxy $(apt-cache depends haproxy libopentracing-c-wrapper0 |
+                awk '$1 == "Depends:" && $2 ~ /^lib(lua|opentracing)/ { print $2 }' | sort -u) &&
+            for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done && rm -- *.deb
+    ) >/dev/null 2>&1; then
+        mkdir -p .tools && rm -rf .tools/balancers && mv "$folder" .tools/balancers
+    fi
+    rm -rf "$folder"
+    test -x .tools/balancers/usr/sbin/haproxy && test -x .tools/balancers/usr/sbin/nginx
+}
+if ! { command -v haproxy && command -v nginx; } >/dev/null && ! test -x .tools/balancers/usr/sbin/haproxy && ! fetch_balancers; then
+    echo "HAProxy and nginx are missing, so stopping behind a balancer is not tried: install haproxy and nginx."
 fi

@@ -22,7 +22,7 @@ from tests.support.service import free_port
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 TUMIRA: Final = (sys.executable, "-W", "error", "-m", "tumira")
 START_S: Final = 60
-STOP_S: Final = 20
+STOP_S: Final = 60
 
 
 def environment(**settings: Any) -> dict[str, str]:
@@ -37,11 +37,12 @@ def start(
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.PIPE,
     cwd: Path | str = "/",
+    prefix: Sequence[str] = (),
     **settings: Any,
 ) -> "subprocess.Popen[bytes]":
-    """Start one command whose output is read later."""
+    """Start one command whose output is read later; `prefix` is a command that runs another."""
     return subprocess.Popen(
-        [*TUMIRA, *arguments],
+        [*prefix, *TUMIRA, *arguments],
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -141,8 +142,8 @@ class Node:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait for the welcome, which comes after `/readyz` has said yes."""
-        self.wait_for_words("is ready")
+        """Wait for the last line of the welcome, which comes after `/readyz` has said yes."""
+        self.wait_for_words("Press Ctrl-C to stop.")
 
     def wait_for_words(self, words: str, count: int = 1) -> None:
         """Wait until it has said something so many times."""
@@ -159,7 +160,7 @@ class Node:
     def status(self, path: str) -> int:
         """Ask for a page; 0 when nobody answers."""
         try:
-            return httpx.get(self.base + path, timeout=10, trust_env=False).status_code
+            return httpx.get(self.base + path, timeout=30, trust_env=False).status_code
         except httpx.TransportError:
             return 0
 
