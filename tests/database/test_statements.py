@@ -27,8 +27,10 @@ from tumira.store import (
     calls,
     ledger,
     partitions,
+    places,
     queue,
     receipts,
+    recipients,
     reconciliation,
     settlement,
     top_ups,
@@ -372,6 +374,45 @@ async def test_a_claim_reads_no_more_than_it_takes_and_a_receipt_without_a_doubt
         assert looked_into & {"incidents", "in"} == tables
 
 
+# Much that waits, is kept or is remembered, and none of it due.
+NOT_DUE: Final = """
+    INSERT INTO accounts (id, phone, name, business)
+    SELECT gen_random_uuid(), n::text, '', '' FROM generate_series(1, 2000) AS n;
+    INSERT INTO retries (message_id, due_at)
+    SELECT id, now() + interval '1 hour' FROM accounts;
+    INSERT INTO idempotency_keys (account_id, key, fingerprint, response, batch_id)
+    SELECT id, 'key of one', sha256(''), '', id FROM accounts;
+    INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() + interval '1 hour' FROM accounts;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 1, '', 'DELIVRD', '', now(), now() + interval '1 hour' FROM accounts;
+    UPDATE batches SET completed_at = now(), pending = 0, status = 'completed', body = 'Hello';
+"""
+
+
+async def test_what_is_not_due_is_not_looked_at(busy: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await busy.execute(NOT_DUE)
+    values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100}
+    for statement in (
+        batches.SQL_LIST_OLD_TEXTS,
+        calls.SQL_DELETE_OLD,
+        places.SQL_LIST_DUE,
+        receipts.SQL_TAKE,
+        ledger.SQL_HOLD_PROOFS,
+    ):
+        assert rows_read(await generic_plan(busy, statement, values), "") == 0, statement.text
+
+    # What is due is all that is looked at, by the time and then by its place.
+    await busy.execute(
+        "UPDATE idempotency_keys SET created_at = now() - interval '80 h' WHERE account_id < $1",
+        UUID("10000000-0000-0000-0000-000000000000"),
+    )
+    old = await busy.fetchval(
+        "SELECT count(*) FROM idempotency_keys WHERE created_at < now() - interval '73 h'"
+    )
+    found = await generic_plan(busy, calls.SQL_DELETE_OLD, values)
+    assert 0 < rows_read(found, "idempotency_keys") <= 3 * old
+
+
 OWNER: Final = UUID("019a8b7c-0000-7000-8000-000000000001")
 OPEN_PER_WEEK: Final = 5
 
@@ -465,7 +506,6 @@ async def test_the_overview_reads_what_it_shows_however_much_there_is(
     assert rows_read(found, "messages") == len(rows) == 3 * OPEN_PER_WEEK
     assert rows_read(found, "retries") == 0
     assert "Seq Scan" not in dict(scans(found)).values()
-    # Not by the index over an account's recipients, which knows the bounds too, and is read from end to end.
     assert {node["Index Name"].rpartition("_")[2] for node in nodes(found) if "Index Name" in node} == {
         "pkey"
     }
@@ -494,7 +534,6 @@ SEARCHED: Final[Values] = {
     "look_max": 1000,
     "count_max": PAGE,
     "reference": "otp",
-    "number": "+263771200002",
 }
 
 # Each way to search, and the index down which it walks.
@@ -503,8 +542,6 @@ WAYS: Final = {
     archive.SQL_OPEN: "batches_open_of_account",
     archive.SQL_REFUNDED: "batches_refunded",
     archive.SQL_REFERENCE: "batches_by_reference",
-    archive.SQL_NUMBER: "messages_by_recipient",
-    archive.SQL_NUMBER_AND_REFERENCE: "messages_by_recipient",
 }
 
 
@@ -567,10 +604,8 @@ async def test_each_search_walks_down_its_index_no_further_than_its_page(
                 if node.get("Relation Name", "").startswith(table) and node["Actual Loops"]
             }
             assert walked == {index}, when
-            # Those of one number are of either label, and half of them are passed over. A week that is not
-            # needed has been asked for its first row.
-            passed_over = 4 if statement is archive.SQL_NUMBER_AND_REFERENCE else 1
-            assert 0 < rows_read(found, table) <= passed_over * PAGE + FILLED_WEEKS, (index, when)
+            # A week that is not needed has been asked for its first row.
+            assert 0 < rows_read(found, table) <= PAGE + FILLED_WEEKS, (index, when)
 
 
 async def test_a_search_that_finds_nothing_looks_at_so_many_rows_and_no_more(
@@ -593,6 +628,58 @@ async def test_a_search_between_dates_reads_nothing_of_other_days(
     async for when in twice(archived):
         for statement, index in WAYS.items():
             assert rows_read(await generic_plan(archived, statement, values), "") == 0, (index, when)
+
+
+@pytest.mark.parametrize("settings", [PLANNED_ONCE, KEY_LOOKUPS], ids=["page", "worker"])
+async def test_a_number_is_found_through_the_summaries_of_its_week(
+    archived: "asyncpg.Connection[asyncpg.Record]", settings: Mapping[str, str]
+) -> None:
+    # The last message is the only one to its number.
+    rare = "+263771299999"
+    last = await archived.fetchrow(
+        "SELECT tableoid::regclass::text, id FROM messages ORDER BY id DESC LIMIT 1"
+    )
+    assert last is not None
+    await archived.execute("UPDATE messages SET recipient = $1 WHERE id = $2", rare, last["id"])
+    await set_all(archived, settings)
+    statement = recipients.look_at(last["tableoid"])
+    values: Values = {
+        "number": rare,
+        "low": archive.LOWEST,
+        "high": archive.HIGHEST,
+        "account_id": None,
+        "count_max": 101,
+    }
+    async for when in twice(archived):
+        async with recipients._by_summaries(archived):
+            found = await generic_plan(archived, statement, values)
+            early = await generic_plan(archived, statement, values | {"high": last["id"]})
+        assert [kind for _, kind in scans(found)] == ["Bitmap Heap Scan"], when
+        (index,) = (node["Index Name"] for node in nodes(found) if node["Node Type"] == "Bitmap Index Scan")
+        parent = await archived.fetchval(
+            "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = $1::text::regclass", index
+        )
+        assert parent == "messages_by_number"
+        assert rows_read(found, "messages") == 1, when
+        assert rows_read(early, "messages") == 0, when
+        (looked,) = (node for node in nodes(found) if node["Node Type"] == "Bitmap Heap Scan")
+        pages = await archived.fetchval(
+            "SELECT pg_relation_size($1::text::regclass) / 8192", last["tableoid"]
+        )
+        # Its own pages, and those at the end that have not been summarised yet.
+        assert looked["Lossy Heap Blocks"] <= (64 if when == "analysed" else pages), when
+
+
+async def test_the_batches_of_messages_are_read_by_their_keys(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await archived.fetch("SELECT id FROM batches WHERE account_id = $1 ORDER BY id LIMIT 51", OWNER)
+    ids = [row["id"] for row in rows]
+    async for when in twice(archived):
+        values = SEARCHED | {"ids": ids, "low": ids[0], "high": ids[-1], "reference": None}
+        found = await generic_plan(archived, archive.SQL_BATCHES_OF, values)
+        assert rows_read(found, "batches") == len(ids), when
+        assert "Seq Scan" not in dict(scans(found)).values(), when
 
 
 async def test_a_batch_and_its_messages_are_read_from_one_week(

@@ -43,11 +43,14 @@ class Stack:
         parts = {"web": self.service.process.pid, "worker": self.worker.pid}
         if self.simulator is not None:
             parts["simulator"] = self.simulator.pid
-        return {name: _cpu_s(pid) for name, pid in parts.items()} | {"database": self._database_cpu_s()}
+        used = {name: _cpu_s(pid) for name, pid in parts.items()}
+        return used | {"database": database_cpu_s(self.postmaster)}
 
-    def _database_cpu_s(self) -> float:
-        children = Path(f"/proc/{self.postmaster}/task/{self.postmaster}/children").read_text().split()
-        return sum(_cpu_s(int(pid)) for pid in children) + _cpu_s(self.postmaster, ended=True)
+
+def database_cpu_s(postmaster: int) -> float:
+    """Return the seconds of processor time that a PostgreSQL and its processes have used."""
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return sum(_cpu_s(int(pid)) for pid in children) + _cpu_s(postmaster, ended=True)
 
 
 def _cpu_s(pid: int, *, ended: bool = False) -> float:

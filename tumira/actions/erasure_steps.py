@@ -87,16 +87,21 @@ async def find_owners(connection: Connection, number: str) -> Owners:
 
 
 async def _messages(connection: Connection, walk: Walk) -> Found:
-    after_account, after_id = walk.erasure.place or (str(LOWEST), str(LOWEST))
+    # Written for older versions too, which walked from account to account: with the lowest of all, each takes
+    # the other's place for one from which nothing is left out.
+    account, after = walk.erasure.place or (str(LOWEST), str(LOWEST))
     listed = await erasure.list_messages(
-        connection, walk.subject.number, (UUID(after_account), UUID(after_id)), walk.until, MESSAGES_MAX
+        connection,
+        walk.subject.number,
+        UUID(after) if UUID(account) == LOWEST else LOWEST,
+        walk.until,
+        MESSAGES_MAX,
     )
     if not listed:
         return Found()
-    last = listed[-1]
     return replace(
-        await _erase_messages(connection, walk, [one.id for one in listed]),
-        place=[str(last.account_id), str(last.id)] if len(listed) == MESSAGES_MAX else None,
+        await _erase_messages(connection, walk, listed),
+        place=[str(LOWEST), str(listed[-1])] if len(listed) == MESSAGES_MAX else None,
     )
 
 

@@ -1,8 +1,9 @@
 """Which batches did an account send, and what became of one of them?
 
-Each way to search has a statement of its own, which walks down one index, the newest first. What that index
-does not know is looked at row by row, but never at more than so many rows at once: a search that has found
-too little by then says how far it got, and goes on from there when it is asked to.
+Each way to search has a statement of its own, which walks down one index, the newest first; a number is
+looked for as `recipients` says. What the index does not know is looked at row by row, but never at more than
+so many rows at once: a search that has found too little by then says how far it got, and goes on from there
+when it is asked to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +14,20 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
+
 from tumira.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
+from tumira.store import recipients
 from tumira.store.batches import Message
+from tumira.store.recipients import Sent
 from tumira.store.sql import Connection, Statement
 
 LOOK_MAX: Final = 10_000
-# From each message the way leads to its batch, which takes several times as long.
+# Each message is looked for among the pages that may hold it, which takes many times as long.
 LOOK_MESSAGES_MAX: Final = 2_000
+# Where few of them fit, so many times more are looked at the next time.
+_LOOK_FACTOR: Final = 4
 MESSAGES_MAX: Final = 1_000
 
 LOWEST: Final = UUID(int=0)
@@ -84,13 +91,14 @@ class Results:
 _COLUMNS: Final = (
     "id, reference, status, recipients, pending, segments, total_cost, refunded, created_at, completed_at"
 )
+_NAMES: Final = _COLUMNS.split(", ")
 _FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_min)s"
 
 
 # The last row that was looked at is returned even if it does not fit: from there the search goes on.
 def _walk(condition: str, order: str) -> Statement:
     return Statement(f"""
-SELECT {_COLUMNS}, NULL::uuid AS message_id, NULL AS message_status, fits, place = %(look_max)s AS is_last
+SELECT {_COLUMNS}, fits, place = %(look_max)s AS is_last
   FROM (SELECT {_COLUMNS}, account_id, {_FITS} AS fits, row_number() OVER (ORDER BY {order}) AS place
           FROM batches
          WHERE {condition}
@@ -98,32 +106,6 @@ SELECT {_COLUMNS}, NULL::uuid AS message_id, NULL AS message_status, fits, place
          LIMIT %(look_max)s) AS near
  WHERE fits OR place = %(look_max)s
  ORDER BY {order}
- LIMIT %(count_max)s
-""")  # noqa: S608 - only constants are put in
-
-
-# A batch has one message to a number at most, whose id begins as the batch's does: in the order of the
-# messages, the batches are in order too.
-def _walk_messages(fits: str) -> Statement:
-    return Statement(f"""
-SELECT {_COLUMNS}, message_id, message_status, fits, place = %(look_max)s AS is_last
-  FROM (SELECT batch.*, message.recipient, message.id AS message_id, message.status AS message_status,
-               row_number() OVER (ORDER BY message.recipient DESC, message.id DESC) AS place
-          FROM messages AS message
-         CROSS JOIN LATERAL (
-               SELECT {_COLUMNS}, {fits} AS fits
-                 FROM batches
-                WHERE id = message.batch_id
-                  AND account_id = %(account_id)s
-               OFFSET 0
-               ) AS batch
-         WHERE message.account_id = %(account_id)s
-           AND (message.recipient, message.id) >= (%(number)s, %(since)s)
-           AND (message.recipient, message.id) < (%(number)s, %(before)s)
-         ORDER BY message.recipient DESC, message.id DESC
-         LIMIT %(look_max)s) AS near
- WHERE fits OR place = %(look_max)s
- ORDER BY recipient DESC, message_id DESC
  LIMIT %(count_max)s
 """)  # noqa: S608 - only constants are put in
 
@@ -144,8 +126,6 @@ SQL_REFERENCE: Final = _walk(
     " AND (reference, id) >= (%(reference)s, %(since)s) AND (reference, id) < (%(reference)s, %(before)s)",
     "reference DESC, id DESC",
 )
-SQL_NUMBER: Final = _walk_messages(_FITS)
-SQL_NUMBER_AND_REFERENCE: Final = _walk_messages(f"reference = %(reference)s AND {_FITS}")
 
 
 async def search(
@@ -156,21 +136,23 @@ async def search(
     look_max: int | None = None,
 ) -> Results:
     """Return an account's batches that fit, the newest first, at most `count_max`."""
-    if look_max is None:
-        look_max = LOOK_MAX if wanted.number is None else LOOK_MESSAGES_MAX
+    if wanted.number is not None:
+        look_max = look_max or LOOK_MESSAGES_MAX
+        assert 0 < count_max < look_max
+        return await _search_number(connection, account_id, wanted, wanted.number, count_max, look_max)
+    look_max = look_max or LOOK_MAX
     assert 0 < count_max < look_max
     statement, own = _way(wanted)
     rows = await statement.rows(
         connection,
         account_id=account_id,
-        statuses=_STATUSES.get(wanted.standing, [*BATCH_STATUSES]),
-        refunded_min=_SMALLEST_REFUND if wanted.standing is Standing.REFUNDED else Decimal(0),
+        **_fitting(wanted),
         look_max=look_max,
         # One more than is shown tells whether there are more.
         count_max=count_max + 1,
         **own,
     )
-    found = [Found(*(row[name] for name in Found.__slots__)) for row in rows if row["fits"]]
+    found = [_found(row, None) for row in rows if row["fits"]]
     if len(found) > count_max:
         return Results(found[:count_max], found[count_max - 1].id, None)
     if rows and rows[-1]["is_last"]:
@@ -185,24 +167,87 @@ _STATUSES: Final[Mapping[Standing, Sequence[str]]] = {
 }
 
 
+def _fitting(wanted: Search) -> Mapping[str, Any]:
+    return {
+        "statuses": _STATUSES.get(wanted.standing, [*BATCH_STATUSES]),
+        "refunded_min": _SMALLEST_REFUND if wanted.standing is Standing.REFUNDED else Decimal(0),
+    }
+
+
+def _found(row: asyncpg.Record, sent: Sent | None) -> Found:
+    message = (None, None) if sent is None else (sent.id, sent.status)
+    return Found(*(row[name] for name in _NAMES), *message)
+
+
 def _way(wanted: Search) -> tuple[Statement, Mapping[str, Any]]:
     """Choose the index that leads past the fewest other batches."""
     bounds = {"since": wanted.since, "before": wanted.before}
-    if wanted.number is not None:
-        # The messages of the batch itself are not before it, whatever their ids end in.
-        bounds["before"] = message_bounds(BatchId(wanted.before))[0]
-        if wanted.reference is not None:
-            return SQL_NUMBER_AND_REFERENCE, {
-                **bounds,
-                "number": wanted.number,
-                "reference": wanted.reference,
-            }
-        return SQL_NUMBER, {**bounds, "number": wanted.number}
     if wanted.reference is not None:
         return SQL_REFERENCE, {**bounds, "reference": wanted.reference}
     if wanted.standing in {Standing.QUEUED, Standing.PROCESSING}:
         return SQL_OPEN, bounds
     return SQL_REFUNDED if wanted.standing is Standing.REFUNDED else SQL_RECENT, bounds
+
+
+SQL_BATCHES_OF: Final = Statement(f"""
+SELECT {_COLUMNS}, {_FITS} AND reference IS NOT DISTINCT FROM coalesce(%(reference)s, reference) AS fits
+  FROM batches
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+   AND account_id = %(account_id)s
+""")  # noqa: S608 - only constants are put in
+
+
+async def _search_number(
+    connection: Connection,
+    account_id: AccountId,
+    wanted: Search,
+    number: str,
+    count_max: int,
+    look_max: int,
+) -> Results:
+    """Look for messages to the number, the newest first, and from each for its batch."""
+    found: list[Found] = []
+    # The messages of the batch itself are not before it, whatever their ids end in.
+    before = message_bounds(BatchId(wanted.before))[0]
+    looked, turn, older, stopped_at = 0, count_max + 1, None, None
+    while looked < look_max:
+        turn = min(turn, look_max - looked)
+        sent = await recipients.list_sent(
+            connection, number, (wanted.since, before), turn, account_id=account_id
+        )
+        batches = await _batches_of(connection, account_id, wanted, sent)
+        for one in sent:
+            batch = batches.get(one.batch_id)
+            if batch is not None and batch["fits"]:
+                found.append(_found(batch, one))
+            stopped_at = stopped_at if batch is None else batch["created_at"]
+        if len(found) > count_max:
+            return Results(found[:count_max], found[count_max - 1].id, None)
+        if len(sent) < turn:
+            return Results(found, None, None)
+        before, older = sent[-1].id, sent[-1].batch_id
+        looked += turn
+        turn *= _LOOK_FACTOR
+    return Results(found, older, stopped_at)
+
+
+async def _batches_of(
+    connection: Connection, account_id: AccountId, wanted: Search, sent: Sequence[Sent]
+) -> Mapping[BatchId, asyncpg.Record]:
+    if not sent:
+        return {}
+    ids = sorted({one.batch_id for one in sent})
+    rows = await SQL_BATCHES_OF.rows(
+        connection,
+        ids=ids,
+        low=ids[0],
+        high=ids[-1],
+        account_id=account_id,
+        reference=wanted.reference,
+        **_fitting(wanted),
+    )
+    return {row["id"]: row for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +284,13 @@ async def find(connection: Connection, account_id: AccountId, batch_id: BatchId)
     return None if row is None else Batch(*row)
 
 
-# The messages of a batch are found by the primary key. Whose they are is asked so that no index answers it:
-# that of recipients looks better the more accounts there are, and leads through the account's whole week.
+# The messages of a batch are found by the primary key.
 SQL_COUNT: Final = Statement("""
 SELECT status, count(*) AS count
   FROM messages
  WHERE id BETWEEN %(low)s AND %(high)s
    AND batch_id = %(batch_id)s
-   AND account_id IS NOT DISTINCT FROM %(account_id)s
+   AND account_id = %(account_id)s
  GROUP BY status
 """)
 
@@ -266,7 +310,7 @@ SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, fa
   FROM messages
  WHERE id BETWEEN %(low)s AND %(high)s
    AND batch_id = %(batch_id)s
-   AND account_id IS NOT DISTINCT FROM %(account_id)s
+   AND account_id = %(account_id)s
    AND status = ANY(%(statuses)s::text[])
  ORDER BY id
  LIMIT %(count_max)s

@@ -130,11 +130,12 @@ async def list_named_messages(
 
 
 # Only a text with places, which has a brace in it, stands for others that its messages have; no other batch
-# is looked into.
+# is looked into. By a clock that stands still, so that the index tells what is old: else every text would be
+# looked at.
 SQL_LIST_OLD_TEXTS: Final = Statement("""
 SELECT id, strpos(body, '{') > 0 AS has_places
   FROM batches
- WHERE completed_at < clock_timestamp() - make_interval(days => %(days)s)
+ WHERE completed_at < statement_timestamp() - make_interval(days => %(days)s)
    AND body IS NOT NULL
  ORDER BY completed_at
  LIMIT %(count_max)s

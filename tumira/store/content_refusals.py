@@ -186,7 +186,7 @@ SQL_DELETE_OLD: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT account_id, digest
       FROM content_refusals
-     WHERE last_at < clock_timestamp() - %(kept)s::interval
+     WHERE last_at < statement_timestamp() - %(kept)s::interval
      ORDER BY last_at
      LIMIT %(count_max)s
        FOR UPDATE SKIP LOCKED

@@ -1,7 +1,7 @@
 """How is a number taken out of the messages to it, and out of the files that they came from?
 
-A table without an index by numbers is read from one end to the other, some rows at a time in the order of its
-key. What is found is then erased by its key. Nothing that money or a check rests on is touched.
+A table whose numbers stand in no index is read from one end to the other, some rows at a time in the order of
+its key. What is found is then erased by its key. Nothing that money or a check rests on is touched.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import AccountId, BatchId, MessageId, UploadId, message_bounds
+from tumira.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.rules.pseudonyms import Subject
+from tumira.store import recipients
 from tumira.store.settlement import hold_batches
 from tumira.store.sql import Connection, Statement
 
@@ -19,37 +20,13 @@ from tumira.store.sql import Connection, Statement
 HOLDS: Final = "strpos(translate({}, ' ()-./_' || chr(160) || chr(9), ''), %(national)s) > 0"
 
 
-class Sent(Struct, frozen=True):
-    """A message to the number."""
-
-    account_id: AccountId
-    id: MessageId
-
-
-SQL_LIST_MESSAGES: Final = Statement("""
-SELECT account_id, id
-  FROM messages
- WHERE recipient = %(number)s
-   AND (account_id, id) > (%(after_account)s, %(after_id)s)
-   AND id < %(until)s
- ORDER BY recipient, account_id, id
- LIMIT %(count_max)s
-""")
-
-
 async def list_messages(
-    connection: Connection, number: str, after: tuple[UUID, UUID], until: UUID, count_max: int
-) -> Sequence[Sent]:
-    """Return messages to a number that were accepted before a moment, by account."""
-    rows = await SQL_LIST_MESSAGES.rows(
-        connection,
-        number=number,
-        after_account=after[0],
-        after_id=after[1],
-        until=until,
-        count_max=count_max,
-    )
-    return [Sent(*row) for row in rows]
+    connection: Connection, number: str, after: UUID, until: UUID, count_max: int
+) -> Sequence[MessageId]:
+    """Return messages to a number that were accepted after one of them and before a moment, oldest first."""
+    bounds = (UUID(int=after.int + 1), until)
+    sent = await recipients.list_sent(connection, number, bounds, count_max, newest_first=False)
+    return [one.id for one in sent]
 
 
 SQL_ERASE_MESSAGES: Final = Statement("""

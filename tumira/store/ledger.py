@@ -439,10 +439,11 @@ SELECT id
     ON CONFLICT DO NOTHING
 """)
 
+# By a clock that stands still, so that the index tells what is due.
 SQL_HOLD_PROOFS: Final = Statement("""
 SELECT account_id, transfer_id, entries, total
   FROM ledger_proofs
- WHERE due_at <= clock_timestamp()
+ WHERE due_at <= statement_timestamp()
  ORDER BY due_at
  LIMIT %(accounts_max)s
    FOR NO KEY UPDATE SKIP LOCKED

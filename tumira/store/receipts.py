@@ -162,7 +162,8 @@ async def keep(connection: Connection, carrier_id: int, receipts: Sequence[tuple
     )
 
 
-# Every second for the first minute, then every minute.
+# Every second for the first minute, then every minute. By a clock that stands still, so that the index tells
+# what is due.
 SQL_TAKE: Final = Statement("""
 UPDATE unmatched_receipts
    SET next_try_at = clock_timestamp()
@@ -171,7 +172,7 @@ UPDATE unmatched_receipts
  WHERE id = ANY(ARRAY(
        SELECT id
          FROM unmatched_receipts
-        WHERE next_try_at <= clock_timestamp()
+        WHERE next_try_at <= statement_timestamp()
         ORDER BY next_try_at
         LIMIT %(count_max)s
           FOR UPDATE SKIP LOCKED))

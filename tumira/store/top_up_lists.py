@@ -40,7 +40,7 @@ class Listed:
 _COLUMNS: Final = ", ".join(Listed.__slots__[:-2])
 
 
-# Which index leads the way does not depend on guesses: the order is that of one alone.
+# Which index leads the way does not depend on what PostgreSQL believes of the table: only one has the order.
 def _walk(condition: str, order: str) -> Statement:
     return Statement(f"""
 SELECT top_up.*, account.business, account.suspended_at IS NOT NULL AS is_suspended
@@ -60,7 +60,11 @@ SELECT top_up.*, account.business, account.suspended_at IS NOT NULL AS is_suspen
 
 
 SQL_ALL: Final = _walk("id < %(before)s", "id DESC")
-SQL_OF_STATE: Final = _walk("state = %(state)s AND id < %(before)s", "state DESC, id DESC")
+# Not `state = …`: a column that is known to be equal counts for nothing in an order, and a walk down all ids
+# that drops those of other states would fit as well. PostgreSQL takes it as soon as it has statistics.
+SQL_OF_STATE: Final = _walk(
+    "state >= %(state)s AND (state, id) < (%(state)s, %(before)s)", "state DESC, id DESC"
+)
 # As the index says it, and as `actions/settle_top_up` writes it.
 SQL_PAID_LATE: Final = _walk(
     "state IN ('failed', 'expired') AND problem LIKE '%was paid after it had%' AND id < %(before)s", "id DESC"

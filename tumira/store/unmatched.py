@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tumira.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt
+from tumira.store import recipients
 from tumira.store.sql import Connection, Statement
 
 # Above all numbers that a receipt can have.
@@ -161,23 +162,20 @@ async def list_by_id(
     return [Segment(*row) for row in rows]
 
 
-# What was made after the receipt came cannot be what it is about.
-SQL_BY_NUMBER: Final = Statement(f"""
+SQL_OF_MESSAGES: Final = Statement(f"""
 {_SEGMENT}
-  FROM unnest(%(places)s::integer[], %(numbers)s::text[], %(highs)s::uuid[]) AS wanted (place, number, high)
+  FROM unnest(%(places)s::integer[], %(ids)s::uuid[]) AS wanted (place, id)
  CROSS JOIN LATERAL (
-       SELECT id, account_id, recipient, status
+       SELECT account_id, recipient, status
          FROM messages
-        WHERE recipient = wanted.number
-          AND id BETWEEN %(low)s AND wanted.high
-          AND id <= %(high)s
-        ORDER BY id DESC
-        LIMIT %(count_max)s
+        WHERE id = wanted.id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
        ) AS message
  CROSS JOIN LATERAL (
        SELECT message_id, number, attempt, state, carrier_id, carrier_ref, submitted_at
          FROM parts
-        WHERE message_id = message.id
+        WHERE message_id = wanted.id
           AND message_id BETWEEN %(low)s AND %(high)s
         OFFSET 0
        ) AS part
@@ -188,15 +186,17 @@ SQL_BY_NUMBER: Final = Statement(f"""
 async def list_by_number(
     connection: Connection, numbers: Sequence[tuple[int, str, UUID]], low: UUID
 ) -> Sequence[Segment]:
-    """Find segments by the place of a receipt, the number and the highest id, whatever the carrier's id."""
-    highs = [high for _, _, high in numbers]
-    rows = await SQL_BY_NUMBER.rows(
-        connection,
-        places=[place for place, _, _ in numbers],
-        numbers=[number for _, number, _ in numbers],
-        highs=highs,
-        low=low,
-        high=max(highs),
-        count_max=MESSAGES_MAX,
+    """Find segments by the place of a receipt, the number and a bound of ids, whatever the carrier's id."""
+    # What was made after the receipt came cannot be what it is about.
+    found = [
+        (place, sent.id)
+        for place, number, high in numbers
+        for sent in await recipients.list_sent(connection, number, (low, high), MESSAGES_MAX)
+    ]
+    if not found:
+        return []
+    ids = [message_id for _, message_id in found]
+    rows = await SQL_OF_MESSAGES.rows(
+        connection, places=[place for place, _ in found], ids=ids, low=min(ids), high=max(ids)
     )
     return [Segment(*row) for row in rows]
