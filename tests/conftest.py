@@ -3,11 +3,24 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.embedded import quick_directory
 from tests.support.postgres import clone, run_server
 from tests.support.service import Service, run_web
 from tumira.runtime import configure_logging
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let properties be tried in the same way every time where all is tried, and never against the clock."""
+    settings.register_profile(
+        "steady",
+        # A machine that does other things as well takes its time, and that says nothing about the code.
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=config.getoption("markexpr") == "not long",
+    )
+    settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session", autouse=True)

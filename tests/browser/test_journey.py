@@ -47,7 +47,7 @@ def node(mails: MailServer) -> Iterator[Node]:
 
 
 def get(node: Node, path: str, **options: object) -> httpx.Response:
-    return httpx.get(node.base + path, trust_env=False, verify=NO_TLS, timeout=10, **options)  # type: ignore[arg-type]
+    return httpx.get(node.base + path, trust_env=False, verify=NO_TLS, timeout=40, **options)  # type: ignore[arg-type]
 
 
 def texts_of(node: Node, number: str) -> list[str]:

@@ -273,7 +273,7 @@ async def test_a_claim_whose_commit_was_not_heard_of_is_handed_over_all_the_same
         await send_and_hold_the_claim(engine, behind, line)
         line.cut()
         # The worker lives and says so: nobody else will ever take these from it.
-        await engine.until_all("delivered", wait_s=20)
+        await engine.until_all("delivered")
         assert set(smsc.texts.counts.values()) == {1}
         assert await engine.audit() == []
 
@@ -301,7 +301,7 @@ async def test_a_receipt_that_matches_nothing_holds_up_no_other(database_url: st
         await engine.add_carrier("main", smsc.port)
         engine.start_worker()
         await engine.send(await engine.open_account(), numbers(1))
-        await engine.until_all("delivered", wait_s=10)
+        await engine.until_all("delivered")
         assert await engine.audit() == []
 
 

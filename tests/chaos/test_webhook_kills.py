@@ -29,7 +29,8 @@ from tumira.store import endpoints
 # What a courier may have under way, and what it may have done without writing that down.
 UNDER_WAY_MAX: Final = 16
 UNRECORDED_MAX: Final = 500
-SOON_S: Final = 6.0
+# Less than the lease after which another worker would look.
+SOON_S: Final = 9.0
 
 
 @pytest_asyncio.fixture

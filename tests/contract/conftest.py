@@ -1,11 +1,13 @@
 """Fixtures that tests of the contract share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.paynow_server import PaynowServer, paynow_server
 from tests.support.smpp_peer import Carrier
 
 
@@ -26,3 +28,12 @@ async def carrier() -> AsyncIterator[Carrier]:
     """Give a carrier that does what the test says."""
     async with Carrier().listening() as listening:
         yield listening
+
+
+@pytest.fixture
+def paynow() -> Iterator[PaynowServer]:
+    """Give a Paynow that tells nothing by itself: nobody listens at the address that we give."""
+    with paynow_server() as running:
+        running.tells = False
+        running.numbers = itertools.count(9510)
+        yield running

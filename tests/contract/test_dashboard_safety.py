@@ -416,7 +416,7 @@ def test_bytes_in_headers_that_are_no_text_break_nothing(service: Service, heade
     phone = new_phone()
     body = urlencode({"phone": phone, "password": PASSWORD}).encode()
     host, port = service.base.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as line:
+    with socket.create_connection((host, int(port)), timeout=40) as line:
         line.sendall(
             b"POST /dashboard/sign-in HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
             + FORM.encode()
@@ -434,7 +434,7 @@ def test_bytes_in_headers_that_are_no_text_break_nothing(service: Service, heade
 def test_a_visitor_who_hangs_up_does_not_disturb_the_next(service: Service) -> None:
     host, port = service.base.removeprefix("http://").split(":")
     for _ in range(5):
-        with socket.create_connection((host, int(port)), timeout=10) as line:
+        with socket.create_connection((host, int(port)), timeout=40) as line:
             line.sendall(
                 b"POST /dashboard/sign-in HTTP/1.1\r\nHost: x\r\n"
                 b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nphone="

@@ -43,7 +43,7 @@ NATIONAL: Final = [number[4:] for number in (NUMBER, *TROUBLED, POISONED)]
 MAILBOX: Final = "nyasha.secret"
 REQUEST_ID: Final = "my-request-7"
 PAGE_REQUEST_ID: Final = "my-page-8"
-WAIT_S: Final = 40
+WAIT_S: Final = 120
 
 BREAK: Final = "ALTER TABLE messages ADD CONSTRAINT poisoned CHECK (recipient <> '{number}') NOT VALID"
 

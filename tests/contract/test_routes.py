@@ -18,7 +18,7 @@ def request(
 ) -> httpx.Response:
     """Make a request to any address, with headers that may hold anything."""
     return httpx.request(
-        method, service.base + path, headers=headers or {}, trust_env=False, verify=NO_TLS, timeout=10
+        method, service.base + path, headers=headers or {}, trust_env=False, verify=NO_TLS, timeout=40
     )
 
 

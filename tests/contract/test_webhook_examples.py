@@ -26,7 +26,7 @@ from tumira.api.manual.events import EVENT_ID, HEADERS, example
 EXAMPLES: Final = DOCS / "examples" / "webhooks"
 PAGE: Final = (DOCS / "webhooks.md").read_text(encoding="utf-8")
 START_S: Final = 60
-STOP_S: Final = 10
+STOP_S: Final = 40
 TOLERANCE_S: Final = 300
 
 SECRET: Final = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

@@ -1,15 +1,11 @@
-"""Can customers set up, watch and repair their own endpoints, see what was sent, and nobody else's?"""
+"""Are endpoints set up, changed and removed by their owner alone, and in plain words?"""
 
-import asyncio
 import html
-import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, cast
-from uuid import UUID
+from typing import Final, cast
 
 import httpx
 import pytest
@@ -25,33 +21,35 @@ from tests.support.people import (
     run_behind_proxy,
     sign_up,
 )
-from tests.support.receivers import Responder, answer, closed_port, ok, run_receiver
 from tests.support.service import Service
 from tests.support.webhook_calls import Names
-from tumira.actions.event_payloads import low_balance_data
+from tests.support.webhook_pages import (
+    SECRET,
+    URL,
+    account_of,
+    add,
+    attempt,
+    post,
+    put_attempts,
+    show,
+    stored,
+    tell,
+    uuid,
+)
 from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
-from tumira.actions.tell_events import News, tell_events
 from tumira.config.payments import Payments
 from tumira.dashboard.pages import webhooks
-from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS, Pages
+from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
 from tumira.dashboard.visits import Services, private
-from tumira.engine.notifier import Notifier
 from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
-from tumira.ids import ENDPOINT, EVENT, AccountId, EndpointId, EventId, new_id, read_id, write_id
-from tumira.outbound.webhook_client import Resolver, default_tls
+from tumira.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.rules.codes import CodeLimits
 from tumira.rules.events import SUBSCRIBABLE
-from tumira.rules.money import parse
-from tumira.store import deliveries
-from tumira.store.database import KEY_LOOKUPS, Database
-from tumira.store.deliveries import Attempt
+from tumira.store.database import Database
 
-URL: Final = "http://127.0.0.1:9/hook"
-SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/]{43}=")
-HOSTILE: Final = "\"><script>alert(1)</script>' {{7*7}}"
 UNKNOWN: Final = "end_" + "0" * 26
 
 
@@ -93,40 +91,6 @@ def eve(service: Service) -> Person:
     return sign_up(service)
 
 
-def add(person: Person, url: str = URL, description: str = "", types: Sequence[str] = SUBSCRIBABLE) -> str:
-    """Add an endpoint, and return its id."""
-    page = post(person, "", url=url, description=description, type=types)
-    assert page.status_code == 200, alert(page)
-    found = re.search(rf"{WEBHOOKS}/(end_\w+)\">Try it out", page.text)
-    assert found is not None
-    return found[1]
-
-
-def post(person: Person, below: str, **fields: Any) -> httpx.Response:
-    return person.browser.post(WEBHOOKS + below, data=fields)
-
-
-def show(person: Person, endpoint: str, query: str = "") -> str:
-    page = person.browser.get(f"{WEBHOOKS}/{endpoint}{query}")
-    assert page.status_code == 200
-    return page.text
-
-
-def uuid(prefix: str, text: str) -> UUID:
-    found = read_id(prefix, text)
-    assert found is not None
-    return found
-
-
-def stored(service: Service, endpoint: str) -> Mapping[str, Any]:
-    (row,) = service.sql("SELECT * FROM webhook_endpoints WHERE id = $1", uuid(ENDPOINT, endpoint))
-    return dict(row)
-
-
-def account_of(service: Service, person: Person) -> AccountId:
-    return AccountId(service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)[0]["id"])
-
-
 def changes_of(service: Service, person: Person) -> Sequence[tuple[str, str, str]]:
     rows = service.sql(
         "SELECT what, actor, address, detail FROM changes WHERE account_id = $1"
@@ -135,73 +99,6 @@ def changes_of(service: Service, person: Person) -> Sequence[tuple[str, str, str
     )
     assert all(row["address"] == person.browser.headers["x-forwarded-for"] for row in rows)
     return [(row["what"], row["actor"], row["detail"]) for row in rows]
-
-
-def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
-    """Have so many events happen to somebody, and return those."""
-    account_id = account_of(service, person)
-    balance, threshold = parse("0.96"), parse("1")
-    assert balance is not None
-    assert threshold is not None
-    data = low_balance_data(balance, threshold)
-
-    async def write(database: Database) -> None:
-        async with database.transaction() as connection:
-            news = [News(account_id, "balance.low", data=data)] * number
-            await tell_events(connection, news, datetime.now(UTC))
-
-    service.run(write)
-    rows = service.sql(
-        "SELECT id FROM events WHERE account_id = $1 ORDER BY sequence DESC LIMIT $2", account_id, number
-    )
-    return [EventId(row["id"]) for row in reversed(rows)]
-
-
-def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> None:
-    async def write(database: Database) -> None:
-        async with database.transaction() as connection:
-            await deliveries.add_attempts(connection, made)
-
-    assert all(one.endpoint_id == uuid(ENDPOINT, endpoint) for one in made)
-    service.run(write)
-
-
-def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) -> Attempt:
-    at = values.pop("at", datetime.now(UTC))
-    fields = {"status": 500, "problem": None, "answer": "", "next_at": None} | values
-    return Attempt(
-        new_id(int(at.timestamp() * 1000)),
-        EndpointId(uuid(ENDPOINT, endpoint)),
-        event_id,
-        sequence,
-        "balance.low",
-        1,
-        at,
-        12,
-        **fields,
-    )
-
-
-@asynccontextmanager
-async def delivering(service: Service) -> AsyncIterator[None]:
-    """Deliver as a worker does."""
-    database = Database(service.url, settings=KEY_LOOKUPS)
-    notifier = Notifier(
-        database,
-        "worker-1",
-        allow_private=True,
-        resolve=Resolver(),
-        tls=default_tls(),
-        clock=lambda: datetime.now(UTC),
-    )
-    task = asyncio.create_task(notifier.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await database.close()
 
 
 # Setting up.
@@ -520,229 +417,3 @@ def test_a_failing_and_a_disabled_endpoint_are_pointed_out(service: Service) -> 
     page = show(person, disabled)
     assert "Disabled: It answered 410 Gone. Put that right, then resume it" in page
     assert "Resume with what waited" in page
-
-
-# What was sent.
-
-
-async def test_a_try_is_shown_exactly_as_it_was_sent_and_answered(service: Service) -> None:
-    person = sign_up(service)
-    thanks = b'{"thanks": "<b>\xff</b>"}'
-    async with run_receiver(answer(202, body=thanks)) as receiver, delivering(service):
-        page = await asyncio.to_thread(post, person, "", url=receiver.url, type=SUBSCRIBABLE)
-        (secret,) = set(SECRET.findall(page.text))
-        endpoint = re.findall(r"end_\w+", page.text)[0]
-        (event_id,) = tell(service, person)
-        await receiver.wait(requests=1)
-        tested = await asyncio.to_thread(post, person, f"/{endpoint}/test")
-        page_after = await asyncio.to_thread(person.browser.get, goes_to(tested) or "")
-    assert "The test arrived: your server answered 202" in page_after.text
-    links = re.findall(rf'href="({WEBHOOKS}/{endpoint}/attempts/att_\w+)"', page_after.text)
-    assert len(set(links)) == 2
-    shown = {}
-    for link in set(links):
-        text = person.browser.get(link).text
-        sent, answered = (
-            html.unescape(one) for one in re.findall(r"<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)
-        )
-        assert answered == thanks.decode(errors="replace")
-        assert secret not in text
-        assert secret.removeprefix("whsec_") not in text
-        head, _, body = sent.partition("\n\n")
-        first, *lines = head.splitlines()
-        assert first == "POST /hook HTTP/1.1"
-        headers = dict(line.split(": ", 1) for line in lines)
-        shown[headers["webhook-id"]] = (headers, body)
-    assert len(shown) == 2
-    for request in receiver.requests:
-        headers, body = shown[request.headers["webhook-id"]]
-        assert (headers, body.encode()) == (dict(request.headers), request.body)
-        assert list(headers) == list(request.headers)
-        assert json.loads(body)["type"] in {"balance.low", "webhook.test"}
-    assert write_id(EVENT, event_id) in shown
-
-
-async def test_a_test_that_fails_says_why(service: Service) -> None:
-    person = sign_up(service)
-    with closed_port() as port:
-        async with delivering(service):
-            endpoint = await asyncio.to_thread(add, person, f"http://127.0.0.1:{port}/")
-            tested = await asyncio.to_thread(post, person, f"/{endpoint}/test")
-            page = await asyncio.to_thread(person.browser.get, goes_to(tested) or "")
-    assert "The test did not arrive: Connection refused." in page.text
-    assert "1 failure in a row" in page.text
-
-
-def test_without_a_worker_a_test_is_on_its_way_and_so_many_wait_at_most(service: Service) -> None:
-    person = sign_up(service)
-    endpoint = add(person)
-    tested = post(person, f"/{endpoint}/test")
-    page = person.browser.get(goes_to(tested) or "")
-    assert "there is no answer yet" in page.text
-    service.sql(
-        "INSERT INTO webhook_retries SELECT $1, 0, gen_random_uuid(), 0, now(), now()"
-        " FROM generate_series(1, 19)",
-        uuid(ENDPOINT, endpoint),
-    )
-    refused = post(person, f"/{endpoint}/test")
-    assert refused.status_code == 409
-    assert "Enough tests wait" in alert(refused)
-
-
-def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_never_had(
-    service: Service,
-) -> None:
-    person = sign_up(service)
-    endpoint = add(person)
-    (event_id,) = tell(service, person)
-    made = attempt(endpoint, event_id)
-    put_attempts(service, endpoint, [made])
-    path = f"{WEBHOOKS}/{endpoint}/attempts/{write_id(webhooks.ATTEMPT, made.id)}"
-    before = person.browser.get(path).text
-    assert "webhook-signature: v1," in before
-    assert "was changed after" not in before
-    post(person, f"/{endpoint}/rotate", seen=stored(service, endpoint)["changed_at"].isoformat())
-    after = person.browser.get(path).text
-    assert "webhook-signature" not in after
-    assert "The endpoint was changed after this try" in after
-    # Nothing can be made again of an event that is gone.
-    service.sql("DELETE FROM events WHERE id = $1", event_id)
-    assert "The event is not kept any more" in person.browser.get(path).text
-
-
-def test_tries_are_paged_newest_first(service: Service) -> None:
-    person = sign_up(service)
-    endpoint = add(person)
-    (event_id,) = tell(service, person)
-    began = datetime.now(UTC) - timedelta(minutes=10)
-    made = [
-        attempt(endpoint, event_id, at=began + timedelta(seconds=second)) for second in range(2 * PAGE + 3)
-    ]
-    put_attempts(service, endpoint, made)
-    names = [write_id(webhooks.ATTEMPT, one.id) for one in reversed(made)]
-    query, seen = "", []
-    for expected in (PAGE, PAGE, 3):
-        page = show(person, endpoint, query)
-        found = re.findall(r"/attempts/(att_\w+)\"", page)
-        assert len(found) == expected
-        seen += found
-        older = re.search(r'href="[^"]*(\?before=att_\w+)#attempts" rel="next"', page)
-        query = "" if older is None else older[1]
-    assert seen == names
-    assert query == ""
-    assert person.browser.get(f"{WEBHOOKS}/{endpoint}?before=x").status_code == 404
-    assert "no older tries" in show(person, endpoint, f"?before={names[-1]}")
-
-
-def test_what_others_wrote_is_shown_as_text(service: Service) -> None:
-    person = sign_up(service)
-    endpoint = add(person, URL + "/?a=<b>&c='d'", description=HOSTILE)
-    (event_id,) = tell(service, person)
-    made = attempt(endpoint, event_id, answer=HOSTILE)
-    failed = attempt(endpoint, event_id, status=None, problem=HOSTILE)
-    put_attempts(service, endpoint, [made, failed])
-    service.sql(
-        "UPDATE webhook_endpoints SET state = 'disabled', reason = $2 WHERE id = $1",
-        uuid(ENDPOINT, endpoint),
-        HOSTILE,
-    )
-    paths = [
-        WEBHOOKS,
-        f"{WEBHOOKS}/{endpoint}",
-        f"{WEBHOOKS}/{endpoint}?done=%3Cscript%3E&count=%3Cscript%3E&test=%3Cscript%3E",
-        *(f"{WEBHOOKS}/{endpoint}/attempts/{write_id(webhooks.ATTEMPT, one.id)}" for one in (made, failed)),
-    ]
-    for path in paths:
-        page = person.browser.get(path)
-        assert page.status_code == 200
-        assert "<script>" not in page.text
-        assert "<b>" not in page.text
-        if "done" not in path:
-            assert HOSTILE in html.unescape(page.text)
-
-
-# Sending once more.
-
-
-async def until(service: Service, statement: str, *arguments: Any) -> None:
-    """Wait until a statement finds nothing."""
-    for _ in range(400):
-        if not count(service, statement, *arguments):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(statement)
-
-
-async def replaying(
-    service: Service, respond: Responder, fields: Mapping[str, str] | None, again: int
-) -> Sequence[str]:
-    """Send three events, the last of them answered so; ask for some of them, and return which came again."""
-    person = sign_up(service)
-    async with run_receiver(ok) as receiver, delivering(service):
-        endpoint = await asyncio.to_thread(add, person, receiver.url)
-        event_ids = tell(service, person, 2)
-        await receiver.wait(requests=2)
-        receiver.respond = respond
-        event_ids = [*event_ids, *tell(service, person)]
-        await receiver.wait(requests=3)
-        receiver.respond = ok
-        unrecorded = "SELECT 3 - count(*) FROM webhook_attempts WHERE endpoint_id = $1"
-        await until(service, unrecorded, uuid(ENDPOINT, endpoint))
-        # As when it was given up: what comes again comes because somebody wanted it.
-        service.sql("DELETE FROM webhook_retries WHERE endpoint_id = $1", uuid(ENDPOINT, endpoint))
-        if fields is None:
-            path = f"/{endpoint}/replay/{write_id(EVENT, event_ids[0])}"
-            answered = await asyncio.to_thread(post, person, path)
-            assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed"
-        else:
-            answered = await asyncio.to_thread(post, person, f"/{endpoint}/replay", **fields)
-            assert (goes_to(answered) or "").startswith(f"{WEBHOOKS}/{endpoint}?done=replayed-many&count=")
-        await receiver.wait(requests=3 + again)
-        names = [write_id(EVENT, event_id) for event_id in event_ids]
-        return [str(names.index(one.headers["webhook-id"])) for one in receiver.requests[3:]]
-
-
-def today() -> str:
-    return str((datetime.now(UTC) + timedelta(hours=2)).date())
-
-
-async def test_one_event_is_sent_once_more(service: Service) -> None:
-    assert await replaying(service, ok, None, 1) == ["0"]
-
-
-async def test_what_failed_is_sent_once_more_and_nothing_else(service: Service) -> None:
-    fields = {"since": today(), "what": "failed"}
-    assert await replaying(service, answer(400), fields, 1) == ["2"]
-
-
-async def test_everything_since_a_day_is_sent_once_more(service: Service) -> None:
-    fields = {"since": today(), "what": "everything"}
-    assert sorted(await replaying(service, ok, fields, 3)) == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("since", "words"),
-    [
-        ("", "Write a day that has begun"),
-        ("tomorrow", "Write a day that has begun"),
-        ("2999-01-01", "Write a day that has begun"),
-        ("9999-12-31", "Write a day that has begun"),
-        ("0001-01-01", "Write a day that has begun"),
-        ("2020-01-01", "Events are kept for 30 days"),
-    ],
-)
-def test_a_day_that_makes_no_sense_is_refused_beside_its_field(
-    owner: Person, owned: str, since: str, words: str
-) -> None:
-    refused = post(owner, f"/{owned}/replay", since=since, what="failed")
-    assert refused.status_code == 422
-    assert f"Since : {words}" in alert(refused)
-
-
-def test_where_there_is_nothing_to_send_once_more_the_page_says_so(service: Service) -> None:
-    person = sign_up(service)
-    endpoint = add(person)
-    for what in ("failed", "everything", "nonsense"):
-        answered = post(person, f"/{endpoint}/replay", since=today(), what=what)
-        assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed-many&count=0"
-    assert "nothing to send once more" in show(person, endpoint, "?done=replayed-many&count=0")

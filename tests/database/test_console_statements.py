@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest_asyncio
 
-from tests.database.test_statements import plan, uuid_of
+from tests.database.test_statements import plan
 from tests.support.postgres import clone
 from tumira.ids import first_id
 from tumira.store import endpoint_troubles, unmatched
@@ -95,13 +95,8 @@ async def test_what_receipts_may_be_about_is_found_by_indexes(
         "count_max": 3,
     }
     await check(large, unmatched.SQL_BY_ID, bounds() | by_id)
-    by_number = {
-        "places": places,
-        "numbers": f"{{{','.join(f'+2637712{place:05}' for place in range(25))}}}",
-        "highs": f"{{{','.join([uuid_of(bounds()['high'].int)] * 25)}}}",
-        "count_max": 10,
-    }
-    await check(large, unmatched.SQL_BY_NUMBER, bounds() | by_number)
+    of_messages = {"places": places, "ids": f"{{{','.join(str(one) for one in ids)}}}"}
+    await check(large, unmatched.SQL_OF_MESSAGES, bounds() | of_messages)
 
 
 async def test_endpoints_in_trouble_are_found_without_looking_at_the_others(

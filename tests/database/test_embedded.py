@@ -83,7 +83,7 @@ def test_a_stop_leaves_the_callers_other_children_alone(data_dir: Path) -> None:
     try:
         with start(data_dir, quiet):
             pass
-        assert ended.wait(5) == 1
+        assert ended.wait(40) == 1
         assert running.poll() is None
     finally:
         running.kill()

@@ -82,7 +82,7 @@ def connect_as_stranger(url: str) -> str:
     found = interpreter_for(STRANGER)
     assert found is not None
     program, environment = found
-    script = "import asyncio, asyncpg, sys; asyncio.run(asyncpg.connect(sys.argv[1], timeout=5))"
+    script = "import asyncio, asyncpg, sys; asyncio.run(asyncpg.connect(sys.argv[1], timeout=40))"
     return run_as(STRANGER, [program, "-c", script, url], environment).stderr
 
 

@@ -147,7 +147,7 @@ async def test_an_endpoint_that_its_owner_is_changing_is_left_for_the_next_look(
 ) -> None:
     async with hooks.database.transaction() as connection:
         await endpoints.hold(connection, endpoint.id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             assert await lease(hooks, ONE, endpoint) == []
     assert len(await lease(hooks, ONE, endpoint)) == 1
 

@@ -125,7 +125,7 @@ async def test_accounts_do_not_wait_for_each_other(database: Database) -> None:
     one, other = await open_accounts(database, 2)
     async with database.transaction() as holding:
         await tell_events(holding, [News(one, BALANCE_LOW, data=DATA)], datetime.now(UTC))
-        async with asyncio.timeout(5), database.transaction() as connection:
+        async with asyncio.timeout(40), database.transaction() as connection:
             await tell_events(connection, [News(other, BALANCE_LOW, data=DATA)], datetime.now(UTC))
     async with database.connection() as connection:
         assert await events.last(connection, one) == 1

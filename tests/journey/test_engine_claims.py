@@ -45,7 +45,7 @@ async def test_a_message_that_is_settled_while_it_is_claimed_leaves_the_queue(en
         async def left() -> bool:
             return not await engine.rows("SELECT FROM queue")
 
-        await engine.until(left, "still in the queue", wait_s=5)
+        await engine.until(left, "still in the queue")
         assert await engine.audit() == []
 
 
@@ -65,7 +65,7 @@ async def test_a_carrier_that_is_changed_again_and_again_strands_no_message(engi
             return not await engine.rows("SELECT FROM queue")
 
         await engine.until(handed_over, "still waiting")
-        await engine.until_all("delivered", wait_s=10)
+        await engine.until_all("delivered")
         assert await engine.rows("SELECT FROM incidents") == []
         assert set(smsc.texts.counts.values()) == {1}
         assert await engine.audit() == []

@@ -181,7 +181,7 @@ async def test_a_receipt_far_ahead_of_its_answer_waits_for_it(engine: Engine) ->
         # It is safe, and so acknowledged, although nobody knows yet what it is about.
         await until_acknowledged(engine, smsc, 1)
         await engine.send(caller, [other])
-        await engine.until_all("delivered", wait_s=10)
+        await engine.until_all("delivered")
         await check_once(engine, smsc, 2)
         assert await engine.rows("SELECT * FROM unmatched_receipts") == []
 

@@ -120,7 +120,7 @@ async def test_a_segment_taken_after_its_sibling_was_throttled_twice_is_followed
         {"segment": 1, "times": 2, "status": THROTTLED},
         {"segment": 2, "delay_ms": 1500},
     ) as smsc:
-        await send_through(engine, smsc, numbers(1), TWO_SEGMENTS, wait_s=12)
+        await send_through(engine, smsc, numbers(1), TWO_SEGMENTS)
         await check_once(engine, smsc, 2)
 
 
@@ -330,7 +330,7 @@ async def test_a_pair_that_loses_its_ear_binds_both_halves_anew(engine: Engine) 
     async with run_foreign_smsc(
         {"bind": "transmitter", "times": 1, "then": "destroy_receivers", "delay_ms": 200},
     ) as smsc:
-        await send_through(engine, smsc, numbers(5), wait_s=10, bind="pair")
+        await send_through(engine, smsc, numbers(5), bind="pair")
         await check_doubts(engine, smsc, 5)
 
 
@@ -338,7 +338,7 @@ async def test_a_pair_is_bound_anew_when_both_lines_break_while_it_binds(engine:
     async with run_foreign_smsc(
         {"bind": "transmitter", "times": 1, "silent": True, "then": "destroy_all"},
     ) as smsc:
-        await send_through(engine, smsc, numbers(5), wait_s=10, bind="pair")
+        await send_through(engine, smsc, numbers(5), bind="pair")
         await check_once(engine, smsc, 5)
 
 
@@ -354,16 +354,14 @@ async def test_a_carrier_with_room_for_one_serves_each_of_its_countries(
     engine: Engine, options: Mapping[str, Any]
 ) -> None:
     async with run_foreign_smsc() as smsc:
-        await send_through(engine, smsc, ["+263771200001", "+27821230001"], wait_s=6, **options)
+        await send_through(engine, smsc, ["+263771200001", "+27821230001"], **options)
         await check_once(engine, smsc, 2)
 
 
 @pytest.mark.parametrize("country", ["263771200", "27821230"])
 async def test_bulk_of_each_country_passes_a_narrow_window(engine: Engine, country: str) -> None:
     async with run_foreign_smsc() as smsc:
-        await send_through(
-            engine, smsc, [f"+{country}{number:03}" for number in range(11)], wait_s=6, window=2
-        )
+        await send_through(engine, smsc, [f"+{country}{number:03}" for number in range(11)], window=2)
         await check_once(engine, smsc, 11)
 
 
@@ -374,7 +372,7 @@ async def test_small_sends_go_on_one_by_one_while_no_bulk_waits(engine: Engine) 
         caller = await engine.open_account()
         await engine.send(caller, numbers(10))
         await engine.send(caller, numbers(10, 10))
-        await engine.until_all("delivered", wait_s=6)
+        await engine.until_all("delivered")
         await check_once(engine, smsc, 20)
 
 

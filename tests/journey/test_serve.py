@@ -22,6 +22,7 @@ import pytest
 from tests.support.embedded import wait_for
 from tests.support.postgres import clone
 from tests.support.programs import (
+    STOP_S,
     Node,
     descendants,
     new_home,
@@ -32,6 +33,7 @@ from tests.support.programs import (
     wait_until_gone,
 )
 from tests.support.service import Service, run_web
+from tumira.parts import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
 SENDERS: Final = 16
@@ -103,15 +105,12 @@ def calls_counted(node: Node) -> float:
 
 def test_a_newcomer_is_welcomed_and_sends_a_first_message(shared: Node) -> None:
     said = shared.said()
+    assert f"  Console    {shared.base}/operator\n" in said
     assert f"  API        {shared.base}/api/v1\n" in said
     assert f"  Reference  {shared.base}/docs\n" in said
     assert "tumira demo` in another terminal: it prints a first message to send." in said
-    assert [shared.status(path) for path in ("/healthz", "/readyz", "/docs", "/nothing")] == [
-        200,
-        200,
-        200,
-        404,
-    ]
+    paths = ("/healthz", "/readyz", "/docs", "/operator", "/simulator", "/nothing")
+    assert [shared.status(path) for path in paths] == [200, 200, 200, 303, 200, 404]
     counted = calls_counted(shared)
 
     told = tumira("demo", **shared.settings)
@@ -203,8 +202,9 @@ def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
 
     began = time.monotonic()
     os.write(ours, b"\x03")
-    assert node.process.wait(20) == 0
-    assert time.monotonic() - began < 10
+    assert node.process.wait(STOP_S) == 0
+    # No part had to be waited for until it was ended.
+    assert time.monotonic() - began < PART_STOP_S
     assert node.said().endswith("Press Ctrl-C to stop.\nStopping …\nStopped.\n")
     assert read_terminal(ours) == "^C"
     os.close(ours)
@@ -321,7 +321,7 @@ def test_a_call_under_way_is_answered_when_the_node_stops(server_url: str) -> No
     with clone(server_url) as url, run_web(url) as service:
         callers = Callers(service.base, service.open_account(balance="1000", rate=1_000_000).key)
         asyncio.run(callers.run(service))
-        assert service.process.wait(20) == 0
+        assert service.process.wait(STOP_S) == 0
         accepted = service.sql("SELECT count(*) FROM batches")[0][0]
 
     assert callers.cut_off == []

@@ -39,7 +39,7 @@ def node() -> Iterator[Node]:
 
 
 def get(node: Node, path: str, **options: Any) -> httpx.Response:
-    return httpx.get(f"{node.base}{path}", trust_env=False, verify=NO_TLS, timeout=10, **options)
+    return httpx.get(f"{node.base}{path}", trust_env=False, verify=NO_TLS, timeout=40, **options)
 
 
 def text_to(node: Node, number: str, *texts: str) -> None:

@@ -46,6 +46,7 @@ from tumira.store.database import KEY_LOOKUPS, Database
 
 NOT_IN_USE: Final = "+263771209901"
 REFUSED: Final = "+263771209905"
+LATER_MAX: Final = 100
 # A server that is silent is found out soon.
 HASTY: Final = Timing(call_s=0.5, connect_s=0.5)
 
@@ -172,19 +173,20 @@ def check_messages(payloads: Sequence[dict[str, Any]], batch_id: str, to: Sequen
     assert (completed["batch_id"], completed["status"]) == (batch_id, "completed")
 
 
-async def test_an_endpoint_is_told_that_messages_were_sent_within_a_second_of_asking_for_it(
-    scene: Scene,
-) -> None:
+async def test_an_endpoint_is_told_that_messages_were_sent_soon_after_asking_for_it(scene: Scene) -> None:
     async with run_receiver() as receiver:
         await scene.start_worker()
-        early, late = numbers(2)
+        early, *later = numbers(LATER_MAX)
         await scene.engine.send(scene.caller, [early])
         await scene.engine.until_all("delivered")
         assert await sent_events(scene) == []
         endpoint = await scene.hooks.add(receiver.url, "message.sent")
-        await asyncio.sleep(1.5)
-        await scene.engine.send(scene.caller, [late])
-        await scene.engine.until_all("delivered")
+        # A worker hears of it within a second; the first message after that is told of.
+        for late in later:
+            await scene.engine.send(scene.caller, [late])
+            await scene.engine.until_all("delivered")
+            if await sent_events(scene):
+                break
         await scene.hooks.until_idle(endpoint)
         message_id = write_id(MESSAGE, (await scene.engine.message(late))["id"])
         (payload,) = open_all(receiver, endpoint)

@@ -29,7 +29,7 @@ from tumira.store.database import Database
 BINDS: Final = 4
 WINDOW: Final = 20
 # The lease, the second in which it is looked after, and one for the new bind; the rest is for a busy machine.
-MOVED_S: Final = 15.0
+MOVED_S: Final = 40.0
 TRIES_MAX: Final = 300
 
 

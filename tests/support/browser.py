@@ -32,8 +32,8 @@ from tests.support.npm import node_with
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ANSWER_S: Final = 20
-WAIT_MS: Final = 15_000
-QUIET_TRIES: Final = 300
+WAIT_MS: Final = 30_000
+QUIET_TRIES: Final = 1_500
 QUIET_MS: Final = 20
 WIDEST_MAX: Final = 5
 SERVER_ERROR: Final = 500

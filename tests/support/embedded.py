@@ -29,13 +29,13 @@ from tumira.store.embedded_process import live_processes
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PROGRAM: Final = ("-m", "tests.support.embedded")
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 ROOMY_BYTES: Final = 2 * 1024**3
 
 
 async def fetch(url: str, sql: str) -> list[list[Any]]:
     """Run one statement on a connection of its own."""
-    connection = await asyncpg.connect(url, timeout=5)
+    connection = await asyncpg.connect(url, timeout=PATIENCE_S)
     try:
         return [list(row) for row in await connection.fetch(sql)]
     finally:

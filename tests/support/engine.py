@@ -21,7 +21,7 @@ from tumira.carriers.smpp.peer import Timing
 from tumira.engine.worker import run_worker
 from tumira.store.database import KEY_LOOKUPS, Database
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = 40.0
 # A peer that is silent is found out soon.
 QUICK: Final = Timing(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 

@@ -1,8 +1,8 @@
 """How does a test run many commands quickly? In processes forked from one that has read our code before.
 
-A command spends most of its time on reading code. What it does then, its arguments, its environment, what it
-reads and prints and how it ends are those of a process of its own. That a command can be started at all is
-shown by the tests that start one.
+A command spends most of its time on reading code, and so does the start of a web process or a worker. What it
+does then, its arguments, its environment, what it reads and prints and how it ends are those of a process of
+its own. That a command can be started at all is shown by the tests that start one.
 """
 
 import json
@@ -40,10 +40,54 @@ def _forker() -> "tuple[subprocess.Popen[bytes], str]":
     return process, place
 
 
-def run_forked(
-    arguments: Sequence[str | bytes], environment: Mapping[str, str], cwd: str, given: bytes | None
-) -> "subprocess.CompletedProcess[str]":
-    """Run one command to its end."""
+class ForkedProcess:
+    """A command that runs: what `subprocess.Popen` would be to it."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._reader = line.makefile("rb", buffering=0)
+        self.pid = int(self._reader.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit code, or None while it runs."""
+        return self._look(0)
+
+    def wait(self, timeout: float = WAIT_S) -> int:
+        """Wait for its end, and return its exit code."""
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, timeout_s: float) -> int | None:
+        if self.returncode is None and select.select([self._line], [], [], timeout_s)[0]:
+            self.returncode = int(self._reader.readline())
+            self._reader.close()
+            self._line.close()
+        return self.returncode
+
+
+def start_forked(
+    arguments: Sequence[str | bytes],
+    environment: Mapping[str, str],
+    cwd: str,
+    handles: tuple[int, int, int],
+) -> ForkedProcess:
+    """Start one command that reads and writes at these three handles."""
     order = {
         "arguments": [os.fsdecode(one) for one in arguments],
         "environment": dict(environment),
@@ -51,20 +95,37 @@ def run_forked(
     }
     body = json.dumps(order).encode("ascii")
     _, place = _forker()
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(WAIT_S)
+    line.connect(place)
+    socket.send_fds(line, [len(body).to_bytes(_LENGTH_BYTES)], handles)
+    line.sendall(body)
+    return ForkedProcess(line)
+
+
+def start_part(name: str, environment: Mapping[str, str], output: int | None = None) -> ForkedProcess:
+    """Start a part of a node, which writes where we write, or to this handle."""
+    handle = os.open(os.devnull, os.O_RDONLY)
+    try:
+        out, err = (1, 2) if output is None else (output, output)
+        return start_forked([name, "--quiet"], {**os.environ, **environment}, str(ROOT), (handle, out, err))
+    finally:
+        os.close(handle)
+
+
+def run_forked(
+    arguments: Sequence[str | bytes], environment: Mapping[str, str], cwd: str, given: bytes | None
+) -> "subprocess.CompletedProcess[str]":
+    """Run one command to its end."""
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,
         tempfile.TemporaryFile() as stderr,
-        socket.socket(socket.AF_UNIX) as line,
     ):
         stdin.write(given or b"")
         stdin.seek(0)
-        line.settimeout(WAIT_S)
-        line.connect(place)
-        length = len(body).to_bytes(_LENGTH_BYTES)
-        socket.send_fds(line, [length], [stdin.fileno(), stdout.fileno(), stderr.fileno()])
-        line.sendall(body)
-        code = int(line.makefile().readline())
+        handles = (stdin.fileno(), stdout.fileno(), stderr.fileno())
+        code = start_forked(arguments, environment, cwd, handles).wait()
         stdout.seek(0)
         stderr.seek(0)
         words = [os.fsdecode(one) for one in arguments]
@@ -108,6 +169,9 @@ def _wait_for_command(line: socket.socket) -> None:
     if child == 0:
         line.close()
         _become(order, handles)
+    line.sendall(f"{child}\n".encode())
+    for handle in handles:
+        os.close(handle)
     _, status = os.waitpid(child, 0)
     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 

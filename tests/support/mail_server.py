@@ -23,7 +23,7 @@ from typing import Any, Final
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-WAIT_S: Final = 15.0
+WAIT_S: Final = 40.0
 _TAKEN: Final = "250 2.0.0 Taken"
 
 

@@ -4,11 +4,8 @@ with run_worker(url, tmp_path / "worker.log") as worker:
     before = worker.metrics()
 """
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +15,10 @@ from typing import Final
 
 import httpx
 
-from tests.support.service import NO_TLS, Service, free_port, wait_until_ready
+from tests.support.forked_commands import start_part
+from tests.support.service import NO_TLS, Running, Service, free_port, wait_until_ready
 
-START_S: Final = 30
+START_S: Final = 60
 STOP_S: Final = 40
 
 _SAMPLE: Final = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
@@ -32,7 +30,7 @@ class Watched:
 
     base: str
     log: Path
-    process: "subprocess.Popen[bytes]"
+    process: Running
 
     def metrics(self) -> dict[str, float]:
         """Return what it shows now, each sample under its name and labels."""
@@ -46,17 +44,12 @@ def read_samples(text: str) -> dict[str, float]:
     return {name + labels: float(value) for name, labels, value in _SAMPLE.findall(text)}
 
 
-def _start(name: str, log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(name: str, log: Path, environment: Mapping[str, str]) -> Running:
     with log.open("ab") as lines:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tumira", name, "--quiet"],
-            env={**os.environ, **environment},
-            stdout=lines,
-            stderr=lines,
-        )
+        return start_part(name, environment, lines.fileno())
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: Running) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_S)

@@ -45,7 +45,7 @@ from tumira.config.payments import Paynow
 INTEGRATION_ID: Final = "1201"
 # The one that the documentation publishes in its examples.
 KEY: Final = "3e9fed89-60e1-4ce5-ab6e-6b1eb2d4f977"
-WAIT_S: Final = 20.0
+WAIT_S: Final = 40.0
 RESENDS_MAX: Final = 10
 MONEY_IN: Final = frozenset({"Paid", "Awaiting Delivery", "Delivered"})
 

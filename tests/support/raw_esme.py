@@ -17,7 +17,7 @@ from tumira.carriers.smpp.pdu import (
     write,
 )
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 NUMBER: Final = "263771200001"
 
 

@@ -2,22 +2,20 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import asyncpg
 import httpx
 
+from tests.support.forked_commands import start_part
 from tests.support.postgres import complete, execute
 from tumira.actions.manage_access import create_key
 from tumira.actions.open_account import open_account
@@ -25,7 +23,7 @@ from tumira.ids import ACCOUNT, KEY, AccountId, write_id
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
 
-START_S: Final = 30
+START_S: Final = 60
 
 # httpx makes a TLS context for every call unless it is given one, which takes 80 ms; nothing here speaks TLS.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -34,6 +32,27 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _phones: Final = iter(range(10_000, 100_000))
+
+
+class Running(Protocol):
+    """A process that was started, in whichever way."""
+
+    @property
+    def pid(self) -> int:
+        """Return its number."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Return how it ended, as far as is known."""
+
+    def poll(self) -> int | None:
+        """Return how it ended, or None while it runs."""
+
+    def wait(self, timeout: float = ...) -> int:
+        """Wait for its end."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send it a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,7 @@ class Service:
 
     base: str
     url: str
-    process: "subprocess.Popen[bytes]"
+    process: Running
 
     def open_account(
         self, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
@@ -166,10 +185,9 @@ async def new_caller(
 def run_web(url: str, **environment: str) -> Iterator[Service]:
     """Run `tumira web` on a database."""
     port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tumira", "web", "--quiet"],
-        env={
-            **os.environ,
+    process = start_part(
+        "web",
+        {
             "TUMIRA_DATABASE_URL": url,
             "TUMIRA_PORT": str(port),
             "TUMIRA_LOG_LEVEL": "error",
@@ -186,7 +204,7 @@ def run_web(url: str, **environment: str) -> Iterator[Service]:
             process.wait(30)
 
 
-def wait_until_ready(base: str, process: "subprocess.Popen[bytes]") -> None:
+def wait_until_ready(base: str, process: Running) -> None:
     """Wait for `/readyz`, as long as the process lives."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:

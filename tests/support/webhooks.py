@@ -38,7 +38,7 @@ from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
 
-WAIT_S: Final = 20.0
+WAIT_S: Final = 40.0
 # What a notifier would have done in this time it does not do at all.
 STILL_S: Final = 0.4
 BALANCE_LOW: Final = "balance.low"

@@ -1,0 +1,282 @@
+"""Is what Paynow took credited exactly once, whatever its notices say and however often they come?"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.support.chaos import first_true
+from tests.support.gates import open_gates, send_call
+from tests.support.paynow_server import INTEGRATION_ID, KEY, RESENDS_MAX, Call, Fault, Outcome, PaynowServer
+from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
+from tests.support.postgres import clone
+from tests.support.service import NO_TLS, new_caller
+from tumira.config.payments import Payments, Paynow
+from tumira.engine.cashier import Cashier
+from tumira.hooks.paynow import BODY_BYTES_MAX
+from tumira.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.outbound.payments.paynow import LOST_AFTER, PaynowProvider
+from tumira.rules.top_ups import Currency, Method, Reason, State
+from tumira.store import accounts, top_ups
+from tumira.store.database import Database
+from tumira.store.top_ups import NewTopUp
+
+_numbers: Final = itertools.count(10_001, 100)
+
+
+@pytest.fixture(scope="module")
+def shared_url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests of this file share; each opens an account of its own."""
+    with clone(server_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def hooks_url(shared_url: str) -> Iterator[str]:
+    """Give the address of hooks that the tests of this file share."""
+    access = Paynow("https://paynow.example", INTEGRATION_ID, KEY, None)
+    with listening_hooks(shared_url, Payments(paynow=access)) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def till(shared_url: str, hooks_url: str, paynow: PaynowServer) -> AsyncIterator[Till]:
+    """Give an account without money, and all that it needs to be topped up."""
+    database = Database(shared_url, connections_max=8)
+    provider = PaynowProvider(paynow.access, hooks_url)
+    # The last digit is never a zero, which could go over to an amount and not change it.
+    number = next(_numbers)
+    paynow.numbers = itertools.count(number)
+    caller = await new_caller(shared_url, "0")
+    yield Till(database, paynow, provider, hooks_url, caller, f"+2637712{number:05}")
+    await provider.close()
+    async with database.connection() as connection:
+        # What a test leaves open must not be looked at by the next.
+        await connection.execute("UPDATE top_ups SET due_at = NULL")
+    await database.close()
+
+
+async def test_a_top_up_is_credited_once_when_its_notice_comes(till: Till) -> None:
+    till.paynow.tells = True
+    working = asyncio.create_task(Cashier(till.database, {"paynow": till.provider}).run())
+    top_up_id = await till.start()
+    name = write_id(TOP_UP, top_up_id)
+    payment = await asyncio.to_thread(till.paynow.wait_for_payment, name)
+    till.paynow.move(payment, "Paid")
+
+    async def is_credited() -> bool:
+        return (await till.find(top_up_id)).state is State.CREDITED
+
+    await first_true(is_credited, "it was not credited")
+    notice = await asyncio.to_thread(till.paynow.wait_for_notice, name, "Paid")
+    working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working
+    assert notice.answers == [200]
+    assert (payment.phone, till.paynow.charged(name)) == (till.local, FIVE)
+    assert await till.balance() == FIVE
+    found = await till.find(top_up_id)
+    assert (found.amount, found.paid, found.provider_reference) == (FIVE, FIVE, str(payment.number))
+    # The loop has closed it.
+    assert till.paynow.count(Call.START) == 1
+
+
+async def test_a_good_notice_makes_its_top_up_due_and_does_nothing_else(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    before = await till.find(top_up_id)
+    assert await till.tell(top_up_id, till.paynow.notice(payment, "Paid")) == 200
+    found = await till.find(top_up_id)
+    assert before.due_at is not None
+    assert found.due_at is not None
+    assert found.due_at < before.due_at
+    assert replace(found, due_at=before.due_at) == before
+    # Paynow itself says that nothing was paid.
+    assert (await till.look(top_up_id)).state is State.PENDING
+    assert await till.balance() == 0
+
+
+async def test_nothing_in_a_notice_is_believed(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    foreign = f"http://localhost:{till.paynow.port}/Interface/CheckPayment/?guid={payment.guid}"
+    told = till.paynow.notice(payment, "Paid", amount="5000.00", pollurl=foreign, paynowreference="1")
+    assert await till.tell(top_up_id, told) == 200
+    till.paynow.move(payment, "Paid")
+    found = await till.look(top_up_id)
+    assert (found.state, found.amount, found.provider_reference) == (
+        State.CREDITED,
+        FIVE,
+        str(payment.number),
+    )
+    assert await till.balance() == FIVE
+
+
+async def test_forged_notices_are_refused_and_change_nothing(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    other_id, other = await till.begun()
+    till.paynow.move(payment, "Paid")
+    before = [await till.find(top_up_id), await till.find(other_id)]
+    good = till.paynow.notice(payment)
+    forged = {
+        "another key": till.paynow.notice(payment, key="another"),
+        "no hash": good.partition(b"&hash=")[0],
+        "changed": good.replace(b"amount=5.00", b"amount=50.00"),
+        "a field more": good + b"&status=Paid",
+        "another order": b"&".join(reversed(good.split(b"&"))),
+        "another payment": till.paynow.notice(other),
+        "no reference": till.paynow.notice(payment, reference=""),
+        "nothing": b"",
+        "no form": b"\xff\xfe",
+        "JSON": b'{"status": "Paid"}',
+    }
+    assert {what: await till.tell(top_up_id, body) for what, body in forged.items()} == dict.fromkeys(
+        forged, 400
+    )
+    assert await till.tell(top_up_id, good + b"&" + b"x" * BODY_BYTES_MAX) == 413
+    assert [await till.find(top_up_id), await till.find(other_id)] == before
+    assert await till.balance() == 0
+
+
+async def test_a_notice_for_what_is_not_there_is_not_found(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    good = till.paynow.notice(payment)
+    voucher_id = TopUpId(new_id(1_700_000_000_000))
+    async with till.database.connection() as connection:
+        await top_ups.insert(
+            connection,
+            NewTopUp(voucher_id, till.caller.id, Method.VOUCHER, "own", Currency.USD, is_due=False),
+        )
+    unknown = TopUpId(new_id(1_700_000_000_000))
+    assert await till.tell(unknown, good) == 404
+    assert await till.tell(voucher_id, good) == 404
+    assert await till.tell("top_x", good) == 404
+    with listening_hooks(till.database.url, Payments()) as public_url:
+        assert await post(f"{public_url}/hooks/paynow/{write_id(TOP_UP, top_up_id)}", good) == 404
+    async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as client:
+        assert (await client.get(f"{till.public_url}/hooks/paynow/top_x")).status_code == 405
+
+
+async def test_a_notice_that_is_answered_with_an_error_is_told_ten_times_more(till: Till) -> None:
+    till.paynow.resend_s = 0
+    order = new_order()
+    await till.provider.start(order)
+    till.paynow.tells = True
+    till.paynow.move(till.paynow.payments[0], "Paid")
+    notice = await asyncio.to_thread(till.paynow.wait_for_notice, name_of(order), "Paid")
+    assert notice.answers == [404] * (1 + RESENDS_MAX)
+
+
+async def test_repeated_reordered_and_late_notices_change_nothing(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    told = [till.paynow.notice(payment, status) for status in ("Created", "Sent", "Cancelled", "Paid")]
+    till.paynow.move(payment, "Paid")
+    assert (await till.work(top_up_id)).state is State.CREDITED
+    for body in [*reversed(told), *told, *told]:
+        assert await till.tell(top_up_id, body) == 200
+        assert (await till.look(top_up_id)).state is State.CREDITED
+    assert await till.balance() == FIVE
+    assert (await till.find(top_up_id)).due_at is None
+
+
+async def test_a_start_that_timed_out_after_paynow_took_the_money_is_credited_once_and_not_asked_again(
+    till: Till,
+) -> None:
+    till.paynow.outcomes[till.local] = Outcome("Paid")
+    till.paynow.misbehave(Call.START, Fault.NO_ANSWER)
+    top_up_id = await till.start()
+    assert (await till.work(top_up_id)).state is State.DOUBT
+    assert (await till.work(top_up_id)).state is State.CREDITED
+    assert await till.balance() == FIVE
+    assert till.paynow.charged(write_id(TOP_UP, top_up_id)) == FIVE
+    assert till.paynow.count(Call.START) == 1
+
+
+async def test_a_start_that_paynow_never_got_is_in_doubt_and_has_failed_after_a_while(till: Till) -> None:
+    till.paynow.misbehave(Call.START, Fault.LOST)
+    top_up_id = await till.start()
+    assert (await till.work(top_up_id)).state is State.DOUBT
+    assert (await till.work(top_up_id)).state is State.DOUBT
+    async with till.database.connection() as connection:
+        earlier = "UPDATE top_ups SET asked_at = asked_at - $2::interval WHERE id = $1"
+        await connection.execute(earlier, top_up_id, LOST_AFTER)
+    found = await till.work(top_up_id)
+    assert (found.state, found.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert (till.paynow.count(Call.START), till.paynow.payments) == (1, [])
+    assert await till.balance() == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.CHANGED_AMOUNT, Fault.SHIFTED_BOUNDARY])
+async def test_another_amount_than_was_asked_for_is_for_the_operator(till: Till, fault: Fault) -> None:
+    top_up_id, payment = await till.begun()
+    till.paynow.move(payment, "Paid")
+    till.paynow.misbehave(Call.POLL, fault)
+    found = await till.work(top_up_id)
+    assert found.state is State.DOUBT
+    assert found.problem is not None
+    assert "was taken where 5.00 was asked for" in found.problem
+    assert await till.balance() == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "reason"),
+    [
+        ("Cancelled", State.FAILED, Reason.CANCELLED),
+        ("Failed", State.FAILED, Reason.DECLINED),
+        ("Refunded", State.FAILED, Reason.CANCELLED),
+        ("Sent", State.PENDING, None),
+        ("Awaiting Delivery", State.CREDITED, None),
+        ("Delivered", State.CREDITED, None),
+    ],
+)
+async def test_a_status_moves_a_top_up(till: Till, status: str, state: State, reason: Reason | None) -> None:
+    top_up_id, payment = await till.begun()
+    till.paynow.move(payment, status)
+    found = await till.work(top_up_id)
+    assert (found.state, found.reason) == (state, reason)
+    assert await till.balance() == (FIVE if state is State.CREDITED else 0)
+
+
+@pytest.mark.parametrize("status", ["Refunded", "Disputed"])
+async def test_what_paynow_takes_back_is_taken_as_far_as_it_is_there_and_the_rest_is_owed(
+    till: Till, status: str
+) -> None:
+    top_up_id, payment = await till.begun()
+    till.paynow.move(payment, "Paid")
+    await till.work(top_up_id)
+    async with open_gates(till.database.url, 1) as gates:
+        await gates.ask_all([send_call(till.caller, [f"+2637712{place:05}" for place in range(25)])])
+    assert await till.balance() == 4
+    till.paynow.move(payment, status)
+    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+    found = await till.look(top_up_id)
+    assert (found.state, found.amount, found.owed) == (State.REVERSED, FIVE, Decimal(1))
+    assert found.problem == f"Paynow: {status}"
+    assert await till.balance() == 0
+    async with till.database.connection() as connection:
+        account = await accounts.find(connection, till.caller.id)
+    assert account is not None
+    assert account.suspended_at is not None
+    # Told again, or paid once more: it has ended.
+    for again in (status, "Paid"):
+        till.paynow.move(payment, again)
+        assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+        assert (await till.look(top_up_id)).state is State.REVERSED
+    assert await till.balance() == 0
+
+
+async def test_a_payment_that_comes_after_its_top_up_has_ended_is_for_the_operator(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    till.paynow.move(payment, "Cancelled")
+    assert (await till.work(top_up_id)).state is State.FAILED
+    till.paynow.move(payment, "Paid")
+    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+    found = await till.look(top_up_id)
+    assert (found.state, found.due_at) == (State.FAILED, None)
+    assert found.problem == f"{payment.number}: 5.00 USD was paid after it had failed"
+    assert await till.balance() == 0
