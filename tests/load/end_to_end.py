@@ -205,7 +205,7 @@ def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     """Send calls of 1,000 recipients and return the messages a second that came to their end."""
     service = stack.service
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
-    used = stack.cpu_s()
+    used, written = stack.cpu_s(), _written(service)
     began = time.time()
     load = start_load(
         address_of(service),
@@ -217,8 +217,20 @@ def measure_bulk(stack: Stack, caller: Caller, calls: int, label: str) -> float:
     accepted_s = time.time() - began
     took_s = wait_until_settled(service, before + calls) - began
     rate = calls * RECIPIENTS / took_s
-    show(label, rate, used, stack.cpu_s(), took_s, f"accepted in {accepted_s:.1f} s")
+    log, size = (
+        (after - then) / (calls * RECIPIENTS) for after, then in zip(_written(service), written, strict=True)
+    )
+    more = f"accepted in {accepted_s:.1f} s; log {log:,.0f} B, disk {size:,.0f} B a message"
+    show(label, rate, used, stack.cpu_s(), took_s, more)
     return rate
+
+
+def _written(service: Service) -> tuple[int, int]:
+    """Return how many octets of log the server has written so far, and how large the database is."""
+    row = service.sql(
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, pg_database_size(current_database())"
+    )[0]
+    return row[0], row[1]
 
 
 def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
@@ -234,7 +246,7 @@ def measure_single(
     service = stack.service
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
     came, _ = smsc.counted()
-    used = stack.cpu_s()
+    used, log_before = stack.cpu_s(), _written(service)[0]
     began = time.time()
     single = [
         request(PATH, caller.key, {"channel": "sms", "to": NUMBERS[place], "body": BODY})
@@ -243,6 +255,7 @@ def measure_single(
     result = finish_load(start_load(address_of(service), connections, count, single))
     took_s = smsc.wait_for(came + count) - began
     settled_s = wait_until_settled(service, before + count) - began
+    log = (_written(service)[0] - log_before) / count
     rate = count / took_s
     show(
         f"  single sends, {connections} connections, handed over",
@@ -250,7 +263,7 @@ def measure_single(
         used,
         stack.cpu_s(),
         settled_s,
-        f"accepted {result['per_second']:,.0f}/s, settled {count / settled_s:,.0f}/s",
+        f"accepted {result['per_second']:,.0f}/s, settled {count / settled_s:,.0f}/s; log {log:,.0f} B each",
     )
     return rate
 

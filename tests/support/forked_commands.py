@@ -5,9 +5,11 @@ does then, its arguments, its environment, what it reads and prints and how it e
 its own. That a command can be started at all is shown by the tests that start one.
 """
 
+import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +30,7 @@ _LENGTH_BYTES: Final = 4
 def _forker() -> "tuple[subprocess.Popen[bytes], str]":
     """Start the process that forks, and return where it listens; it ends when ours does."""
     folder = tempfile.mkdtemp(prefix="tumira-forks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = f"{folder}/socket"
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.support.forked_commands", place],

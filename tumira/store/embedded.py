@@ -50,7 +50,8 @@ READY: Final = "ready"
 LOCK_TRIES: Final = 10
 LOCK_PAUSE_S: Final = 0.05
 ATTACH_WAIT_S: Final = 60.0
-SHARED_BUFFERS_MB_MAX: Final = 256
+# Of the memory it gets an eighth, and no more than this; docs/performance.md says what a smaller limit cost.
+SHARED_BUFFERS_MB_MAX: Final = 2048
 SHARED_BUFFERS_MB_MIN: Final = 16
 
 # Kept in the cluster's postgresql.conf, where an operator may change them.

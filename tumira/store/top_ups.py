@@ -153,12 +153,14 @@ async def hold(connection: Connection, top_up_id: TopUpId) -> TopUp:
     return _top_up(row)
 
 
+# By both columns of the index, in its order: with one of them fixed PostgreSQL may take the primary key,
+# and walk through everybody's.
 SQL_LIST_OF_ACCOUNT: Final = Statement(
     _SELECT
     + """
- WHERE account_id = %(account_id)s
-   AND id < %(before)s
- ORDER BY id DESC
+ WHERE account_id >= %(account_id)s
+   AND (account_id, id) < (%(account_id)s, %(before)s)
+ ORDER BY account_id DESC, id DESC
  LIMIT %(count_max)s
 """
 )
