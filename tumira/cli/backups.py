@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -71,6 +72,7 @@ def backup(*, file: Path | None, base: Path | None, wal: Path | None, as_json: b
     """
     if sum(one is not None for one in (file, base, wal)) != 1:
         raise click.UsageError("Name a FILE, or --base, or --wal: one of them.")
+    _heed_signals()
     settings = load_settings()
     if file == STREAM and sys.stdout.isatty():
         raise click.UsageError(
@@ -85,6 +87,12 @@ def backup(*, file: Path | None, base: Path | None, wal: Path | None, as_json: b
             assert file is not None
             made = asyncio.run(_back_up(settings, url, file if file == STREAM else file.absolute()))
             _show_made(made, as_json=as_json)
+
+
+def _heed_signals() -> None:
+    """Undo what is half done on Ctrl-C, also where a shell had us ignore it, and on SIGTERM."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 async def _back_up(settings: Settings, url: str, file: Path) -> Made:
@@ -166,6 +174,7 @@ def restore(
     What waited when the backup was made may have been sent since. It is not sent again, and ends as
     unconfirmed, unless you say --nothing-since.
     """
+    _heed_signals()
     if sum((file is not None, base is not None, in_place)) != 1:
         raise click.UsageError("Name a FILE, or --base, or --in-place: one of them.")
     if base is None and (wal is not None or until is not None):
