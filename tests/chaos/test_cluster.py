@@ -106,6 +106,8 @@ def test_a_fail_over_kills_and_cut_lines_lose_nothing_and_keep_every_limit() -> 
         cluster.say("end")
 
 
+# Where namespaces are not allowed the test above does the same.
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_nodes_on_loopback_lose_nothing_either() -> None:
     with new_home() as home, run_cluster(home, loopback=True) as cluster:

@@ -162,7 +162,7 @@ def two_webs(url: str) -> Iterator[tuple[Web, Web]]:
                 web.stop()
 
 
-@pytest.mark.parametrize("name", ["haproxy", "nginx"])
+@pytest.mark.parametrize("name", ["haproxy", pytest.param("nginx", marks=pytest.mark.long)])
 def test_not_one_call_fails_while_web_nodes_are_restarted_one_after_the_other(
     database_url: str, tmp_path: Path, name: str
 ) -> None:
