@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
 import uvicorn
@@ -125,11 +125,28 @@ class _Server(uvicorn.Server):
         self._say_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was sent before we were asked to stop, then let uvicorn close and wait for the rest."""
+        """Close the port, answer those who had connected, then let uvicorn close and wait for the rest."""
         self._let_go_after_answers()
-        # Those who had connected are accepted meanwhile, and their requests read.
+        loop = asyncio.get_running_loop()
+        for connected in self._close_port(sockets or []):
+            await loop.connect_accepted_socket(self._protocol, connected)
+        # What they have sent is read meanwhile; uvicorn closes whoever has asked for nothing until then.
         await asyncio.sleep(FAREWELL_S)
         await super().shutdown(sockets)
+
+    def _close_port(self, sockets: list[socket.socket]) -> list[socket.socket]:
+        """Accept no more, and return those who wait to be accepted: the kernel would cut them off."""
+        waiting: list[socket.socket] = []
+        for listening in sockets:
+            with suppress(OSError):
+                while len(waiting) < BACKLOG:
+                    waiting.append(listening.accept()[0])
+        for server in self.servers:
+            server.close()
+        return waiting
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Protocol(self.config, self.server_state, self.lifespan.state)
 
 
 async def serve(
