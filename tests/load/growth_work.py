@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Final
 
 from tests.load.growth_fill import BIG, CARRIER, STEADY
@@ -38,6 +39,7 @@ CALLERS: Final = 16
 CLAIM: Final = 500
 GROUP: Final = 250
 LOOK_UPS: Final = 200
+FOLLOWED: Final = 20
 PAGES: Final = 20
 SEARCHES: Final = 5
 PAGE: Final = 25
@@ -222,14 +224,21 @@ async def look_up(side: Side) -> Measured:
             one = random.choice(side.known)
             assert await batches.find_message(connection, one.account_id, one.id) is not None
 
-        async def batch() -> None:
-            one = random.choice(side.known)
+        async def batch(among: Sequence[Known]) -> None:
+            one = random.choice(among)
             assert await batches.find(connection, one.account_id, one.batch_id) is not None
             assert await batches.list_messages(connection, one.account_id, one.batch_id)
 
         return {
             "look-up of a message, ms": await _timed(LOOK_UPS, message),
-            "look-up of a batch with its messages, ms": await _timed(LOOK_UPS, batch),
+            # As somebody does who follows what was sent.
+            "look-up of a batch with its messages, ms": await _timed(
+                LOOK_UPS, partial(batch, side.known[:FOLLOWED])
+            ),
+            # Its pages may have to come from the disk.
+            "look-up of a batch that nobody looked at for long, ms": await _timed(
+                LOOK_UPS, partial(batch, side.known)
+            ),
         }
 
 
