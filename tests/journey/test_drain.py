@@ -1,7 +1,6 @@
 """Does anybody notice when nodes are restarted one after the other? No caller, and no carrier."""
 
 import asyncio
-import json
 import random
 import re
 import signal
@@ -25,7 +24,15 @@ from tests.support.engine import numbers
 from tests.support.gates import broken_promises, open_gates, send_call
 from tests.support.postgres import clone, execute
 from tests.support.programs import finish, start
-from tests.support.service import Caller, Service, free_port, new_caller, run_web, wait_until_ready
+from tests.support.service import (
+    Caller,
+    Service,
+    free_port,
+    new_caller,
+    run_web,
+    send_request,
+    wait_until_ready,
+)
 from tumira.actions.calls import Answered
 from tumira.actions.operate_carriers import add_carrier
 from tumira.simulator.misbehaviours import ResponseDelay
@@ -81,27 +88,13 @@ class Callers:
 
     async def _once(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bool) -> bool:
         """Make a call, and tell whether the connection can be used for another."""
-        writer.write(request(self._key, keep=keep))
+        writer.write(send_request(self._key, keep=keep))
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         found = re.search(r"content-length: (\d+)", head)
         assert found is not None
         await reader.readexactly(int(found[1]))
         self.statuses[int(head[9:12])] += 1
         return keep and "connection: close" not in head
-
-
-def request(key: str, *, keep: bool) -> bytes:
-    """Write a call as it goes over the line."""
-    body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
-    lines = [
-        "POST /api/v1/messages HTTP/1.1",
-        "Host: 127.0.0.1",
-        f"Authorization: Bearer {key}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        f"Connection: {'keep-alive' if keep else 'close'}",
-    ]
-    return "\r\n".join([*lines, "", body]).encode()
 
 
 def lasting_port() -> int:

@@ -32,7 +32,7 @@ from tests.support.programs import (
     tumira,
     wait_until_gone,
 )
-from tests.support.service import Service, run_web
+from tests.support.service import Service, run_web, send_request
 from tumira.parts import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
@@ -71,20 +71,6 @@ def send(node: Node, key: str) -> str:
     )
     assert answer.status_code == 202, answer.text
     return str(answer.json()["batch_id"])
-
-
-def request(key: str, *, keep: bool) -> bytes:
-    """Write a call as it goes over the line."""
-    body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
-    lines = [
-        "POST /api/v1/messages HTTP/1.1",
-        "Host: 127.0.0.1",
-        f"Authorization: Bearer {key}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        f"Connection: {'keep-alive' if keep else 'close'}",
-    ]
-    return "\r\n".join([*lines, "", body]).encode()
 
 
 def has_batch(node: Node, key: str, batch_id: str) -> bool:
@@ -276,7 +262,7 @@ class Callers:
 
     def __init__(self, base: str, key: str) -> None:
         self._port = int(base.rpartition(":")[2])
-        self._request = {keep: request(key, keep=keep) for keep in (False, True)}
+        self._request = {keep: send_request(key, keep=keep) for keep in (False, True)}
         self._stopped_at = math.inf
         self.statuses: Counter[str] = Counter()
         self.cut_off: list[str] = []

@@ -218,6 +218,20 @@ def wait_until_ready(base: str, process: Running) -> None:
     raise AssertionError("the service did not become ready")
 
 
+def send_request(key: str, *, keep: bool) -> bytes:
+    """Write a call as it goes over the line."""
+    body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
+    lines = [
+        "POST /api/v1/messages HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Connection: {'keep-alive' if keep else 'close'}",
+    ]
+    return "\r\n".join([*lines, "", body]).encode()
+
+
 def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
