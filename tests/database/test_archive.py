@@ -9,11 +9,13 @@ from typing import Any, Final
 import asyncpg
 import pytest_asyncio
 
+from tests.support.old_weeks import make_weeks
 from tests.support.service import new_caller
 from tumira.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.store import archive
 from tumira.store.archive import Found, Search, Standing
 
+WEEKS: Final = 30
 NUMBERS: Final = ("+263771200001", "+263771200002", "+27821230001")
 
 # By number, by reference, by both, and without either: each takes another way through the database.
@@ -139,6 +141,22 @@ async def test_pages_leave_nothing_out_and_show_nothing_twice(world: World) -> N
     for wanted in WAYS:
         for count_max in (1, 5, 22, 23, 24):
             assert await world.search(count_max, **wanted) == sent[::-1], (wanted, count_max)
+
+
+async def test_pages_go_back_through_all_weeks(world: World) -> None:
+    await make_weeks(world.connection, WEEKS, ["batches", "messages"])
+    now, sent = world.at, []
+    # One in each step back in time, the first and the last week that is there, and none in some between.
+    for weeks_ago in (WEEKS, 20, 19, 5, 4, 3, 1, 0):
+        world.at = now - timedelta(weeks=weeks_ago)
+        sent.append(await world.batch(NUMBERS[0], reference="a", refunded=Decimal("0.04")))
+    for wanted in (*WAYS, {"standing": Standing.REFUNDED}):
+        for count_max in (1, 3, 8, 9):
+            assert await world.search(count_max, **wanted) == sent[::-1], (wanted, count_max)
+    before = first_id(int((now - timedelta(weeks=4, days=-1)).timestamp() * 1000))
+    since = first_id(int((now - timedelta(weeks=19, days=1)).timestamp() * 1000))
+    for wanted in WAYS:
+        assert await world.search(**wanted, since=since, before=before) == [sent[4], sent[3], sent[2]], wanted
 
 
 async def test_a_search_that_finds_little_stops_and_goes_on_from_there(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from uuid import UUID
 
 import asyncpg
 import pytest_asyncio
@@ -69,3 +70,24 @@ async def test_the_weeks_of_a_table_are_told_with_their_bounds_and_others_are_le
     assert [week.high for week in weeks] == [first_id(at) for at in begins[1:]]
     assert weeks[0].name == await name_of(connection, "events", 2)
     assert await partitions.state_of(connection, weeks[0]) is State.ATTACHED
+
+
+async def test_the_weeks_of_some_ids_are_named_the_newest_first_without_those_ahead(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await make_weeks(connection, 60, ["batches"])
+    now = await partitions.SQL_NOW.value(connection)
+    last = partitions._name("batches", now + partitions.AHEAD)
+    lowest, highest = UUID(int=0), UUID(int=(1 << 128) - 1)
+
+    every = await partitions.names_within(connection, "batches", lowest, highest)
+
+    assert every[0] == last
+    assert every[-1] == await name_of(connection, "batches", 60)
+    assert [*every] == sorted(every, reverse=True)
+    monday = await partitions.this_week(connection)
+    low, high = (first_id(int((monday - timedelta(weeks=weeks)).timestamp() * 1000)) for weeks in (50, 48))
+    assert await partitions.names_within(connection, "batches", low, UUID(int=high.int - 1)) == [
+        await name_of(connection, "batches", weeks) for weeks in (49, 50)
+    ]
+    assert await partitions.names_within(connection, "batches", lowest, UUID(int=1)) == []

@@ -1,24 +1,26 @@
 """Which batches did an account send, and what became of one of them?
 
-Each way to search has a statement of its own, which walks down one index, the newest first; a number is
-looked for as `recipients` says. What the index does not know is looked at row by row, but never at more than
-so many rows at once: a search that has found too little by then says how far it got, and goes on from there
-when it is asked to.
+Each way to search walks down an index of its own, the newest first: through the last few weeks, and through
+those before only as long as a page is not full. A number is looked for as `recipients` says. What the index
+does not know is looked at row by row, but never at more than so many rows at once: a search that has found
+too little by then says how far it got, and goes on from there when it is asked to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from tumira.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
-from tumira.store import recipients
+from tumira.store import partitions, recipients
 from tumira.store.batches import Message
 from tumira.store.recipients import Sent
 from tumira.store.sql import Connection, Statement
@@ -29,6 +31,9 @@ LOOK_MESSAGES_MAX: Final = 2_000
 # Where few of them fit, so many times more are looked at the next time.
 _LOOK_FACTOR: Final = 4
 MESSAGES_MAX: Final = 1_000
+WEEKS_AT_FIRST: Final = 4
+# As long as a page is not full, so many times more weeks are looked through the next time.
+_WEEKS_FACTOR: Final = 4
 
 LOWEST: Final = UUID(int=0)
 HIGHEST: Final = UUID(int=(1 << 128) - 1)
@@ -95,33 +100,49 @@ _NAMES: Final = _COLUMNS.split(", ")
 _FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_min)s"
 
 
+class Way(Struct, frozen=True):
+    """An index to walk down: the rows that it has of what is looked for, and their order."""
+
+    stretch: str
+    order: str
+
+    def through(self, weeks: Sequence[str]) -> Statement:
+        """Return the statement that walks through these weeks."""
+        return _walk(self, tuple(weeks))
+
+
 # The last row that was looked at is returned even if it does not fit: from there the search goes on.
-def _walk(condition: str, order: str) -> Statement:
+#
+# The weeks are named, because bounds of `id` would let PostgreSQL take the primary key, past everybody's
+# batches; and whoever asks all weeks for their newest batch of an account pays for each of them.
+@lru_cache(maxsize=1024)
+def _walk(way: Way, weeks: Sequence[str]) -> Statement:
+    columns = f"{_COLUMNS}, account_id"
+    together = " UNION ALL ".join(f"SELECT {columns} FROM {week}" for week in weeks)  # noqa: S608 - as below
     return Statement(f"""
 SELECT {_COLUMNS}, fits, place = %(look_max)s AS is_last
-  FROM (SELECT {_COLUMNS}, account_id, {_FITS} AS fits, row_number() OVER (ORDER BY {order}) AS place
-          FROM batches
-         WHERE {condition}
-         ORDER BY {order}
+  FROM (SELECT {columns}, {_FITS} AS fits, row_number() OVER (ORDER BY {way.order}) AS place
+          FROM ({together}) AS batches
+         WHERE {way.stretch}
+         ORDER BY {way.order}
          LIMIT %(look_max)s) AS near
  WHERE fits OR place = %(look_max)s
- ORDER BY {order}
+ ORDER BY {way.order}
  LIMIT %(count_max)s
-""")  # noqa: S608 - only constants are put in
+""")  # noqa: S608 - constants, and names of tables of ours from the catalogue
 
 
-# Planned without values, a plan depends on guesses: of bounds of `id` alone, that they are narrow, and then
-# the primary key leads the way, past everybody's batches; of one account among many, that it has few, and
-# then any index does that begins with it. So each way is a stretch of one index, in an order that no other
-# has. It is looked up in all weeks at once, which takes some microseconds each.
-_STRETCH: Final = (
+# Planned without values, a plan depends on guesses: of bounds of `id` alone, that they are narrow; of one
+# account among many, that it has few, and then any index does that begins with it. So each way is a stretch
+# of one index, in an order that no other has.
+_OF_ACCOUNT: Final = (
     "(account_id, id) >= (%(account_id)s, %(since)s) AND (account_id, id) < (%(account_id)s, %(before)s)"
 )
-_ORDER: Final = "account_id DESC, id DESC"
-SQL_RECENT: Final = _walk(_STRETCH, _ORDER)
-SQL_OPEN: Final = _walk(f"completed_at IS NULL AND {_STRETCH}", _ORDER)
-SQL_REFUNDED: Final = _walk(f"refunded > 0 AND {_STRETCH}", _ORDER)
-SQL_REFERENCE: Final = _walk(
+_NEWEST: Final = "account_id DESC, id DESC"
+RECENT: Final = Way(_OF_ACCOUNT, _NEWEST)
+OPEN: Final = Way(f"completed_at IS NULL AND {_OF_ACCOUNT}", _NEWEST)
+REFUNDED: Final = Way(f"refunded > 0 AND {_OF_ACCOUNT}", _NEWEST)
+OF_REFERENCE: Final = Way(
     "account_id = %(account_id)s AND reference IS NOT NULL"
     " AND (reference, id) >= (%(reference)s, %(since)s) AND (reference, id) < (%(reference)s, %(before)s)",
     "reference DESC, id DESC",
@@ -142,22 +163,33 @@ async def search(
         return await _search_number(connection, account_id, wanted, wanted.number, count_max, look_max)
     look_max = look_max or LOOK_MAX
     assert 0 < count_max < look_max
-    statement, own = _way(wanted)
-    rows = await statement.rows(
-        connection,
-        account_id=account_id,
-        **_fitting(wanted),
-        look_max=look_max,
-        # One more than is shown tells whether there are more.
-        count_max=count_max + 1,
-        **own,
-    )
-    found = [_found(row, None) for row in rows if row["fits"]]
-    if len(found) > count_max:
-        return Results(found[:count_max], found[count_max - 1].id, None)
-    if rows and rows[-1]["is_last"]:
-        return Results(found, rows[-1]["id"], rows[-1]["created_at"])
+    way, own = _way(wanted)
+    found: list[Found] = []
+    weeks = await partitions.names_within(connection, "batches", wanted.since, wanted.before)
+    for stretch in _stretches(weeks):
+        rows = await way.through(stretch).rows(
+            connection,
+            account_id=account_id,
+            **_fitting(wanted),
+            look_max=look_max,
+            # One more than is shown tells whether there are more.
+            count_max=count_max + 1 - len(found),
+            **own,
+        )
+        found.extend(_found(row, None) for row in rows if row["fits"])
+        if len(found) > count_max:
+            return Results(found[:count_max], found[count_max - 1].id, None)
+        if rows and rows[-1]["is_last"]:
+            return Results(found, rows[-1]["id"], rows[-1]["created_at"])
     return Results(found, None, None)
+
+
+def _stretches(weeks: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Go back in time by ever longer steps: who has sent a lot is soon served, and nobody asks often."""
+    begin, count = 0, WEEKS_AT_FIRST
+    while begin < len(weeks):
+        yield weeks[begin : begin + count]
+        begin, count = begin + count, count * _WEEKS_FACTOR
 
 
 _STATUSES: Final[Mapping[Standing, Sequence[str]]] = {
@@ -179,14 +211,14 @@ def _found(row: asyncpg.Record, sent: Sent | None) -> Found:
     return Found(*(row[name] for name in _NAMES), *message)
 
 
-def _way(wanted: Search) -> tuple[Statement, Mapping[str, Any]]:
+def _way(wanted: Search) -> tuple[Way, Mapping[str, Any]]:
     """Choose the index that leads past the fewest other batches."""
     bounds = {"since": wanted.since, "before": wanted.before}
     if wanted.reference is not None:
-        return SQL_REFERENCE, {**bounds, "reference": wanted.reference}
+        return OF_REFERENCE, {**bounds, "reference": wanted.reference}
     if wanted.standing in {Standing.QUEUED, Standing.PROCESSING}:
-        return SQL_OPEN, bounds
-    return SQL_REFUNDED if wanted.standing is Standing.REFUNDED else SQL_RECENT, bounds
+        return OPEN, bounds
+    return REFUNDED if wanted.standing is Standing.REFUNDED else RECENT, bounds
 
 
 SQL_BATCHES_OF: Final = Statement(f"""

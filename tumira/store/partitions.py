@@ -1,5 +1,6 @@
 """Which weeks do the large tables have, and which will they need?"""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,13 +8,15 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import first_id
+from tumira.ids import first_id, made_at_ms
 from tumira.store.sql import Connection, Statement
 
 WEEKS_AHEAD: Final = 8
 WEEKS_AHEAD_MIN: Final = 2
 # Detaching waits for those who are using the table, one after the other, and for all of them so long at most.
 DETACH_S: Final = 120
+# The clocks of those who make ids do not differ by more.
+AHEAD: Final = timedelta(days=1)
 
 # The tables cut into weeks, each with the share of a page that its first rows may fill: messages leave half
 # of it for the updates to come, so that these need no index entry.
@@ -62,6 +65,25 @@ async def names(connection: Connection, table: str) -> Sequence[str]:
     return [row["name"] for row in await SQL_NAMES.rows(connection, table=table)]
 
 
+SQL_NAMES_AND_NOW: Final = Statement("""
+SELECT inhrelid::regclass::text AS name, clock_timestamp() AS now
+  FROM pg_inherits
+ WHERE inhparent = %(table)s::text::regclass
+   AND NOT inhdetachpending
+ ORDER BY 1 DESC
+""")
+
+
+async def names_within(connection: Connection, table: str, low: UUID, high: UUID) -> Sequence[str]:
+    """Return the weeks of a table in which ids from `low` to below `high` may be by now, the newest first."""
+    rows = await SQL_NAMES_AND_NOW.rows(connection, table=table)
+    if not rows:
+        return []
+    high = min(high, first_id(_ms(rows[0]["now"] + AHEAD)))
+    first, last = (_name(table, datetime.fromtimestamp(made_at_ms(end) / 1000, UTC)) for end in (low, high))
+    return [row["name"] for row in rows if first <= row["name"] <= last]
+
+
 async def weeks_left(connection: Connection) -> int:
     """Return how many weeks after this one every table is ready for."""
     monday = _monday(await SQL_NOW.value(connection))
@@ -85,24 +107,27 @@ class Week:
     high: UUID
 
 
-# What is bounded in another way was not made here, and is left alone.
-SQL_LIST: Final = Statement("""
-SELECT name, parent, bounds[1]::uuid AS low, bounds[2]::uuid AS high
-  FROM (SELECT week.oid::regclass::text AS name, %(table)s::text AS parent,
-               regexp_match(pg_get_expr(week.relpartbound, week.oid),
-                            'FROM \\(''([0-9a-f-]{36})''\\) TO \\(''([0-9a-f-]{36})''\\)') AS bounds
-          FROM pg_inherits
-          JOIN pg_class AS week ON week.oid = inhrelid
-         WHERE inhparent = %(table)s::text::regclass
-           AND NOT inhdetachpending) AS bounded
- WHERE bounds IS NOT NULL
- ORDER BY low
+SQL_BOUNDS: Final = Statement("""
+SELECT inhrelid::regclass::text AS name, pg_get_expr(relpartbound, inhrelid) AS bounds
+  FROM pg_inherits
+  JOIN pg_class ON oid = inhrelid
+ WHERE inhparent = %(table)s::text::regclass
+   AND NOT inhdetachpending
 """)
+_BOUNDS: Final = re.compile(r"FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)")
 
 
 async def list_weeks(connection: Connection, table: str) -> Sequence[Week]:
-    """Return the weeks of a table with their bounds, the oldest first; not those that are being detached."""
-    return [Week(*row) for row in await SQL_LIST.rows(connection, table=table)]
+    """Return the weeks of a table with their bounds, the oldest first; not those that are being detached.
+
+    What is bounded in another way was not made here, and is left alone.
+    """
+    rows = await SQL_BOUNDS.rows(connection, table=table)
+    bounded = [(row["name"], _BOUNDS.fullmatch(row["bounds"])) for row in rows]
+    weeks = [
+        Week(name, table, UUID(match[1]), UUID(match[2])) for name, match in bounded if match is not None
+    ]
+    return sorted(weeks, key=lambda week: week.low)
 
 
 async def this_week(connection: Connection) -> datetime:
@@ -154,7 +179,7 @@ async def detach(connection: Connection, week: Week) -> None:
 
 
 async def _create(connection: Connection, table: str, name: str, start: datetime, fillfactor: int) -> None:
-    low, high = (first_id(int(at.timestamp() * 1000)) for at in (start, start + timedelta(weeks=1)))
+    low, high = (first_id(_ms(at)) for at in (start, start + timedelta(weeks=1)))
     # Made apart and then attached, because attaching does not lock out those who are writing.
     await connection.execute(
         f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL)"
@@ -163,11 +188,16 @@ async def _create(connection: Connection, table: str, name: str, start: datetime
     )
 
 
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
 def _monday(at: datetime) -> datetime:
     day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return day - timedelta(days=day.weekday())
 
 
-def _name(table: str, start: datetime) -> str:
-    year, week, _ = start.isocalendar()
+def _name(table: str, at: datetime) -> str:
+    """Name the week of a moment; names are in the order of time."""
+    year, week, _ = at.isocalendar()
     return f"{table}_{year}w{week:02}"

@@ -8,7 +8,7 @@ at half of the time, again and again, until it finds few enough to put in order.
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -24,8 +24,6 @@ from tumira.store.sql import Connection, Statement
 LOOK_MIN: Final = 100
 # A look at each week, and two for every bit of an id.
 LOOKS_MAX: Final = 2_000
-# The clocks of those who make ids do not differ by more.
-_AHEAD: Final = timedelta(days=1)
 
 
 class Sent(Struct, frozen=True):
@@ -94,7 +92,7 @@ async def _spans(connection: Connection, bounds: tuple[UUID, UUID], *, newest_fi
     now: datetime = reach["now"]
     # Older numbers are whole no more, and the weeks ahead are empty.
     low = max(bounds[0], reach["up_to"])
-    high = min(bounds[1], first_id(int((now + _AHEAD).timestamp() * 1000)))
+    high = min(bounds[1], first_id(int((now + partitions.AHEAD).timestamp() * 1000)))
     cut = [
         Week(week.name, week.parent, max(low, week.low), min(high, week.high))
         for week in await partitions.list_weeks(connection, "messages")
