@@ -1,5 +1,6 @@
 """How is a provider called over HTTP, so that it is always known whether it may have heard us?"""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,10 @@ BODY_MAX: Final = 1 << 20
 
 # Nothing left this machine, or not all of it: the other end cannot have acted on it.
 _UNHEARD: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+# To read all the authorities takes some 20 ms, which each provider should not cost anew.
+_shared_tls: Final = functools.cache(functools.partial(httpx.create_ssl_context, trust_env=False))
 
 
 class NoAnswerError(Exception):
@@ -39,6 +44,7 @@ class Caller:
             timeout=httpx.Timeout(answer_s, connect=CONNECT_S),
             follow_redirects=False,
             trust_env=False,
+            verify=_shared_tls(),
             limits=httpx.Limits(max_connections=16),
         )
 
