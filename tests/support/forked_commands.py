@@ -3,6 +3,9 @@
 A command spends most of its time on reading code, and so does the start of a web process or a worker. What it
 does then, its arguments, its environment, what it reads and prints and how it ends are those of a process of
 its own. That a command can be started at all is shown by the tests that start one.
+
+Here passwords are hashed as at any time, but with little work: half of the time of some tests went into that.
+How much is asked for otherwise is what `tests/database/test_access.py` looks at.
 """
 
 import atexit
@@ -20,6 +23,13 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
+
+from argon2 import PasswordHasher
+
+from tumira.actions import passwords
+from tumira.outbound.payments import http
+from tumira.rules import screening
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WAIT_S: Final = 60
@@ -139,6 +149,10 @@ def _serve(place: str) -> None:
     """Fork for everybody who comes, until our parent is gone."""
     for module in _modules():
         import_module(module)
+    # What each of them would read by itself.
+    screening._judge()
+    http._shared_tls()
+    patch.object(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)).start()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen(64)
