@@ -60,7 +60,7 @@ peers:
 test: lint peers
 	@echo 'Tests …'
 	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \
-		$(BIN)/python -m pytest -m 'not long' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+		$(BIN)/python -m pytest -m 'not long' -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: install peers
 	@exec $(BIN)/python -m pytest -m long $(ARGS)
