@@ -4,7 +4,6 @@ Every text goes through one real Chromium, in one call, and each field of the an
 """
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -14,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from playwright.sync_api import sync_playwright
 
+from tests.support.browser import run_browser
 from tests.support.segment_vectors import CHARACTERS, VECTORS, texts
 from tumira.rules.segments import Encoding, measure, room, ucs2_characters
 from tumira.rules.spelling import SPELLINGS, alphabet, name, respell
@@ -62,35 +61,23 @@ def all_texts() -> Sequence[str]:
     return tuple(dict.fromkeys((*VECTORS, *made)))
 
 
-def ask_browser(chromium: str, asked: str) -> str:
+def ask_browser(asked: str) -> str:
     """Load the script into an empty page and ask it."""
-    timeout_ms = BROWSER_S * 1000
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"], timeout=timeout_ms
-        )
-        try:
-            page = browser.new_page()
-            page.set_default_timeout(timeout_ms)
-            page.set_content("<!doctype html><title>Segments</title>")
-            page.add_script_tag(path=SCRIPT)
-            answer: str = page.evaluate(ASK, asked)
-            return answer
-        finally:
-            browser.close()
+    with run_browser() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(BROWSER_S * 1000)
+        page.set_content("<!doctype html><title>Segments</title>")
+        page.add_script_tag(path=SCRIPT)
+        answer: str = page.evaluate(ASK, asked)
+        return answer
 
 
 @pytest.fixture(scope="module")
 def answers() -> Mapping[str, Any]:
     """Let the browser treat all texts; in a thread, since playwright runs an event loop of its own."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("not tried in a browser: install Chromium (`chromium` in PATH)")
     asked = json.dumps({"alphabet": alphabet(), "texts": all_texts(), "characters": CHARACTERS})
     with ThreadPoolExecutor(1) as threads:
-        answer: Mapping[str, Any] = json.loads(
-            threads.submit(ask_browser, chromium, asked).result(2 * BROWSER_S)
-        )
+        answer: Mapping[str, Any] = json.loads(threads.submit(ask_browser, asked).result(2 * BROWSER_S))
     return answer
 
 
