@@ -18,15 +18,22 @@ from tests.support.paynow_server import INTEGRATION_ID, KEY, RESENDS_MAX, Call, 
 from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
 from tests.support.postgres import clone
 from tests.support.service import NO_TLS, new_caller
+from tests.support.voucher_servers import run_issuers
+from tumira.actions.start_paynow import start_paynow
+from tumira.actions.start_voucher import start_voucher
 from tumira.config.payments import Payments, Paynow
-from tumira.engine.cashier import Cashier
+from tumira.dashboard.top_up_words import cannot_be_paid
+from tumira.engine.cashier import ASKING_MAX, CALL_S, LEASE_S, Cashier
 from tumira.hooks.paynow import BODY_BYTES_MAX
 from tumira.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.outbound.payments.ott import OttProvider
 from tumira.outbound.payments.paynow import LOST_AFTER, PaynowProvider
+from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import Currency, Method, Reason, State
+from tumira.rules.voucher_pins import Issuer
 from tumira.store import accounts, top_ups
 from tumira.store.database import Database
-from tumira.store.top_ups import NewTopUp
+from tumira.store.top_ups import NewTopUp, TopUp
 
 _numbers: Final = itertools.count(10_001, 100)
 
@@ -182,6 +189,104 @@ async def test_repeated_reordered_and_late_notices_change_nothing(till: Till) ->
         assert (await till.look(top_up_id)).state is State.CREDITED
     assert await till.balance() == FIVE
     assert (await till.find(top_up_id)).due_at is None
+
+
+async def poll_that_hangs(till: Till, top_up_id: TopUpId) -> "asyncio.Task[TopUp]":
+    """Have a top-up polled whose answer is written and held back until `release`."""
+    till.paynow.misbehave(Call.POLL, Fault.HANG)
+    before = till.paynow.count(Call.POLL)
+    polling = asyncio.create_task(till.work(top_up_id))
+    await asyncio.to_thread(till.paynow.wait_for_call, Call.POLL, before + 1)
+    return polling
+
+
+async def test_a_notice_that_comes_while_the_payment_is_polled_leads_to_another_poll(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    polling = await poll_that_hangs(till, top_up_id)
+    till.paynow.move(payment, "Paid")
+    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+    till.paynow.release()
+    # The answer was written before the money came.
+    assert (await polling).state is State.PENDING
+    assert (await till.look(top_up_id)).state is State.CREDITED
+    assert await till.balance() == FIVE
+
+
+async def test_a_refund_that_is_told_while_the_payment_is_polled_is_noticed(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    till.paynow.move(payment, "Paid")
+    polling = await poll_that_hangs(till, top_up_id)
+    till.paynow.move(payment, "Refunded")
+    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+    till.paynow.release()
+    assert (await polling).state is State.CREDITED
+    assert (await till.look(top_up_id)).state is State.REVERSED
+    assert await till.balance() == 0
+
+
+async def test_an_old_answer_leaves_the_lease_of_whoever_asked_after_the_notice(till: Till) -> None:
+    top_up_id, payment = await till.begun()
+    first = await poll_that_hangs(till, top_up_id)
+    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
+    async with till.database.transaction() as connection:
+        # Somebody takes it up after the notice, and dies.
+        (claimed,) = await top_ups.claim_due(connection, {"paynow": 1}, LEASE_S)
+    till.paynow.release()
+    assert (await first).due_at == claimed.top_up.due_at
+
+
+async def test_a_provider_that_hangs_delays_only_itself(till: Till) -> None:
+    till.paynow.misbehave(Call.START, Fault.HANG, ASKING_MAX + 1)
+    for place in range(ASKING_MAX + 1):
+        owner = (await new_caller(till.database.url, "0")).id
+        access = Payments(paynow=till.paynow.access)
+        await start_paynow(till.database, access, owner, Wallet.ECOCASH, FIVE, f"+26377129{place:04}")
+    with run_issuers() as issuers:
+        assert issuers.payments.ott is not None
+        ott = OttProvider(issuers.payments.ott)
+        # Longer than the voucher is waited for.
+        hanging = PaynowProvider(till.paynow.access, till.public_url, answer_s=CALL_S)
+        working = asyncio.create_task(Cashier(till.database, {"paynow": hanging, Issuer.OTT: ott}).run())
+        await asyncio.to_thread(till.paynow.wait_for_call, Call.START, ASKING_MAX)
+        voucher_id = await start_voucher(
+            till.database,
+            issuers.payments,
+            till.caller.id,
+            Issuer.OTT,
+            issuers.ott.issue("185.00"),
+            value=None,
+            phone="+27821230001",
+        )
+
+        async def is_credited() -> bool:
+            return (await till.find(voucher_id)).state is State.CREDITED
+
+        await first_true(is_credited, "it waited for Paynow")
+        till.paynow.release()
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+    assert await till.balance() == 10
+
+
+@pytest.mark.parametrize("wallet", [Wallet.CARD, Wallet.INNBUCKS])
+async def test_a_start_whose_answer_was_lost_with_the_way_to_pay_can_be_started_again(
+    till: Till, wallet: Wallet
+) -> None:
+    till.paynow.misbehave(Call.START, Fault.NO_ANSWER)
+    lost = await till.start(wallet)
+    # In doubt at first, then found by its trace: neither tells what to pay with.
+    assert cannot_be_paid(await till.work(lost))
+    assert cannot_be_paid(await till.work(lost))
+    again, payment = await till.begun(wallet)
+    assert not cannot_be_paid(await till.find(again))
+    till.paynow.move(payment, "Paid")
+    assert (await till.work(again)).state is State.CREDITED
+    assert await till.balance() == FIVE
+    # Should the first be paid all the same, it is credited too.
+    till.paynow.move(till.payment(lost), "Paid")
+    assert (await till.work(lost)).state is State.CREDITED
+    assert await till.balance() == 2 * FIVE
 
 
 async def test_a_start_that_timed_out_after_paynow_took_the_money_is_credited_once_and_not_asked_again(

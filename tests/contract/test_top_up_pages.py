@@ -218,6 +218,20 @@ def test_a_card_needs_no_number_and_leads_to_paynows_own_page_alone(payer: Payer
     assert 'rel="noreferrer"' in page
 
 
+@pytest.mark.parametrize(("wallet", "needed"), [("card", "card page"), ("innbucks", "code")])
+def test_a_payment_whose_answer_was_lost_can_be_started_again(payer: Payer, wallet: str, needed: str) -> None:
+    top_up_id = payer.start(wallet=wallet, amount="7.25")
+    # In doubt, found by its trace, and given up on: nobody knows what to pay with.
+    for news in (Unclear("no answer"), Waiting(), Unclear("gave up", is_last=True)):
+        payer.tell(top_up_id, news)
+        assert f"we have no {needed} for this payment. Nothing was taken: start again." in payer.said(
+            top_up_id
+        )
+        page = payer.page(path_of(top_up_id))
+        assert link(page, "Try again") == f"{WALLET}?amount=7.25&wallet={wallet}"
+    assert "answer lost" in payer.page(PLACE)
+
+
 def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     top_up_id = payer.start()
     payer.tell(top_up_id, Waiting(kept={"instructions": "Dial *151#"}))

@@ -171,7 +171,7 @@ async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything
         for turn in range(asked + 1):
             await desk.rows("UPDATE top_ups SET due_at = now() WHERE id = $1", top_up_id)
             async with desk.database.transaction() as connection:
-                (claimed,) = await top_ups.claim_due(connection, 1, LEASE_S)
+                (claimed,) = await top_ups.claim_due(connection, {issuer: 1}, LEASE_S)
             if turn < asked:
                 provider = desk.providers[issuer]
                 order = order_of(claimed.top_up)

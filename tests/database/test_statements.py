@@ -858,7 +858,11 @@ TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
     ),
     "make due": (top_ups.SQL_MAKE_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
     "moved": (reconciliation.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
-    "claim": (top_ups.SQL_CLAIM_DUE, {"count_max": 8, "lease": timedelta(seconds=90)}, 40),
+    "claim": (
+        top_ups.SQL_CLAIM_DUE,
+        {"desks": ["paynow", "ott"], "rooms": [8, 8], "lease": timedelta(seconds=90)},
+        40,
+    ),
 }
 
 

@@ -401,7 +401,7 @@ async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
 
     async def claim(lease_s: float) -> bool | None:
         async with database.transaction() as connection:
-            claimed = await top_ups.claim_due(connection, 1_000, lease_s)
+            claimed = await top_ups.claim_due(connection, {"paynow": 1_000}, lease_s)
         return next((one.was_asked for one in claimed if one.top_up.id == top_up_id), None)
 
     assert [await claim(0), await claim(60), await claim(60)] == [False, True, None]

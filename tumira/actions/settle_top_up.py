@@ -1,7 +1,8 @@
 """What follows from a provider's word on a top-up, or from the operator's? Each is one transaction.
 
 Whoever settles holds the top-up's row first: of many who bring the same word at once, the first moves it, and
-the others find it moved.
+the others find it moved. A word that was asked for under a lease says when to ask again only while that lease
+stands: a notice that came meanwhile leads to another question, whatever this one was answered with.
 """
 
 from dataclasses import dataclass, replace
@@ -58,46 +59,56 @@ class Settled:
         return self.before is not self.top_up.state
 
 
-async def settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
-    """Carry out what a provider says about a top-up."""
+async def settle(
+    database: Database, top_up_id: TopUpId, news: News, leased_until: datetime | None = None
+) -> Settled:
+    """Carry out what a provider says about a top-up, asked under a lease where one is given."""
     try:
-        return await _settle(database, top_up_id, news)
+        return await _settle(database, top_up_id, news, leased_until)
     except asyncpg.UniqueViolationError:
         # Its reference stands at another top-up that was credited: one of the two is wrong.
         assert isinstance(news, Paid)
         problem = f"{news.provider_reference} was credited for another top-up already"
-        return await _settle(
-            database, top_up_id, Unclear(problem, is_last=True, sealed_change=news.sealed_change)
-        )
+        unclear = Unclear(problem, is_last=True, sealed_change=news.sealed_change)
+        return await _settle(database, top_up_id, unclear, leased_until)
 
 
-async def _settle(database: Database, top_up_id: TopUpId, news: News) -> Settled:
+async def _settle(
+    database: Database, top_up_id: TopUpId, news: News, leased_until: datetime | None
+) -> Settled:
     async with database.transaction() as connection:
-        return await settle_in(connection, await top_ups.hold(connection, top_up_id), news)
+        before = await top_ups.hold(connection, top_up_id)
+        # A notice has made it due since, or somebody else has asked after that notice.
+        is_overtaken = leased_until is not None and before.due_at != leased_until
+        return await settle_in(connection, before, news, is_overtaken=is_overtaken)
 
 
-async def settle_in(connection: Connection, before: TopUp, news: News) -> Settled:
+async def settle_in(
+    connection: Connection, before: TopUp, news: News, *, is_overtaken: bool = False
+) -> Settled:
     """Carry out a word on a top-up that is held, in the transaction that holds it."""
     step = _step(before, news)
     if step is None:
-        await _leave(connection, before, news)
+        await _leave(connection, before, news, is_overtaken=is_overtaken)
         return Settled(before.state, before)
-    await _carry_out(connection, before, step)
+    await _carry_out(connection, before, replace(step, keeps_due=is_overtaken))
     return Settled(before.state, await top_ups.hold(connection, before.id))
 
 
-async def _leave(connection: Connection, before: TopUp, news: News) -> None:
+async def _leave(connection: Connection, before: TopUp, news: News, *, is_overtaken: bool) -> None:
     """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
+    if before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
+        problem = (
+            f"{news.provider_reference}: {news.paid} {before.currency} was paid after it had {before.state}"
+        )
+        await top_ups.note_problem(connection, before.id, problem)
+    if is_overtaken:
+        return
     is_over = before.finished_at is not None and datetime.now(UTC) - before.finished_at > LOOKED_AFTER_FOR
     may_tell = isinstance(news, Silent) or (isinstance(news, Unclear) and not news.is_last)
     if before.state is not State.REVERSED and may_tell and not is_over:
         # Somebody said that it was taken back, or paid after all, and that could not be found out yet.
         await top_ups.put_off(connection, before.id, look_again_s(max(1, before.tries)))
-    elif before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
-        problem = (
-            f"{news.provider_reference}: {news.paid} {before.currency} was paid after it had {before.state}"
-        )
-        await top_ups.note_problem(connection, before.id, problem)
     else:
         await top_ups.rest(connection, before.id)
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Final, assert_never
 
 from tumira.html.layout import write_usd
-from tumira.rules.paynow import Wallet
+from tumira.rules.paynow import PAID_WITH, Wallet
 from tumira.rules.top_ups import Currency, Method, Reason, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store.top_ups import TopUp
@@ -49,6 +49,10 @@ REASONS: Final[Mapping[str, str]] = {
     Reason.NEVER_ARRIVED: "They could not be reached. Nothing was taken; try again in a few minutes.",
     Reason.DECIDED: "The operator has looked into it, and nothing had been paid.",
 }
+_NO_WAY_TO_PAY: Final = (
+    "Paynow's answer did not reach us, so we have no {needed} for this payment. Nothing was taken: start "
+    "again. You cannot be charged twice."
+)
 _UNKNOWN_REASON: Final = "It did not work, and nothing was added to your balance."
 
 _ZIMBABWE: Final = "+263"
@@ -72,8 +76,26 @@ def asks_of(top_up: TopUp) -> str:
             assert_never(top_up.method)
 
 
+def cannot_be_paid(top_up: TopUp) -> bool:
+    """Tell whether Paynow's answer to the start was lost, and with it the page or the code to pay with.
+
+    Nobody has ever seen that page or code, so it is safe to start another payment. This one is still polled.
+    """
+    if top_up.method is not Method.PAYNOW or top_up.state not in {State.PENDING, State.DOUBT}:
+        return False
+    needed = PAID_WITH.get(top_up.provider)
+    return needed is not None and needed not in top_up.kept
+
+
+def state_of(top_up: TopUp) -> tuple[str, str]:
+    """Return what a top-up's state is called, and which of the badges' looks it has."""
+    return ("answer lost", "unconfirmed") if cannot_be_paid(top_up) else STATES[top_up.state]
+
+
 def told(top_up: TopUp) -> str:
     """Say in a sentence or two how far a top-up is, and what is to be done."""
+    if cannot_be_paid(top_up):
+        return _NO_WAY_TO_PAY.format(needed="card page" if top_up.provider == Wallet.CARD else "code")
     match top_up.state:
         case State.STARTED:
             return f"We are asking {asks_of(top_up)}. This takes a few seconds."

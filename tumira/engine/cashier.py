@@ -5,7 +5,8 @@ whose provider is asked what became of it, and never for the money again.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,11 +18,13 @@ from tumira.engine.outages import say_unavailable
 from tumira.ids import TOP_UP, write_id
 from tumira.outbound.payments.port import Order, Provider
 from tumira.rules.top_ups import Method, News, Reason, Refused, Silent, State, Unclear
+from tumira.rules.voucher_pins import Issuer
 from tumira.store import top_ups
 from tumira.store.database import Database, is_unavailable
 from tumira.store.top_ups import Claimed, TopUp
 
 LOOK_S: Final = 1.0
+# Of each provider, so that one that hangs delays only itself.
 ASKING_MAX: Final = 8
 # No call to a provider takes longer, the one for access before it included.
 CALL_S: Final = 45.0
@@ -51,6 +54,10 @@ def order_of(top_up: TopUp) -> Order:
     )
 
 
+# Every provider, also those to which this node has no access. Our own vouchers are redeemed without asking.
+DESKS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
+
+
 def desk_of(top_up: TopUp) -> str:
     """Return under which name the provider of a top-up is known: a voucher's issuer, or the method."""
     return top_up.provider if top_up.method is Method.VOUCHER else top_up.method
@@ -62,7 +69,8 @@ class Cashier:
     def __init__(self, database: Database, providers: Mapping[str, Provider]) -> None:
         self._database = database
         self._providers = providers
-        self._asking: set[asyncio.Task[None]] = set()
+        # What is being asked, and whom.
+        self._asking: dict[asyncio.Task[None], str] = {}
 
     async def run(self) -> None:
         """Ask until cancelled; what is under way then is given a moment to end."""
@@ -74,21 +82,20 @@ class Cashier:
 
     async def _look(self) -> bool:
         """Begin to ask for what is due, and tell whether more may be due than there was room for."""
-        room = ASKING_MAX - len(self._asking)
-        if room == 0:
-            return True
+        busy = Counter(self._asking.values())
+        rooms = {desk: ASKING_MAX - busy[desk] for desk in DESKS}
         until = asyncio.get_running_loop().time() + LEASE_S / 2
         try:
             async with self._database.transaction() as connection:
-                claimed = await top_ups.claim_due(connection, room, LEASE_S)
+                claimed = await top_ups.claim_due(connection, rooms, LEASE_S)
         except Exception as error:  # noqa: BLE001 - looked for again in a second
             _tell(error, "top-ups not looked for")
             return False
         for one in claimed:
             task = asyncio.create_task(self._handle(one, until))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
-        return len(claimed) == room
+            self._asking[task] = desk_of(one.top_up)
+            task.add_done_callback(self._asking.pop)
+        return ASKING_MAX in Counter(self._asking.values()).values()
 
     async def _pause(self, *, may_have_more: bool) -> None:
         if may_have_more and self._asking:
@@ -105,7 +112,9 @@ class Cashier:
             news = Unclear(f"asking failed here: {type(error).__name__}")
         for _ in range(_RECORD_TRIES_MAX):
             try:
-                settled = await settle(self._database, claimed.top_up.id, news)
+                settled = await settle(
+                    self._database, claimed.top_up.id, news, leased_until=claimed.top_up.due_at
+                )
             except Exception as error:  # noqa: BLE001 - at worst the provider is asked again after the lease
                 _tell(error, "top-up not recorded yet")
                 await asyncio.sleep(_RECORD_PAUSE_S)

@@ -56,6 +56,8 @@ _TITLES: Final[Mapping[Wallet, str]] = {
     Wallet.INNBUCKS: "InnBucks",
     Wallet.CARD: "Card",
 }
+# Nobody can pay without this part of Paynow's answer to a start. Other wallets ask their owner on the phone.
+PAID_WITH: Final[Mapping[str, str]] = {Wallet.INNBUCKS: "code", Wallet.CARD: "browser_url"}
 
 
 class Meaning(Enum):

@@ -214,12 +214,17 @@ async def list_latest(
 # asks what became of it, and never for the money again.
 SQL_CLAIM_DUE: Final = Statement(f"""
 WITH due AS MATERIALIZED (
-    SELECT id, asked_at AS asked_before
-      FROM top_ups
-     WHERE due_at <= statement_timestamp()
-     ORDER BY due_at
-     LIMIT %(count_max)s
-       FOR NO KEY UPDATE SKIP LOCKED
+    SELECT one.id, one.asked_before
+      FROM unnest(%(desks)s::text[], %(rooms)s::integer[]) AS asked (desk, room)
+     CROSS JOIN LATERAL (
+         SELECT id, asked_at AS asked_before
+           FROM top_ups
+          WHERE due_at <= statement_timestamp()
+            AND CASE method WHEN 'voucher' THEN provider ELSE method END = asked.desk
+          ORDER BY due_at
+          LIMIT asked.room
+            FOR NO KEY UPDATE SKIP LOCKED
+     ) AS one
 )
 UPDATE top_ups
    SET due_at = clock_timestamp() + %(lease)s::interval,
@@ -239,9 +244,15 @@ class Claimed:
     was_asked: bool
 
 
-async def claim_due(connection: Connection, count_max: int, lease_s: float) -> Sequence[Claimed]:
-    """Take top-ups that have to be looked at; nobody else gets them while the lease lasts."""
-    rows = await SQL_CLAIM_DUE.rows(connection, count_max=count_max, lease=timedelta(seconds=lease_s))
+async def claim_due(connection: Connection, rooms: Mapping[str, int], lease_s: float) -> Sequence[Claimed]:
+    """Take top-ups that have to be looked at, as many of each provider as there is room for.
+
+    Nobody else gets them while the lease lasts, unless a notice makes one due again. `due_at` of what is
+    returned is the end of the lease.
+    """
+    rows = await SQL_CLAIM_DUE.rows(
+        connection, desks=list(rooms), rooms=list(rooms.values()), lease=timedelta(seconds=lease_s)
+    )
     return [Claimed(_top_up(row), row["was_asked"]) for row in rows]
 
 
@@ -277,11 +288,7 @@ async def rest(connection: Connection, top_up_id: TopUpId) -> None:
     await SQL_REST.rows(connection, top_up_id=top_up_id)
 
 
-SQL_NOTE_PROBLEM: Final = Statement("""
-UPDATE top_ups
-   SET problem = %(problem)s, due_at = NULL
- WHERE id = %(top_up_id)s
-""")
+SQL_NOTE_PROBLEM: Final = Statement("UPDATE top_ups SET problem = %(problem)s WHERE id = %(top_up_id)s")
 
 
 async def note_problem(connection: Connection, top_up_id: TopUpId, problem: str) -> None:
@@ -303,7 +310,7 @@ UPDATE top_ups
        owed = %(owed)s,
        note = coalesce(%(note)s, note),
        resolved_by = coalesce(%(resolved_by)s, resolved_by),
-       due_at = clock_timestamp() + %(wait)s::interval,
+       due_at = CASE WHEN %(keeps_due)s::boolean THEN due_at ELSE clock_timestamp() + %(wait)s::interval END,
        finished_at = CASE WHEN %(is_open)s::boolean THEN NULL ELSE clock_timestamp() END
  WHERE id = %(top_up_id)s
 """)
@@ -315,6 +322,8 @@ class Step:
 
     state: State
     wait_s: float | None = None
+    # Somebody else has said since when it is looked at again: `wait_s` does not count.
+    keeps_due: bool = False
     paid: Decimal | None = None
     amount: Decimal | None = None
     provider_reference: str | None = None
@@ -345,6 +354,7 @@ async def mark(connection: Connection, top_up_id: TopUpId, step: Step) -> None:
         owed=step.owed,
         note=step.note,
         resolved_by=step.resolved_by,
+        keeps_due=step.keeps_due,
         wait=None if step.wait_s is None else timedelta(seconds=step.wait_s),
         is_open=step.state in {State.STARTED, State.PENDING, State.DOUBT},
     )

@@ -130,7 +130,7 @@ def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:
 
 
 def _line(top_up: TopUp) -> Line:
-    state, badge = top_up_words.STATES[top_up.state]
+    state, badge = top_up_words.state_of(top_up)
     amount = top_up.paid if top_up.paid is not None else top_up.asked
     return Line(
         top_up=top_up,

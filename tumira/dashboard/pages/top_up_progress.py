@@ -74,7 +74,7 @@ async def show_progress(visit: Visit) -> Response:
 
 async def _progress(visit: Visit) -> Mapping[str, Any]:
     top_up = await _find(visit)
-    state, badge = words.STATES[top_up.state]
+    state, badge = words.state_of(top_up)
     is_payable = top_up.state is State.PENDING and top_up.method is Method.PAYNOW
     payments = visit.services.payments
     return {
@@ -135,7 +135,7 @@ def _card_page(payments: Payments, top_up: TopUp) -> str | None:
 
 def _again(payments: Payments, top_up: TopUp) -> str | None:
     """Return where somebody tries again, with what they had chosen but for a PIN."""
-    if top_up.state not in {State.FAILED, State.EXPIRED}:
+    if top_up.state not in {State.FAILED, State.EXPIRED} and not words.cannot_be_paid(top_up):
         return None
     path = _AGAIN[top_up.method]
     match top_up.method:
