@@ -334,6 +334,22 @@ def test_a_voucher_of_the_operators_is_credited_at_once(
     expect_credited(page, "US$20.00", "US$21.00")
 
 
+def test_a_voucher_is_redeemed_where_only_the_operators_own_are_offered(
+    server_url: str, open_page: Opener
+) -> None:
+    with clone(server_url) as url, run_web(url) as service:
+        (voucher,) = service.run(issue_vouchers, Decimal(20), 1, note="", last_day=None, actor="test")
+        caller = service.open_account("1")
+        page = open_page(service.base, viewport=PHONE)
+        token = open_session(service, caller)
+        page.context.add_cookies([{"name": SESSION, "value": token, "url": service.base}])
+        page.goto(PLACE + "/voucher")
+        page.get_by_role("radio", name="Tumira voucher").check()
+        page.get_by_label("PIN", exact=True).fill(voucher.code)
+        press(page, "Redeem")
+        expect_credited(page, "US$20.00", "US$21.00")
+
+
 @pytest.mark.parametrize("viewport", SCREENS)
 def test_usdt_is_seen_held_and_credited_while_somebody_looks(
     world: World, caller: Caller, open_page: Opener, viewport: Viewport

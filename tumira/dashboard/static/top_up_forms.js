@@ -100,8 +100,11 @@
       });
       var without = chosen ? (chosen.getAttribute("data-without") || "").split(" ") : [];
       Object.keys(names).forEach(function (name) {
-        var holder = document.getElementById(name).closest("[data-part]") || document.getElementById(name).closest(".field");
-        holder.hidden = without.indexOf(name) >= 0;
+        var field = document.getElementById(name);
+        // A field that no choice needs is not on the page.
+        if (field) {
+          (field.closest("[data-part]") || field.closest(".field")).hidden = without.indexOf(name) >= 0;
+        }
       });
     }
 
