@@ -4,6 +4,7 @@ The JSON envelope, the OpenAPI document, `docs/errors.md` and the tests that pro
 from these classes. A class's docstring is its default message: one sentence a developer can act on.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
@@ -311,6 +312,21 @@ def all_refusals() -> Sequence[type[Refusal]]:
 
 class Trouble(Exception):  # noqa: N818 - said to the operator in one line
     """Something the operator has to put right; its text says what is wrong and what to do."""
+
+
+# The exit code of a node that only its operator can help: EX_CONFIG of sysexits.h. A crash of Python is 1.
+OPERATOR_EXIT_CODE: Final = 78
+
+
+class TemporaryTrouble(Trouble):
+    """Something that may pass without the operator: a node tries again, a command says it and ends."""
+
+
+def port_trouble(error: Exception, words: str) -> Trouble:
+    """Return the trouble with a port; one that is in use may become free."""
+    # An outgoing connection of any program may have the port for a while.
+    is_temporary = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
+    return TemporaryTrouble(words) if is_temporary else Trouble(words)
 
 
 class FieldTrouble(Trouble):

@@ -1,6 +1,12 @@
-"""Which processes make up a node? Starts PostgreSQL, simulator, web and worker, and stops them in order."""
+"""The processes of a node: starts PostgreSQL, simulator, web and worker, keeps them running, and stops them.
+
+A part that ends is started again by itself, the others go on. Only what the operator must put right ends the
+node: everything else is tried again, less and less often, until somebody asks us to stop.
+"""
 
 import asyncio
+import http.client
+import json
 import os
 import signal
 import socket
@@ -9,28 +15,29 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from tumira.actions import operate_carriers
 from tumira.config import PREFIX, Settings
-from tumira.errors import Trouble
-from tumira.runtime import Tell, prepare
+from tumira.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.runtime import NOT_PREPARED, REMINDER_S, Retries, Tell, in_one_line, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST
 from tumira.stopping import Stopping
 from tumira.store import embedded
 from tumira.store.children import end_with_parent
 from tumira.store.database import Database
-from tumira.store.embedded_place import place_at
-from tumira.store.embedded_process import read_postmaster
 
 STOP_S: Final = 30
-RESTART_PAUSE_S: Final = 1.0
 POLL_S: Final = 0.1
 PROBE_S: Final = 2.0
+# The worker comes after the simulator, or its first line would be that a carrier cannot be reached.
+SIMULATOR_WAIT_S: Final = 5.0
+# A start is quiet for this long; then the operator is told what it waits for, and again at intervals.
+QUIET_S: Final = 10.0
 
 
 # Past any proxy that the environment names: what we ask is on this machine.
@@ -44,14 +51,16 @@ class Part:
     name: str
     environment: Mapping[str, str]
     process: "subprocess.Popen[bytes] | None" = field(init=False, default=None)
+    retries: Retries = field(init=False, default_factory=Retries)
 
     @property
-    def has_ended(self) -> bool:
-        """Tell whether it was started and has ended."""
-        return self.process is not None and self.process.poll() is not None
+    def is_running(self) -> bool:
+        """Tell whether it was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
         """Start it as a child that ends when we do, however we end."""
+        self.retries.begin()
         self.process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "tumira", self.name, "--quiet"],
             env=self.environment,
@@ -79,17 +88,186 @@ class Part:
 
 
 def serve(settings: Settings, stopping: Stopping, tell: Tell, welcome: Callable[[], None]) -> None:
-    """Run PostgreSQL and our parts until asked to stop; when PostgreSQL ends by itself, begin anew."""
-    while True:
-        with _own_database(settings, stopping, tell) as (url, postgres):
-            asyncio.run(stopping.cancel(_prepare(settings, url, tell)))
-            stopping.heed()
-            _run_parts(settings, url, postgres, stopping, tell, welcome)
-        if stopping:
+    """Run PostgreSQL and our parts until asked to stop."""
+    with _own_database(settings, stopping, tell) as server:
+        supervisor = ProcessSupervisor(settings, server, stopping, tell, welcome)
+        try:
+            while not stopping:
+                supervisor.look()
+                time.sleep(POLL_S)
+        finally:
+            supervisor.stop()
+
+
+@contextmanager
+def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterator[embedded.Server | None]:
+    """Give the server in our data directory, which is ours from here on; none where there is another one."""
+    if settings.database_url is not None:
+        yield None
+        return
+    with ExitStack() as at_the_end:
+        retries = Retries()
+        server = None
+        while server is None:
+            retries.wait(stopping.heed)
+            retries.begin()
+            try:
+                server = at_the_end.enter_context(embedded.hold(settings.data_dir, tell))
+            except TemporaryTrouble as trouble:
+                retries.fail(f"{trouble} Trying again …", tell)
+        yield server
+
+
+class ProcessSupervisor:
+    """Starts what is not running, as often as it takes."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        server: embedded.Server | None,
+        stopping: Stopping,
+        tell: Tell,
+        welcome: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._server = server
+        self._stopping = stopping
+        self._tell = tell
+        self._say_ready = welcome
+        url = settings.database_url if server is None else server.url
+        assert url is not None
+        self._url = url
+        environment = {**os.environ, PREFIX + "DATABASE_URL": url}
+        self._worker = Part("worker", environment)
+        # In the order in which they are stopped: nobody is left without the part that they talk to.
+        self._parts = [Part("web", environment), self._worker]
+        if settings.simulator_port is not None:
+            # To the parts the database looks like the operator's own, which has a simulator only when told.
+            environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
+            self._parts.append(Part("simulator", environment))
+        self._server_runs = server is None
+        self._server_retries = Retries()
+        self._is_prepared = False
+        self._preparation = Retries()
+        self._worker_waits_until = 0.0
+        self._is_ready = False
+        self._remind_at = time.monotonic() + QUIET_S
+
+    def look(self) -> None:
+        """Look at everything once: start what has ended and is due, and say when all is ready."""
+        self._keep_server()
+        if self._is_prepared:
+            self._keep_parts()
+            self._check_readiness()
+        elif self._server_runs:
+            self._prepare()
+
+    def stop(self) -> None:
+        """Stop the parts, each after those who need it."""
+        if self._stopping and self._is_prepared:
+            self._tell("Stopping …")
+        for part in self._parts:
+            # The web process goes on for a while after it was asked; the others do not.
+            part.stop(self._stopping, STOP_S + self._settings.drain_wait_s)
+
+    def _keep_server(self) -> None:
+        server, retries = self._server, self._server_retries
+        if server is None:
             return
-        tell("PostgreSQL has ended by itself; starting everything again.")
-        time.sleep(RESTART_PAUSE_S)
-        welcome = partial(tell, "Tumira is ready again.")
+        if self._server_runs:
+            if server.exit_code is None:
+                return
+            self._server_runs = False
+            self._is_ready = False
+            retries.fail(f"PostgreSQL ended with code {server.exit_code}; starting it again.", self._tell)
+        if not retries.is_due:
+            return
+        retries.begin()
+        try:
+            # It may recover for a while, and the other parts are looked after meanwhile.
+            server.start(self._heed)
+        except TemporaryTrouble as trouble:
+            retries.fail(f"{trouble} Trying again …", self._tell)
+        else:
+            self._server_runs = True
+
+    def _heed(self) -> None:
+        self._stopping.heed()
+        if self._is_prepared:
+            self._keep_parts()
+
+    def _prepare(self) -> None:
+        retries = self._preparation
+        if not retries.is_due:
+            return
+        retries.begin()
+        try:
+            asyncio.run(self._stopping.cancel(_prepare(self._settings, self._url, self._tell)))
+        except NOT_PREPARED as error:
+            self._stopping.heed()
+            retries.fail(f"Waiting for the database. {in_one_line(error)}", self._tell)
+        else:
+            self._stopping.heed()
+            self._is_prepared = True
+            self._worker_waits_until = time.monotonic() + SIMULATOR_WAIT_S
+
+    def _keep_parts(self) -> None:
+        for part in reversed(self._parts):
+            if part.is_running:
+                continue
+            if part.process is not None:
+                self._note_end(part, part.process.returncode)
+            if part.retries.is_due and (part is not self._worker or self._may_start_worker()):
+                self._start(part)
+
+    def _note_end(self, part: Part, code: int) -> None:
+        part.process = None
+        self._is_ready = False
+        if code == OPERATOR_EXIT_CODE:
+            raise Trouble(f"{part.name} cannot run here; its last line above says what to put right.")
+        part.retries.fail(f"{part.name} ended with code {code}; starting it again.", self._tell)
+
+    def _start(self, part: Part) -> None:
+        try:
+            part.start()
+        except OSError as error:
+            # Too many processes, too little memory, or a program that is being replaced.
+            self._is_ready = False
+            reason = error.strerror or error
+            part.retries.fail(f"{part.name} cannot be started ({reason}); trying again.", self._tell)
+
+    def _may_start_worker(self) -> bool:
+        if time.monotonic() >= self._worker_waits_until or _has_simulator(self._settings):
+            # Only the first time: later it finds its carriers by itself.
+            self._worker_waits_until = 0.0
+            return True
+        return False
+
+    def _check_readiness(self) -> None:
+        if self._is_ready:
+            return
+        waiting = [part.name for part in self._parts if not part.is_running]
+        if not self._server_runs:
+            waiting.append("PostgreSQL")
+        problem = f"{' and '.join(waiting)} not running" if waiting else find_problem(self._settings)
+        now = time.monotonic()
+        if problem is None:
+            self._is_ready = True
+            self._remind_at = now + QUIET_S
+            self._say_ready()
+            self._say_ready = partial(self._tell, "Tumira is ready again.")
+        elif now >= self._remind_at:
+            self._tell(f"Not ready yet: {problem}")
+            self._remind_at = now + REMINDER_S
+
+
+def answers(settings: Settings, path: str) -> bool:
+    """Tell whether the web process on this machine answers a page with a success."""
+    try:
+        with _direct.open(settings.local_url + path, timeout=PROBE_S):
+            return True
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
@@ -103,74 +281,23 @@ async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
             await database.close()
 
 
-def _run_parts(
-    settings: Settings,
-    url: str,
-    postgres: int | None,
-    stopping: Stopping,
-    tell: Tell,
-    welcome: Callable[[], None],
-) -> None:
-    """Run the parts until asked to stop or until PostgreSQL has ended."""
-    environment = {**os.environ, PREFIX + "DATABASE_URL": url}
-    web, worker = Part("web", environment), Part("worker", environment)
-    # In the order in which they are stopped: nobody is left without the part that they talk to.
-    parts = [web, worker]
-    if settings.simulator_port is not None:
-        # To the parts the database looks like the operator's own, and those have a simulator only when told.
-        environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
-        parts.append(Part("simulator", environment))
+def find_problem(settings: Settings) -> str | None:
+    """Return what keeps the web process on this machine from being ready, or None."""
     try:
-        for part in reversed(parts):
-            if part is not worker:
-                part.start()
-        # Last, or its first line would be that a carrier cannot be reached.
-        if _wait_until(partial(_has_simulator, settings), parts, postgres, stopping):
-            worker.start()
-        if _wait_until(partial(answers, settings, "/readyz"), parts, postgres, stopping):
-            welcome()
-        _watch(parts, postgres, stopping, tell)
-    finally:
-        if stopping:
-            tell("Stopping …")
-        for part in parts:
-            # The web process goes on for a while after it was asked; the others do not.
-            part.stop(stopping, STOP_S + settings.drain_wait_s)
+        with _direct.open(settings.local_url + "/readyz", timeout=PROBE_S):
+            return None
+    except urllib.error.HTTPError as error:
+        with error:
+            return _said_by(error)
+    except (OSError, http.client.HTTPException):
+        return "web does not answer"
 
 
-@contextmanager
-def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterator[tuple[str, int | None]]:
-    """Give the database's address and, where it is our own child, the process of its server."""
-    if settings.database_url is not None:
-        yield settings.database_url, None
-        return
-    with embedded.start(settings.data_dir, tell, stopping.heed) as url:
-        server = read_postmaster(place_at(settings.data_dir).cluster)
-        assert server is not None, "a server that was started has written its file"
-        yield url, server.pid
-
-
-def _wait_until(
-    condition: Callable[[], bool], parts: Sequence[Part], postgres: int | None, stopping: Stopping
-) -> bool:
-    """Wait until something is so, and return False when there is no use in waiting any longer."""
-    while not stopping and not _has_ended(postgres):
-        for part in parts:
-            if part.has_ended:
-                raise Trouble(f"{part.name} could not start; its last line above says why.")
-        if condition():
-            return True
-        time.sleep(POLL_S)
-    return False
-
-
-def answers(settings: Settings, path: str) -> bool:
-    """Tell whether the web process on this machine answers a page with a success."""
+def _said_by(answer: urllib.error.HTTPError) -> str:
     try:
-        with _direct.open(settings.local_url + path, timeout=PROBE_S):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
+        return str(json.load(answer)["problem"])
+    except (OSError, ValueError, LookupError, TypeError, http.client.HTTPException):
+        return f"web answers {answer.code}"
 
 
 def _has_simulator(settings: Settings) -> bool:
@@ -182,20 +309,3 @@ def _has_simulator(settings: Settings) -> bool:
             return True
     except OSError:
         return False
-
-
-def _watch(parts: Sequence[Part], postgres: int | None, stopping: Stopping, tell: Tell) -> None:
-    while not stopping and not _has_ended(postgres):
-        for part in parts:
-            if part.process is not None and part.has_ended:
-                tell(f"{part.name} ended with code {part.process.returncode}; starting it again.")
-                time.sleep(RESTART_PAUSE_S)
-                part.start()
-        time.sleep(POLL_S)
-
-
-def _has_ended(postgres: int | None) -> bool:
-    """Tell whether our server has ended, and leave it to its owner to reap."""
-    if postgres is None:
-        return False
-    return os.waitid(os.P_PID, postgres, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -1,7 +1,10 @@
 """What does every process need? Settings in, log lines out, and an open database with today's schema."""
 
+import asyncio
 import gc
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -10,7 +13,9 @@ import asyncpg
 
 from tumira import logs
 from tumira.config import Settings
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
+from tumira.rules.backoff import restart_wait_s
+from tumira.stopping import LOOK_S, Stopping
 from tumira.store import embedded, migrate, partitions, replication
 from tumira.store.database import UNAVAILABLE, Database, check
 from tumira.store.embedded_place import Heed, go_on
@@ -18,6 +23,55 @@ from tumira.store.embedded_place import Heed, go_on
 Tell = Callable[[str], None]
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+# What ran for so long had started well: its end is the first failure of an outage, not one more.
+STEADY_S: Final = 10.0
+# Of an outage that lasts, the operator is told at its beginning and then at this interval.
+REMINDER_S: Final = 30.0
+# Words may name a process, another one each time.
+WORDS_MAX: Final = 20
+
+# How the preparation of a database fails that may succeed a little later.
+NOT_PREPARED: Final = (TemporaryTrouble, *UNAVAILABLE, asyncpg.PostgresError)
+
+
+class Retries:
+    """How often something failed in a row, when it is tried again, and what the operator was told."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._began_at = -math.inf
+        self._due_at = -math.inf
+        self._told: set[str] = set()
+        self._told_at = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether the next try may begin."""
+        return time.monotonic() >= self._due_at
+
+    def begin(self) -> None:
+        """Note that a try begins."""
+        self._began_at = time.monotonic()
+
+    def fail(self, words: str, tell: Tell) -> None:
+        """Note that it failed or ended; tell why, but of the same outage the same words only now and then."""
+        now = time.monotonic()
+        if now - self._began_at >= STEADY_S:
+            self._failures = 0
+            self._told.clear()
+        self._failures += 1
+        self._due_at = now + restart_wait_s(self._failures)
+        is_new = words not in self._told and len(self._told) < WORDS_MAX
+        if is_new or now - self._told_at >= REMINDER_S:
+            self._told.add(words)
+            self._told_at = now
+            tell(words)
+
+    def wait(self, heed: Heed) -> None:
+        """Wait until the next try is due."""
+        while not self.is_due:
+            heed()
+            time.sleep(LOOK_S)
 
 
 def configure_logging(level: str) -> None:
@@ -57,6 +111,28 @@ async def prepare(url: str, tell: Tell) -> None:
             tell(f"Applied migration {name}.")
     finally:
         await database.close()
+
+
+def wait_until_prepared(who: str, url: str, tell: Tell, stopping: Stopping) -> None:
+    """Prepare the database for a process that needs it; one that is away is waited for, however long."""
+    retries = Retries()
+    while True:
+        retries.begin()
+        try:
+            asyncio.run(stopping.cancel(prepare(url, tell)))
+        except NOT_PREPARED as error:
+            stopping.heed()
+            retries.fail(f"{who} waits for the database. {in_one_line(error)}", tell)
+        else:
+            stopping.heed()
+            return
+        retries.wait(stopping.heed)
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return what an error says, with its kind where that is not written for people."""
+    words = " ".join(str(error).split())
+    return words if isinstance(error, Trouble) else f"{type(error).__name__}: {words}"
 
 
 async def is_ready(database: Database) -> str | None:

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tumira.config import Settings
-from tumira.errors import Trouble
+from tumira.errors import port_trouble
 from tumira.stopping import Stopping
 
 DRAIN_S: Final = 20
@@ -31,9 +31,10 @@ def listen(settings: Settings) -> socket.socket:
     except (OSError, UnicodeError) as error:
         # Python adds the address to the system's words, and it stands in ours already.
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        raise Trouble(
+        raise port_trouble(
+            error,
             f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
-            "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST."
+            "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST.",
         ) from error
 
 

@@ -4,17 +4,37 @@ Each of them is in a file of its own, which imports what that part needs: a work
 the pages, nor a web process for that of the engine.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import ParamSpec
 
 import click
 
-from tumira.cli.output import show, tell
+from tumira.cli.output import fail, plainly, show, tell
 from tumira.config import Settings
+from tumira.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
 from tumira.runtime import collect_rarely
 from tumira.stopping import Stopping
 
+Parameters = ParamSpec("Parameters")
+
 quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the start.")
+
+
+def node_command(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """End with one line; its exit code tells what the operator must put right from what may pass."""
+
+    @functools.wraps(command)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except TemporaryTrouble:
+            raise
+        except Trouble as trouble:
+            fail(str(trouble), OPERATOR_EXIT_CODE)
+
+    return plainly(run)
 
 
 @contextmanager

@@ -37,10 +37,10 @@ def tell(line: str) -> None:
         click.echo(line, err=True)
 
 
-def fail(problem: str) -> NoReturn:
+def fail(problem: str, exit_code: int = 1) -> NoReturn:
     """End with one line on standard error."""
     click.echo(f"Error: {problem}", err=True)
-    sys.exit(1)
+    sys.exit(exit_code)
 
 
 def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -1,47 +1,80 @@
 """How is everything started on one machine?"""
 
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
 import click
 
 from tumira import VERSION, parts
-from tumira.cli.nodes import check_keys, until_stopped, warn_of_private_webhooks
-from tumira.cli.output import json_option, load_settings, plainly, show, tell
+from tumira.cli.nodes import check_keys, node_command, until_stopped, warn_of_private_webhooks
+from tumira.cli.output import json_option, load_settings, show, tell
 from tumira.cli.tools import own_command
 from tumira.config import Settings
-from tumira.errors import Trouble
+from tumira.engine.metrics_server import check_metrics_port
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.runtime import configure_logging
 from tumira.server import listen
 from tumira.simulator.smsc import check_port
+from tumira.stopping import LOOK_S, Stopping
 from tumira.store import embedded
+
+# The parts of a `serve` that was killed let go of their ports as soon as they notice.
+PORT_WAIT_S: Final = 5.0
 
 
 @click.command()
 @json_option
-@plainly
+@node_command
 def serve(*, as_json: bool) -> None:
     """Run everything on this machine: PostgreSQL, web, worker and simulator."""
     settings = load_settings()
     check_keys(settings)
     configure_logging(settings.log_level)
-    _check_port(settings)
     warn_of_private_webhooks(settings)
     with until_stopped() as stopping:
+        _check_ports(settings, stopping)
         parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
 
 
-def _check_port(settings: Settings) -> None:
-    """Say that the port is taken before anything is started, and by whom if it is our like."""
+def _check_ports(settings: Settings, stopping: Stopping) -> None:
+    """Say that a port is taken before anything is started, and by whom if it is our like."""
+    patience_s = PORT_WAIT_S + settings.drain_wait_s
+    _wait_for_port(lambda: _check_web_port(settings, stopping), patience_s, stopping)
+    if settings.simulator_port is not None:
+        _wait_for_port(partial(check_port, settings.simulator_port), patience_s, stopping)
+    if settings.worker_metrics_port is not None:
+        check = partial(check_metrics_port, settings.host, settings.worker_metrics_port)
+        _wait_for_port(check, patience_s, stopping)
+
+
+def _wait_for_port(check: Callable[[], None], patience_s: float, stopping: Stopping) -> None:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            check()
+        except TemporaryTrouble as trouble:
+            if time.monotonic() >= until:
+                # Nobody is served yet who would miss us: the operator shall know at once.
+                raise Trouble(str(trouble)) from None
+        else:
+            return
+        stopping.heed()
+        time.sleep(LOOK_S)
+
+
+def _check_web_port(settings: Settings, stopping: Stopping) -> None:
     try:
         listen(settings).close()
-    except Trouble:
-        if settings.database_url is None and embedded.attach(settings.data_dir) is not None:
+    except TemporaryTrouble:
+        if settings.database_url is None and embedded.attach(settings.data_dir, stopping.heed) is not None:
             raise Trouble(
                 f"Tumira already runs on {settings.data_dir}, at {settings.local_url}: stop that one first, "
                 "or set TUMIRA_DATA_DIR, TUMIRA_PORT and TUMIRA_SIMULATOR_PORT."
             ) from None
         raise
-    if settings.simulator_port is not None:
-        check_port(settings.simulator_port)
 
 
 def _welcome(settings: Settings, *, as_json: bool) -> None:

@@ -6,8 +6,8 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.nodes import quiet_option, say_started, until_stopped
-from tumira.cli.output import json_option, load_settings, plainly
+from tumira.cli.nodes import node_command, quiet_option, say_started, until_stopped
+from tumira.cli.output import json_option, load_settings
 from tumira.config import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.runtime import configure_logging
 from tumira.simulator import misbehaviours
@@ -26,7 +26,7 @@ from tumira.stopping import Stopping
 )
 @quiet_option
 @json_option
-@plainly
+@node_command
 def simulator(
     *,
     port: int | None,

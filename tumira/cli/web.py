@@ -1,14 +1,13 @@
 """How is the web process started?"""
 
-import asyncio
 from functools import partial
 
 import click
 import uvloop
 
-from tumira.cli.nodes import check_keys, quiet_option, say_started, until_stopped
-from tumira.cli.output import json_option, load_settings, plainly, tell
-from tumira.runtime import configure_logging, open_database, prepare
+from tumira.cli.nodes import check_keys, node_command, quiet_option, say_started, until_stopped
+from tumira.cli.output import json_option, load_settings, tell
+from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.server import listen
 from tumira.web import run_web
 
@@ -16,7 +15,7 @@ from tumira.web import run_web
 @click.command()
 @quiet_option
 @json_option
-@plainly
+@node_command
 def web(*, quiet: bool, as_json: bool) -> None:
     """Run the web faces alone: the API and its reference."""
     settings = load_settings()
@@ -27,8 +26,7 @@ def web(*, quiet: bool, as_json: bool) -> None:
         listen(settings) as listening,
         open_database(settings, tell, stopping.heed) as url,
     ):
-        asyncio.run(stopping.cancel(prepare(url, tell)))
-        stopping.heed()
+        wait_until_prepared("web", url, tell, stopping)
         started = {"status": "started", "url": settings.public_url, "api": f"{settings.public_url}/api/v1"}
         say = partial(say_started, "The web process", started, quiet=quiet, as_json=as_json)
         uvloop.run(run_web(settings, url, listening, stopping, say))

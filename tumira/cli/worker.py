@@ -1,17 +1,22 @@
 """How is the worker started?"""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
 import click
 import uvloop
 
-from tumira.cli.nodes import quiet_option, say_started, until_stopped, warn_of_private_webhooks
-from tumira.cli.output import json_option, load_settings, plainly, tell
+from tumira.cli.nodes import (
+    node_command,
+    quiet_option,
+    say_started,
+    until_stopped,
+    warn_of_private_webhooks,
+)
+from tumira.cli.output import json_option, load_settings, tell
 from tumira.config import Settings
 from tumira.engine.worker import run_worker
-from tumira.runtime import configure_logging, open_database, prepare
+from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.stopping import Stopping
 from tumira.store.database import KEY_LOOKUPS, Database
 
@@ -19,7 +24,7 @@ from tumira.store.database import KEY_LOOKUPS, Database
 @click.command()
 @quiet_option
 @json_option
-@plainly
+@node_command
 def worker(*, quiet: bool, as_json: bool) -> None:
     """Run the worker alone: it hands messages over, takes receipts, sends webhooks and mails, takes money."""
     settings = load_settings()
@@ -27,8 +32,7 @@ def worker(*, quiet: bool, as_json: bool) -> None:
     if not quiet:
         warn_of_private_webhooks(settings)
     with until_stopped() as stopping, open_database(settings, tell, stopping.heed) as url:
-        asyncio.run(stopping.cancel(prepare(url, tell)))
-        stopping.heed()
+        wait_until_prepared("worker", url, tell, stopping)
         say = partial(say_started, "The worker", {"status": "started"}, quiet=quiet, as_json=as_json)
         uvloop.run(_worker(settings, url, stopping, say))
 

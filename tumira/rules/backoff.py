@@ -33,6 +33,8 @@ _DELIVERY_SPREAD: Final = 0.1
 _RECONNECT_WAIT_MAX_S: Final = 60.0
 # Two to this power is more than the longest wait; a carrier that is away for days must not make it grow.
 _DOUBLINGS_MAX: Final = 6
+_RESTART_WAIT_FIRST_S: Final = 0.5
+_RESTART_WAIT_MAX_S: Final = 5.0
 
 
 def retry_wait_s(tries: int, chance: float) -> float:
@@ -59,3 +61,11 @@ def reconnect_wait_s(failures: int, chance: float) -> float:
         return 0.0
     wait_s = min(_RECONNECT_WAIT_MAX_S, 2.0 ** min(failures - 1, _DOUBLINGS_MAX))
     return wait_s * (0.5 + 0.5 * chance)
+
+
+def restart_wait_s(failures: int) -> float:
+    """Return how long to wait with the start of a process that ended so many times in a row."""
+    assert failures >= 1
+    if failures == 1:
+        return 0.0
+    return min(_RESTART_WAIT_MAX_S, _RESTART_WAIT_FIRST_S * 2.0 ** min(failures - 2, _DOUBLINGS_MAX))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tumira.carriers.smpp.pdu import Bind, BrokenError, Command, ShortMessage, Status, read_short_message
-from tumira.errors import Trouble
+from tumira.errors import port_trouble
 from tumira.simulator.handsets import Text, moment
 from tumira.simulator.joining import Joiner
 from tumira.simulator.line import Exchange, Line
@@ -308,9 +308,10 @@ def check_port(port: int) -> None:
     except OSError as error:
         # Python adds the address to the system's words, and it stands in ours already.
         reason = str(error.strerror or error).partition(" (while ")[0]
-        raise Trouble(
+        raise port_trouble(
+            error,
             f"Port {port} on {HOST} cannot be used for the simulator ({reason}): stop what uses it, "
-            "or set TUMIRA_SIMULATOR_PORT."
+            "or set TUMIRA_SIMULATOR_PORT.",
         ) from error
 
 

@@ -9,7 +9,7 @@ from weakref import WeakSet
 import asyncpg
 import structlog
 
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store.addresses import Host, read_address
 from tumira.store.sql import Connection, Statement
 from tumira.store.wires import CONNECT_TIMEOUT_S, SESSION, Ear, UnreachedError, Wire, reach
@@ -231,9 +231,10 @@ async def check(url: str) -> None:
                 raise Trouble(f"PostgreSQL refuses the user of TUMIRA_DATABASE_URL: {error}") from error
             if isinstance(error, asyncpg.InvalidCatalogNameError):
                 raise Trouble(f"TUMIRA_DATABASE_URL names a database that does not exist: {error}") from error
-        raise Trouble(
-            f"The database cannot be reached; check TUMIRA_DATABASE_URL. {unreached}"
-        ) from unreached
+        words = f"The database cannot be reached; check TUMIRA_DATABASE_URL. {unreached}"
+        # An address that cannot be read stays so; a server that does not answer may come back.
+        is_misread = any(isinstance(error, ValueError) for error in unreached.errors)
+        raise (Trouble(words) if is_misread else TemporaryTrouble(words)) from unreached
     try:
         if connection.get_server_version().major < VERSION_MIN:
             found = connection.get_server_version().major

@@ -14,6 +14,7 @@ import fcntl
 import os
 import pwd
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store import embedded_process as process
 from tumira.store.embedded_place import (
     PORT,
@@ -47,8 +48,10 @@ SUPERUSER: Final = "postgres"
 MAJOR_VERSION: Final = "18"
 
 READY: Final = "ready"
-LOCK_TRIES: Final = 10
+LOCK_WAIT_S: Final = 0.5
 LOCK_PAUSE_S: Final = 0.05
+# A child that an owner forked just before it was killed may hold the lock until it executes its program.
+DEAD_OWNER_WAIT_S: Final = 10.0
 ATTACH_WAIT_S: Final = 60.0
 # Of the memory it gets an eighth, and no more than this; docs/performance.md says what a smaller limit cost.
 SHARED_BUFFERS_MB_MAX: Final = 2048
@@ -107,19 +110,104 @@ class AlreadyRunning(Trouble):
         )
 
 
-@contextmanager
-def start(data_dir: Path, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
-    """Own the data directory: start PostgreSQL in it, yield the URL of its database, stop it at the end.
+class Server:
+    """PostgreSQL in a data directory that is ours; it can be started again when it has ended.
 
-    The server is tied to the thread that calls this: the kernel stops it when that thread ends, so call it
-    from the main thread. A child made by a bare fork shares the lock; one that executes a program does not.
+    The server is tied to the thread that starts it: the kernel stops it when that thread ends, so start it
+    from the main thread.
+    """
+
+    def __init__(self, place: Place, user: ServerUser, lock: int, socket_dir: Path, tell: Tell) -> None:
+        self._place = place
+        self._user = user
+        self._lock = lock
+        self._socket_dir = socket_dir
+        self._tell = tell
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._has_served = False
+
+    @property
+    def url(self) -> str:
+        """The address of the database, the same after every start."""
+        return _url(self._socket_dir)
+
+    @property
+    def exit_code(self) -> int | None:
+        """With which code the server ended, or None while it runs and before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self, heed: Heed = go_on) -> None:
+        """Start the server unless it runs, and wait until the database can be used."""
+        with said_plainly(self._place):
+            binaries = programs(self._place, self._user, self._tell)
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._launch(binaries, heed)
+            try:
+                process.wait_until_ready(self._process, self._place, self._log_start, self._tell, heed)
+            except TemporaryTrouble:
+                self._check_settings(binaries, heed)
+                raise
+            _prepare_database(self._place, self._user, binaries, self._socket_dir, heed)
+            # For `attach`: a server may take connections before it has our role and database.
+            _write_lock(self._lock, READY)
+            self._has_served = True
+
+    def stop(self) -> None:
+        """Stop the server if it runs."""
+        if self._process is not None:
+            process.stop(self._process, self._tell)
+
+    def _launch(self, binaries: Path, heed: Heed) -> "subprocess.Popen[bytes]":
+        place, user = self._place, self._user
+        _write_lock(self._lock, "")
+        if place.cluster.exists():
+            _check_cluster(place, user)
+            _clear_leftovers(place, self._socket_dir, self._tell, heed)
+        if not _is_made(place):
+            # A new one would look as if every account and message had never been.
+            if self._has_served:
+                raise Trouble(f"The database in {place.cluster} is gone: bring it back, or restore a backup.")
+            _make_cluster(place, user, binaries, self._tell, heed)
+            heed()
+        _write_access_rules(place, user)
+        private_directory(self._socket_dir, user)
+        self._log_start = process.rotate_log(place)
+        return process.launch(place, user, [binaries / "postgres", *_arguments(place, self._socket_dir)])
+
+    def _check_settings(self, binaries: Path, heed: Heed) -> None:
+        """Refuse a configuration that PostgreSQL does not take, for it will not take it later either."""
+        arguments = ["-C", "data_directory", *_arguments(self._place, self._socket_dir)]
+        read = process.run(self._user, [binaries / "postgres", *arguments], heed=heed)
+        if read.returncode > 0:
+            raise Trouble(str(process.failed(self._place, "PostgreSQL did not start", read.stderr)))
+
+
+@contextmanager
+def hold(data_dir: Path, tell: Tell) -> Iterator[Server]:
+    """Own the data directory, give the server that can be started in it, and stop that at the end.
+
+    A child made by a bare fork shares the lock; one that executes a program does not.
     """
     process.require_linux()
     place = place_at(data_dir)
     with ExitStack() as at_the_end:
         with said_plainly(place):
-            url = _set_up(place, tell, heed, at_the_end)
-        yield url
+            user = server_user()
+            make_root(place, user)
+            lock = at_the_end.enter_context(_sole_owner(place))
+            socket_dir = at_the_end.enter_context(socket_directory(place, user))
+        server = Server(place, user, lock, socket_dir, tell)
+        at_the_end.callback(server.stop)
+        yield server
+
+
+@contextmanager
+def start(data_dir: Path, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
+    """Own the data directory: start PostgreSQL in it, yield the URL of its database, stop it at the end."""
+    with hold(data_dir, tell) as server:
+        server.start(heed)
+        yield server.url
 
 
 def attach(data_dir: Path, heed: Heed = go_on) -> str | None:
@@ -152,40 +240,18 @@ def attach(data_dir: Path, heed: Heed = go_on) -> str | None:
     return None
 
 
-def _set_up(place: Place, tell: Tell, heed: Heed, at_the_end: ExitStack) -> str:
-    user = server_user()
-    make_root(place, user)
-    lock = at_the_end.enter_context(_sole_owner(place))
-    if place.cluster.exists():
-        _check_cluster(place, user)
-        _clear_leftovers(place, tell, heed)
-    binaries = programs(place, user, tell)
-    if not _is_made(place):
-        _make_cluster(place, user, binaries, tell, heed)
-        heed()
-    _write_access_rules(place, user)
-    socket_dir = at_the_end.enter_context(socket_directory(place, user))
-    log_start = process.rotate_log(place)
-    server = process.launch(place, user, [binaries / "postgres", *_arguments(place, socket_dir)])
-    at_the_end.callback(process.stop, server, tell)
-    process.wait_until_ready(server, place, log_start, tell, heed)
-    _prepare_database(place, user, binaries, socket_dir)
-    # For `attach`: a server may take connections before it has our role and database.
-    _write_lock(lock, READY)
-    return _url(socket_dir)
-
-
 @contextmanager
 def _sole_owner(place: Place) -> Iterator[int]:
     handle = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
+        began = time.monotonic()
         # More than one try: `attach` takes the lock for a moment to see whether it is free.
-        for _ in range(LOCK_TRIES):
-            if _take(handle, fcntl.LOCK_EX):
-                break
+        while not _take(handle, fcntl.LOCK_EX):
+            holder = _holder(place)[0]
+            patience_s = LOCK_WAIT_S if _lives(holder) else DEAD_OWNER_WAIT_S
+            if time.monotonic() - began > patience_s:
+                raise AlreadyRunning(place.root, holder)
             time.sleep(LOCK_PAUSE_S)
-        else:
-            raise AlreadyRunning(place.root, _holder(place)[0])
         _write_lock(handle, "")
         yield handle
     finally:
@@ -221,6 +287,14 @@ def _holder(place: Place) -> tuple[int | None, str]:
     return int(pid) if pid.isdecimal() else None, state
 
 
+def _lives(pid: int | None) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z"
+
+
 def _is_made(place: Place) -> bool:
     return (place.cluster / "PG_VERSION").exists()
 
@@ -243,11 +317,11 @@ def _check_cluster(place: Place, user: ServerUser) -> None:
         )
 
 
-def _clear_leftovers(place: Place, tell: Tell, heed: Heed) -> None:
+def _clear_leftovers(place: Place, socket_dir: Path, tell: Tell, heed: Heed) -> None:
     process.end_leftovers(place.cluster, tell, heed)
     # PostgreSQL takes any living process of this number for itself, so a stale file must not stay.
     left = process.read_postmaster(place.cluster)
-    remove_sockets(place, left.socket_dir if left is not None else None)
+    remove_sockets(place, left.socket_dir if left is not None else None, socket_dir)
     (place.cluster / "postmaster.pid").unlink(missing_ok=True)
 
 
@@ -273,8 +347,11 @@ def _make_cluster(place: Place, user: ServerUser, binaries: Path, tell: Tell, he
             "--no-instructions",
             *(f"--set={name}={value}" for name, value in settings.items()),
         ],
+        heed=heed,
     )
     if made.returncode != 0:
+        # The processes of an initdb that was killed go on for a while.
+        process.end_leftovers(place.unfinished, tell, heed)
         shutil.rmtree(place.unfinished, ignore_errors=True)
         raise process.failed(place, f"The database in {place.root} cannot be created", made.stderr)
     place.unfinished.rename(place.cluster)
@@ -318,10 +395,10 @@ def _arguments(place: Place, socket_dir: Path) -> Sequence[str]:
     return ["-D", str(place.cluster), *(f"--{name}={value}" for name, value in settings.items())]
 
 
-def _prepare_database(place: Place, user: ServerUser, binaries: Path, socket_dir: Path) -> None:
+def _prepare_database(place: Place, user: ServerUser, binaries: Path, socket_dir: Path, heed: Heed) -> None:
     where = [f"--host={socket_dir}", f"--port={PORT}", f"--username={SUPERUSER}", "--dbname=postgres"]
     options = ["--no-psqlrc", "--no-password", "--quiet", "--set=ON_ERROR_STOP=1"]
-    done = process.run(user, [binaries / "psql", *where, *options], SQL_PREPARE)
+    done = process.run(user, [binaries / "psql", *where, *options], SQL_PREPARE, heed)
     if done.returncode != 0:
         raise process.failed(place, f"The database in {place.root} cannot be prepared", done.stderr)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 
 Tell = Callable[[str], None]
 # Called where somebody waits; raises when the wait is to end.
@@ -34,6 +34,8 @@ USERADD_TIMEOUT_S: Final = 60
 PROBE_TIMEOUT_S: Final = 10
 
 _DISK_FULL: Final = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+# The machine is short of memory, processes or files.
+_SHORT_OF: Final = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,15 @@ def said_plainly(place: Place) -> Iterator[None]:
         yield
     except subprocess.TimeoutExpired as error:
         program = Path(str(error.cmd[0])).name
-        raise Trouble(
+        raise TemporaryTrouble(
             f"{program} did not end within {error.timeout:.0f} s: check that the disk of {place.root} works."
         ) from error
     except OSError as error:
         # Copying many files collects its complaints in one that has no number.
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or is_disk_full(str(error)):
             raise disk_full(place) from error
+        if error.errno in _SHORT_OF:
+            raise TemporaryTrouble(f"PostgreSQL cannot be started: {error.strerror}.") from error
         raise Trouble(
             f"The data directory {place.root} cannot be used: {_complaint(error, place)}. Put that right, or "
             f"set TUMIRA_DATA_DIR to a directory that {user_name(os.geteuid())} may write to."
@@ -129,7 +133,7 @@ def _complaint(error: OSError, place: Place) -> str:
 
 def disk_full(place: Place) -> Trouble:
     """Say that there is no room left."""
-    return Trouble(f"The disk that holds {place.root} is full: free some space, then start again.")
+    return TemporaryTrouble(f"The disk that holds {place.root} is full: free some space.")
 
 
 def is_disk_full(text: str) -> bool:
@@ -188,6 +192,8 @@ def _add_user(name: str) -> pwd.struct_passwd:
             timeout=USERADD_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
         )
+        if added.returncode < 0:
+            raise TemporaryTrouble(f"useradd was ended by signal {-added.returncode}.")
         why = last_line(added.stderr) or f"useradd ended with code {added.returncode}"
     # Looked up whatever useradd said: another process may have made the user at the same moment.
     entry = _find_user(name)
@@ -212,6 +218,8 @@ def may(user: ServerUser, how: str, path: Path) -> bool:
         check=False,
         timeout=PROBE_TIMEOUT_S,
     )
+    if answer.returncode < 0:
+        raise TemporaryTrouble(f"The look at {path} was ended by signal {-answer.returncode}.")
     return answer.returncode == 0
 
 
@@ -298,11 +306,12 @@ def _fits_socket(directory: Path) -> bool:
     return len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX and not set(path) & set(",\"'")
 
 
-def remove_sockets(place: Place, recorded: Path | None) -> None:
-    """Remove what a server that was killed left where its socket was."""
+def remove_sockets(place: Place, recorded: Path | None, in_use: Path) -> None:
+    """Remove what a server that was killed left where its socket was; the directory in use stays."""
     _unlink_socket(place.socket_dir)
+    _unlink_socket(in_use)
     # A directory elsewhere is named by a file that may be a copy of another cluster's, whose server lives.
-    if recorded is None or not recorded.name.startswith(TEMPORARY_PREFIX):
+    if recorded is None or recorded == in_use or not recorded.name.startswith(TEMPORARY_PREFIX):
         return
     with suppress(OSError):
         owner = (recorded / f"{SOCKET_NAME}.lock").read_text().splitlines()[1:2]

@@ -13,15 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store.children import end_with_parent
-from tumira.store.embedded_place import Heed, Place, ServerUser, Tell, disk_full, is_disk_full, last_line
+from tumira.store.embedded_place import (
+    Heed,
+    Place,
+    ServerUser,
+    Tell,
+    disk_full,
+    go_on,
+    is_disk_full,
+    last_line,
+)
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 TICK_S: Final = 0.01
 # A start is quiet for this long; then the operator is told what it waits for, and again at intervals.
 QUIET_S: Final = 1.0
 REMINDER_S: Final = 30.0
+# How long a program has to clear up when it is not waited for any longer.
+BREAK_OFF_S: Final = 5.0
 FAST_STOP_S: Final = 30.0
 HARD_STOP_S: Final = 30.0
 COMMAND_TIMEOUT_S: Final = 600
@@ -116,20 +127,25 @@ def end_leftovers(cluster: Path, tell: Tell, heed: Heed) -> None:
     if not alive:
         return
     left = read_postmaster(cluster)
-    first = left.pid if left is not None and left.pid in alive else alive[0]
-    tell(f"An earlier PostgreSQL (process {first}) is still stopping; waiting for it …")
-    # Normally its parent's death has told it already; saying it twice does no harm. Processes without their
-    # postmaster notice that by themselves.
     if left is not None and left.pid in alive:
-        _signal(left.pid, signal.SIGINT)
+        first = left.pid
+        # Normally its parent's death has told it already; saying it twice does no harm.
+        _signal(first, signal.SIGINT)
+    else:
+        first = alive[0]
+        # Without their postmaster they cannot stop in good order, and one that computes would not notice.
+        for pid in alive:
+            _signal(pid, signal.SIGQUIT)
+    if _gone_within(QUIET_S, cluster, heed):
+        return
+    tell(f"An earlier PostgreSQL (process {first}) is still stopping; waiting for it …")
     if _gone_within(FAST_STOP_S, cluster, heed):
         return
     for pid in live_processes(cluster):
         _signal(pid, signal.SIGQUIT)
     if not _gone_within(HARD_STOP_S, cluster, heed):
-        raise Trouble(
-            f"An earlier PostgreSQL (process {first}) on {cluster} does not end: end it with "
-            f"kill -9 {first}, then start again."
+        raise TemporaryTrouble(
+            f"An earlier PostgreSQL (process {first}) on {cluster} does not end: end it with kill -9 {first}."
         )
 
 
@@ -149,16 +165,15 @@ def _gone_within(seconds: float, cluster: Path, heed: Heed) -> bool:
 
 
 def run(
-    user: ServerUser, command: Sequence[str | Path], script: str = ""
+    user: ServerUser, command: Sequence[str | Path], script: str = "", heed: Heed = go_on
 ) -> subprocess.CompletedProcess[str]:
     """Run one of PostgreSQL's programs to its end, as the server's user."""
-    return subprocess.run(  # noqa: S603 - the wheel's programs, no shell
+    with subprocess.Popen(  # noqa: S603 - the wheel's programs, no shell
         command,
-        input=script,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=COMMAND_TIMEOUT_S,
         # The caller's directory may be closed to the server's user.
         cwd="/",
         env=_ENVIRONMENT,
@@ -167,8 +182,37 @@ def run(
         user=user.uid if user.switched else None,
         group=user.gid if user.switched else None,
         extra_groups=[] if user.switched else None,
-        preexec_fn=end_with_parent(signal.SIGKILL),
-    )
+        preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - it neither imports nor takes a lock
+    ) as program:
+        try:
+            out, err = _communicate(program, script, heed)
+        except BaseException:
+            _break_off(program)
+            raise
+    return subprocess.CompletedProcess(command, program.returncode, out, err)
+
+
+def _communicate(program: subprocess.Popen[str], script: str, heed: Heed) -> tuple[str, str]:
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    given: str | None = script
+    while True:
+        try:
+            return program.communicate(given, timeout=5 * TICK_S)
+        except subprocess.TimeoutExpired:
+            # What was given once is still being written.
+            given = None
+        heed()
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(program.args, COMMAND_TIMEOUT_S)
+
+
+def _break_off(program: subprocess.Popen[str]) -> None:
+    """End a program that nobody waits for any longer; initdb removes what it made."""
+    program.terminate()
+    try:
+        program.wait(BREAK_OFF_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
 
 
 def failed(place: Place, what: str, said: str) -> Trouble:
@@ -181,7 +225,7 @@ def failed(place: Place, what: str, said: str) -> Trouble:
     line = complaints[-1] if complaints else last_line(said) or "it said nothing"
     for mark in marks:
         line = line.partition(mark)[2].strip() or line
-    return Trouble(f"{what}: {line}. Put that right and start again; {place.log} may say more.")
+    return TemporaryTrouble(f"{what}: {line}. {place.log} may say more.")
 
 
 def rotate_log(place: Place) -> int:
@@ -229,6 +273,10 @@ def wait_until_ready(
     speak_at = began + QUIET_S
     while True:
         if server.poll() is not None:
+            if server.returncode < 0:
+                raise TemporaryTrouble(
+                    f"PostgreSQL was ended by signal {-server.returncode} while it started."
+                )
             raise failed(place, "PostgreSQL did not start", _log_since(place, log_start))
         found = read_postmaster(place.cluster)
         if found is not None and found.pid == server.pid and found.is_ready:

@@ -16,7 +16,7 @@ from typing import Final
 import asyncpg
 
 from tumira import VERSION
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store import partitions, system
 from tumira.store.database import Database
 from tumira.store.migration_files import Migration, Work
@@ -207,9 +207,7 @@ async def _alone(database: Database, patience: Patience) -> AsyncIterator[Connec
         until = clock() + patience.others_s
         while not await SQL_TRY_LOCK.value(connection, lock=MIGRATION_LOCK):
             if clock() >= until:
-                raise Trouble(
-                    f"Another node has migrated for {patience.others_s:g} s: wait for it, then start again."
-                )
+                raise TemporaryTrouble(f"Another node has migrated for {patience.others_s:g} s: wait for it.")
             await asyncio.sleep(LOOK_S)
         await connection.execute(
             f"SET lock_timeout = {patience.lock_ms}; SET statement_timeout = '{STEP_S}s'"
@@ -293,9 +291,9 @@ async def _patiently(work: Callable[[], Awaitable[None]], name: str, patience: P
             await work()
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
             if tries == patience.tries_max:
-                raise Trouble(
+                raise TemporaryTrouble(
                     f"Migration {name} does not get its locks ({error}): end the long transactions that "
-                    "pg_stat_activity shows, or start again at a quieter time."
+                    "pg_stat_activity shows, or try again at a quieter time."
                 ) from error
             await asyncio.sleep(patience.pause_s)
         else:
