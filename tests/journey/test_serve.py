@@ -12,9 +12,11 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
@@ -25,14 +27,17 @@ from tests.support.programs import (
     STOP_S,
     Node,
     descendants,
+    finish,
     new_home,
     one_line,
     read_terminal,
     running,
+    start,
     tumira,
     wait_until_gone,
 )
 from tests.support.service import Service, run_web, send_request
+from tumira.errors import OPERATOR_EXIT_CODE
 from tumira.parts import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
@@ -120,12 +125,12 @@ def test_the_demo_can_be_asked_again(shared: Node) -> None:
 
 
 def test_a_second_start_says_so_and_leaves_the_first_alone(shared: Node) -> None:
-    twice = one_line(tumira("serve", **shared.settings))
+    twice = one_line(tumira("serve", **shared.settings), OPERATOR_EXIT_CODE)
     assert twice.startswith(
         f"Error: Tumira already runs on {shared.settings['data_dir']}, at {shared.base}: stop"
     )
     elsewhere = Node(shared.home)
-    line = one_line(tumira("serve", **elsewhere.settings))
+    line = one_line(tumira("serve", **elsewhere.settings), OPERATOR_EXIT_CODE)
     assert line.startswith(f"Error: Tumira already runs as process {shared.process.pid} on ")
     assert shared.status("/readyz") == 200
 
@@ -133,7 +138,7 @@ def test_a_second_start_says_so_and_leaves_the_first_alone(shared: Node) -> None
 def test_a_taken_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = one_line(tumira("serve", data_dir=tmp_path / "data", port=port))
+        line = one_line(tumira("serve", data_dir=tmp_path / "data", port=port), OPERATOR_EXIT_CODE)
 
     assert line == (
         f"Error: Port {port} on 127.0.0.1 cannot be used (Address already in use): stop what uses it, "
@@ -142,12 +147,46 @@ def test_a_taken_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("command", ["serve", "web", "worker", "audit"])
-def test_a_database_that_is_away_is_said_in_one_line(command: str) -> None:
-    line = one_line(tumira(command, database_url=DEAD_URL, port=Node(Path("/")).port))
+def test_a_database_that_is_away_is_said_in_one_line() -> None:
+    line = one_line(tumira("audit", database_url=DEAD_URL))
 
     assert line.startswith("Error: The database cannot be reached; check TUMIRA_DATABASE_URL.")
     assert "secret" not in line
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [("serve", "Waiting for the"), ("web", "web waits for the"), ("worker", "worker waits for the")],
+)
+def test_a_node_waits_for_a_database_that_is_away_and_says_so_once(command: str, waits: str) -> None:
+    process = start(command, database_url=DEAD_URL, port=Node(Path("/")).port)
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    # More than one try is made.
+    time.sleep(1.5)
+    process.terminate()
+    done = finish(process)
+
+    assert line.startswith(f"{waits} database. The database cannot be reached; check TUMIRA_DATABASE_URL.")
+    assert "secret" not in line
+    assert (done.returncode, done.stderr) == (0, "Stopped.\n" if command == "serve" else "")
+
+
+def test_serve_begins_when_its_database_comes(server_url: str, tmp_path: Path) -> None:
+    with clone(server_url) as url:
+        [socket_dir] = parse_qs(urlsplit(url).query)["host"]
+        link = tmp_path / "socket"
+        node = Node(tmp_path, database_url=url.replace(quote(socket_dir), quote(str(link))))
+        del node.settings["simulator_port"]
+        node.start()
+        try:
+            node.wait_for_words("Waiting for the database.")
+            link.symlink_to(socket_dir)
+            node.wait_until_ready()
+            assert node.status("/readyz") == 200
+            assert node.stop() == 0
+        finally:
+            node.abandon()
 
 
 def test_the_demo_is_not_for_a_database_of_somebody_else() -> None:
@@ -231,12 +270,74 @@ def test_when_postgresql_was_killed_everything_comes_back(home: Path) -> None:
     with running(home) as node:
         key = demo(node)["key"]
         batch_id = send(node, key)
-        postgres = node.part("postgres")
+        postgres, others = node.part("postgres"), [node.part(name) for name in ("web", "worker")]
         assert postgres is not None
         os.kill(postgres.pid, signal.SIGKILL)
         node.wait_for_words("Tumira is ready again.")
         assert has_batch(node, key, batch_id)
+        assert [node.part(name) for name in ("web", "worker")] == others
         assert node.stop() == 0
+
+
+def test_a_part_that_cannot_start_is_tried_again_less_and_less_often(home: Path) -> None:
+    with running(home) as node:
+        web = node.part("web")
+        with take_port_of("simulator", node):
+            node.wait_for_words("cannot be used for the simulator (Address already in use)", count=3)
+        node.wait_for_words("Tumira is ready again.")
+        assert node.part("web") == web
+        said = node.said()
+        # With waits of half a second, one and two after the first try, however fast a try is.
+        assert said.count("cannot be used for the simulator") < 8
+        assert said.count("simulator ended with code 1; starting it again.") == 1
+
+
+@contextmanager
+def take_port_of(name: str, node: Node) -> Iterator[None]:
+    """Kill a part and listen on its port before it is there again."""
+    while True:
+        wait_for(partial(node.part, name))
+        killed = node.part(name)
+        assert killed is not None
+        os.kill(killed.pid, signal.SIGKILL)
+        wait_until_gone([killed])
+        with suppress(OSError), socket.create_server(("127.0.0.1", node.simulator_port)):
+            yield
+            return
+
+
+def test_what_the_operator_must_put_right_ends_it(home: Path) -> None:
+    node = Node(home)
+    node.start()
+    try:
+        node.wait_until_ready()
+        (home / ".env").write_text("TUMIRA_KEEP_WEEKS=nonsense\n")
+        worker = node.part("worker")
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        assert node.process.wait(STOP_S) == OPERATOR_EXIT_CODE
+        assert "Error: TUMIRA_KEEP_WEEKS is 'nonsense'" in node.said()
+        assert node.said().endswith(
+            "Error: worker cannot run here; its last line above says what to put right.\n"
+        )
+    finally:
+        node.abandon()
+        (home / ".env").unlink()
+
+
+def test_serve_can_be_started_at_once_after_it_was_killed(home: Path) -> None:
+    # Its web process holds the port until a balancer would have looked elsewhere.
+    node = Node(home, drain_wait=2)
+    node.start()
+    node.wait_until_ready()
+    node.process.kill()
+    node.process.wait()
+    node.start()
+    try:
+        node.wait_for_words("Press Ctrl-C to stop.", count=2)
+        assert node.status("/readyz") == 200
+    finally:
+        node.abandon()
 
 
 @pytest.mark.long

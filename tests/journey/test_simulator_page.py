@@ -20,6 +20,7 @@ from tests.support.raw_esme import raw_esme
 from tests.support.service import NO_TLS, Service, free_port
 from tumira.carriers.smpp.pdu import Status
 from tumira.carriers.smpp.text import encode
+from tumira.errors import OPERATOR_EXIT_CODE
 
 PAGES: Final = (
     "/simulator",
@@ -187,7 +188,8 @@ def test_a_taken_simulator_port_is_said_before_anything_is_made() -> None:
     with new_home() as home, socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         node = Node(home, simulator_port=port)
-        lines = [one_line(tumira(command, **node.settings)) for command in ("serve", "simulator")]
+        ends = {"serve": OPERATOR_EXIT_CODE, "simulator": 1}
+        lines = [one_line(tumira(command, **node.settings), code) for command, code in ends.items()]
 
         expected = (
             f"Error: Port {port} on 127.0.0.1 cannot be used for the simulator (Address already in use): "
@@ -228,5 +230,5 @@ async def _statuses(port: int) -> Sequence[int]:
 
 
 def test_a_misbehaviour_that_is_none_is_said_in_one_line() -> None:
-    line = one_line(tumira("simulator", "--misbehave", "nonsense"))
+    line = one_line(tumira("simulator", "--misbehave", "nonsense"), OPERATOR_EXIT_CODE)
     assert line.startswith("Error: There is no misbehaviour 'nonsense'; use one of ")

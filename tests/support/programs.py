@@ -266,9 +266,9 @@ class Cli:
         return [self.run(*words) for words in commands]
 
 
-def one_line(done: "subprocess.CompletedProcess[str]") -> str:
+def one_line(done: "subprocess.CompletedProcess[str]", exit_code: int = 1) -> str:
     """Return the one line with which a command failed."""
-    assert done.returncode == 1, (done.returncode, done.stderr)
+    assert done.returncode == exit_code, (done.returncode, done.stderr)
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     return line

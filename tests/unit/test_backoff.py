@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s, reconnect_wait_s, retry_wait_s
+from tumira.rules.backoff import (
+    DELIVERY_TRIES_MAX,
+    delivery_wait_s,
+    reconnect_wait_s,
+    restart_wait_s,
+    retry_wait_s,
+)
 
 chances = st.floats(0, 1, exclude_max=True)
 
@@ -84,3 +90,12 @@ def test_a_retry_before_the_first_try_is_our_mistake() -> None:
         reconnect_wait_s(-1, 0)
     with pytest.raises(AssertionError):
         delivery_wait_s(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "wait_s"), [(1, 0), (2, 0.5), (3, 1), (4, 2), (5, 4), (6, 5), (7, 5), (1_000_000, 5)]
+)
+def test_a_restart_comes_at_once_and_then_twice_as_late_each_time_up_to_five_seconds(
+    failures: int, wait_s: float
+) -> None:
+    assert restart_wait_s(failures) == wait_s

@@ -180,7 +180,8 @@ class Server:
         arguments = ["-C", "data_directory", *_arguments(self._place, self._socket_dir)]
         read = process.run(self._user, [binaries / "postgres", *arguments], heed=heed)
         if read.returncode > 0:
-            raise Trouble(str(process.failed(self._place, "PostgreSQL did not start", read.stderr)))
+            what = "PostgreSQL did not start"
+            raise Trouble(str(process.failed(self._place, what, read.stderr, read.returncode)))
 
 
 @contextmanager
@@ -353,7 +354,8 @@ def _make_cluster(place: Place, user: ServerUser, binaries: Path, tell: Tell, he
         # The processes of an initdb that was killed go on for a while.
         process.end_leftovers(place.unfinished, tell, heed)
         shutil.rmtree(place.unfinished, ignore_errors=True)
-        raise process.failed(place, f"The database in {place.root} cannot be created", made.stderr)
+        what = f"The database in {place.root} cannot be created"
+        raise process.failed(place, what, made.stderr, made.returncode)
     place.unfinished.rename(place.cluster)
     handle = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -400,7 +402,8 @@ def _prepare_database(place: Place, user: ServerUser, binaries: Path, socket_dir
     options = ["--no-psqlrc", "--no-password", "--quiet", "--set=ON_ERROR_STOP=1"]
     done = process.run(user, [binaries / "psql", *where, *options], SQL_PREPARE, heed)
     if done.returncode != 0:
-        raise process.failed(place, f"The database in {place.root} cannot be prepared", done.stderr)
+        what = f"The database in {place.root} cannot be prepared"
+        raise process.failed(place, what, done.stderr, done.returncode)
 
 
 def _url(socket_dir: Path) -> str:

@@ -215,8 +215,10 @@ def _break_off(program: subprocess.Popen[str]) -> None:
         program.kill()
 
 
-def failed(place: Place, what: str, said: str) -> Trouble:
+def failed(place: Place, what: str, said: str, code: int) -> Trouble:
     """Say why one of PostgreSQL's programs did not do its work."""
+    if code < 0:
+        return TemporaryTrouble(f"{what}: it was ended by signal {-code}.")
     # On a full disk the log may have had no room for the complaint.
     if is_disk_full(said) or shutil.disk_usage(place.root).free == 0:
         return disk_full(place)
@@ -273,11 +275,8 @@ def wait_until_ready(
     speak_at = began + QUIET_S
     while True:
         if server.poll() is not None:
-            if server.returncode < 0:
-                raise TemporaryTrouble(
-                    f"PostgreSQL was ended by signal {-server.returncode} while it started."
-                )
-            raise failed(place, "PostgreSQL did not start", _log_since(place, log_start))
+            said = _log_since(place, log_start)
+            raise failed(place, "PostgreSQL did not start", said, server.returncode)
         found = read_postmaster(place.cluster)
         if found is not None and found.pid == server.pid and found.is_ready:
             return
