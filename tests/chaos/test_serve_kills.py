@@ -127,8 +127,11 @@ class Caller:
 
 @contextmanager
 def calling(node: Node) -> Iterator[Caller]:
-    key = json.loads(tumira("demo", "--json", **node.settings).stdout)["key"]
-    caller = Caller(node, key)
+    person = ("--phone", "+263771200019", "--name", "Caller", "--business", "Caller")
+    made = tumira("account", "create", *person, "--rate", "100000", "--json", **node.settings)
+    account = json.loads(made.stdout)["account_id"]
+    made = tumira("key", "create", "--account", account, "--name", "caller", "--json", **node.settings)
+    caller = Caller(node, json.loads(made.stdout)["key"])
     thread = threading.Thread(target=caller.run)
     thread.start()
     try:
@@ -174,7 +177,7 @@ def test_killed_every_four_seconds_it_never_gives_up_and_answers_half_of_the_tim
         with running(home) as node:
             # What this machine takes for a whole start now; a slower one gets the same share of rest.
             start_s = time.monotonic() - began
-            every_s = max(KILLS_EVERY_S, start_s / 2)
+            every_s = max(KILLS_EVERY_S, 0.6 * start_s)
             with calling(node) as caller:
                 for _ in range(LONG_KILLS):
                     time.sleep(every_s * chance.uniform(0.5, 1.5))
@@ -191,8 +194,8 @@ def test_killed_every_four_seconds_it_never_gives_up_and_answers_half_of_the_tim
             print(f"{len(killed)} kills every {every_s:.1f} s, start {start_s:.1f} s, {share:.0%} answered")
             print(f"back {back_s:.1f} s after the last one")
             assert set(killed) >= {*PARTS, "backend"}
-            assert share >= 0.5, node.said()
-            assert back_s <= max(BACK_WITHIN_S, 2 * start_s), node.said()
+            assert share >= 0.5, node.said()[-5000:]
+            assert back_s <= max(BACK_WITHIN_S, 2 * start_s), node.said()[-5000:]
             check_audit(node)
             check_stop(node, descendants(node.process.pid))
 
