@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.embedded import Owner, fetch, wait_for
 from tests.support.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store.embedded import AlreadyRunning, attach, start
 from tumira.store.embedded_place import server_user
 from tumira.store.embedded_process import live_processes, read_postmaster
@@ -215,6 +215,7 @@ def test_a_server_that_refuses_to_start_is_quoted_in_one_line(data_dir: Path) ->
     with refusal as caught, start(data_dir, quiet):
         pass
     assert "\n" not in str(caught.value)
+    assert not isinstance(caught.value, TemporaryTrouble)
     assert attach(data_dir) is None
 
 

@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support.embedded import CHECKOUT, PROGRAM, Owner, fetch, spawn_as_server, wait_for
 from tests.support.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store import embedded, embedded_process
 from tumira.store.embedded import start
 from tumira.store.embedded_place import server_user
@@ -121,6 +122,51 @@ def test_a_server_that_dies_under_its_owner_is_reported_at_the_end(data_dir: Pat
         os.kill(postmaster_pid(data_dir), signal.SIGKILL)
         wait_for(lambda: not live_processes(data_dir / "postgres"))
     assert said == ["PostgreSQL ended with code -9, not by our stop; it recovers at the next start."]
+
+
+@pytest.mark.parametrize("name", ["data", "deep-" * 20])
+async def test_a_server_that_died_is_started_again_at_the_same_address(
+    base: Path, pattern: Path, name: str
+) -> None:
+    data_dir = base / name
+    subprocess.run(["cp", "-a", pattern, data_dir], check=True)  # noqa: ASYNC221 - nothing else runs
+    with embedded.hold(data_dir, quiet) as server:
+        server.start()
+        url = server.url
+        await fetch(url, SQL_NOTE)
+        os.kill(postmaster_pid(data_dir), signal.SIGKILL)
+        wait_for(lambda: server.exit_code == -signal.SIGKILL)
+        server.start()
+        assert server.url == url == embedded.attach(data_dir)
+        assert await fetch(url, SQL_READ) == [["committed"]]
+    assert live_processes(data_dir / "postgres") == []
+
+
+def test_a_database_that_vanished_is_not_made_anew(data_dir: Path) -> None:
+    cluster = data_dir / "postgres"
+    with embedded.hold(data_dir, quiet) as server:
+        server.start()
+        os.kill(postmaster_pid(data_dir), signal.SIGKILL)
+        wait_for(lambda: server.exit_code is not None and not live_processes(cluster))
+        cluster.rename(data_dir / "moved")
+        with pytest.raises(Trouble, match="is gone: bring it back, or restore a backup") as caught:
+            server.start()
+        assert not isinstance(caught.value, TemporaryTrouble)
+        (data_dir / "moved").rename(cluster)
+        server.start()
+
+
+def test_a_server_killed_while_it_starts_may_be_started_again(data_dir: Path) -> None:
+    def kill_it() -> None:
+        found = read_postmaster(data_dir / "postgres")
+        if found is not None and found.pid in live_processes(data_dir / "postgres"):
+            os.kill(found.pid, signal.SIGKILL)
+
+    with embedded.hold(data_dir, quiet) as server:
+        # At the latest while its database is prepared.
+        with pytest.raises(TemporaryTrouble, match="did not start: it was ended by signal 9|be prepared"):
+            server.start(kill_it)
+        server.start()
 
 
 def test_a_stop_that_hangs_becomes_a_hard_one(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.postgres import execute
 from tumira import VERSION
-from tumira.errors import Trouble
+from tumira.errors import TemporaryTrouble, Trouble
 from tumira.runtime import is_ready
 from tumira.store import carriers, migrate, partitions, system
 from tumira.store.database import Database, check
@@ -304,21 +304,25 @@ async def test_an_index_is_built_week_by_week_beside_those_who_write(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "said", "may_pass"),
     [
-        ("postgresql://nobody@127.0.0.1:9/none", "cannot be reached; check TUMIRA_DATABASE_URL"),
-        ("mysql://somewhere", "TUMIRA_DATABASE_URL"),
+        ("postgresql://nobody@127.0.0.1:9/none", "cannot be reached; check TUMIRA_DATABASE_URL", True),
+        ("mysql://somewhere", "TUMIRA_DATABASE_URL", False),
     ],
 )
-async def test_a_database_that_cannot_be_used_is_said_in_one_line(url: str, said: str) -> None:
+async def test_a_database_that_cannot_be_used_is_said_in_one_line(
+    url: str, said: str, *, may_pass: bool
+) -> None:
     with pytest.raises(Trouble, match=said) as trouble:
         await check(url)
     assert "\n" not in str(trouble.value)
+    assert isinstance(trouble.value, TemporaryTrouble) == may_pass
 
 
 async def test_a_database_that_does_not_exist_is_said_in_one_line(server_url: str) -> None:
-    with pytest.raises(Trouble, match="names a database that does not exist"):
+    with pytest.raises(Trouble, match="names a database that does not exist") as trouble:
         await check(server_url.replace("/tumira?", "/no_such_database?"))
+    assert not isinstance(trouble.value, TemporaryTrouble)
 
 
 async def test_eight_weeks_are_ready_and_the_missing_ones_are_made(database_url: str) -> None:
