@@ -164,7 +164,7 @@ def test_a_server_killed_while_it_starts_may_be_started_again(data_dir: Path) ->
 
     with embedded.hold(data_dir, quiet) as server:
         # At the latest while its database is prepared.
-        with pytest.raises(TemporaryTrouble, match="did not start: it was ended by signal 9|be prepared"):
+        with pytest.raises(TemporaryTrouble, match=r"did not start: it was ended by signal 9|be prepared"):
             server.start(kill_it)
         server.start()
 

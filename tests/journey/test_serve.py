@@ -326,18 +326,32 @@ def test_what_the_operator_must_put_right_ends_it(home: Path) -> None:
 
 
 def test_serve_can_be_started_at_once_after_it_was_killed(home: Path) -> None:
-    # Its web process holds the port until a balancer would have looked elsewhere.
-    node = Node(home, drain_wait=2)
+    node = Node(home)
     node.start()
     node.wait_until_ready()
+    web = node.part("web")
+    assert web is not None
+    # It is slow to notice, and holds the port meanwhile.
+    os.kill(web.pid, signal.SIGSTOP)
     node.process.kill()
     node.process.wait()
     node.start()
     try:
+        wait_for(lambda: node.process.poll() is not None or catches(node.process.pid, signal.SIGTERM))
+        time.sleep(0.5)
+        os.kill(web.pid, signal.SIGCONT)
         node.wait_for_words("Press Ctrl-C to stop.", count=2)
         assert node.status("/readyz") == 200
     finally:
+        if web.lives:
+            os.kill(web.pid, signal.SIGKILL)
         node.abandon()
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process has a handler for a signal."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and int(caught[1], 16) >> (number - 1) & 1 == 1
 
 
 @pytest.mark.long
