@@ -27,6 +27,7 @@ from tests.support.webhook_cli import (
 )
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.cli import main
+from tumira.errors import OPERATOR_EXIT_CODE
 from tumira.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
 from tumira.store.database import Database
 
@@ -450,13 +451,15 @@ def test_a_name_that_leads_nowhere_yet_is_said_and_added(cli: Cli, url: str) -> 
 
 
 def test_a_setting_that_is_neither_yes_nor_no_is_told_before_anything_starts(url: str) -> None:
-    commands = (["serve"], ["worker"], ["webhook", "list"])
+    codes = {"serve": OPERATOR_EXIT_CODE, "worker": OPERATOR_EXIT_CODE, "webhook list": 1}
     done = [
-        start(*words, database_url=url, port=free_port(), webhooks_allow_private="true") for words in commands
+        start(*words.split(), database_url=url, port=free_port(), webhooks_allow_private="true")
+        for words in codes
     ]
 
     said = "Error: TUMIRA_WEBHOOKS_ALLOW_PRIVATE is 'true'; it must be 1 for yes or 0 for no."
-    assert [one_line(finish(one)) for one in done] == [said] * len(commands)
+    for one, code in zip(done, codes.values(), strict=True):
+        assert one_line(finish(one), code) == said
 
 
 def test_a_worker_says_at_its_start_that_private_addresses_are_allowed(server_url: str) -> None:
