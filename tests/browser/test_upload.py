@@ -1,6 +1,7 @@
 """Can somebody send the rows of a file on a phone and at a desk, picked or dropped, and without scripts?"""
 
 import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
@@ -24,10 +25,13 @@ from tests.support.browser import (
 )
 from tests.support.people import SESSION, Person, count, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions import operate
+from tumira.actions import operate, review_refusals
 from tumira.actions.send_file import send_next_chunk
 from tumira.html.forms import FILE_BYTES_MAX
-from tumira.ids import UploadId
+from tumira.ids import UPLOAD, AccountId, UploadId, new_id, write_id
+from tumira.rules.templates import TemplateVerdict
+from tumira.store import file_checks
+from tumira.store.changes import OPERATOR
 from tumira.store.database import Database
 
 PAGE: Final = "/dashboard/upload"
@@ -228,3 +232,69 @@ def test_nothing_in_a_file_becomes_part_of_a_page(
     expect(page.locator("h1")).to_have_text("customers.csv")
     assert page.locator("main img").count() == 0
     assert "customers.csv" in json.dumps(page.title())
+
+
+async def begin_check(database: Database, account_id: AccountId, upload_id: UploadId) -> None:
+    async with database.transaction() as connection:
+        await file_checks.begin(connection, account_id, upload_id, "customers.csv")
+
+
+async def fail_check(database: Database, upload_id: UploadId, problem: str) -> None:
+    async with database.transaction() as connection:
+        await file_checks.fail(connection, upload_id, problem)
+
+
+@pytest.mark.parametrize("viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
+def test_the_page_of_a_file_that_is_being_checked_follows_it(
+    service: Service, person: Person, open_page: Opener, viewport: Viewport
+) -> None:
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    upload_id = UploadId(new_id(time.time_ns() // 1_000_000))
+    service.run(begin_check, row["id"], upload_id)
+    # However long this test takes, somebody is at it.
+    where = "WHERE upload_id = $1"
+    service.sql(f"UPDATE file_checks SET alive_at = now() + interval '1 hour' {where}", upload_id)
+    page = visit(open_page(service.base, viewport=viewport), service, person)
+
+    page.goto(f"{PAGE}/{write_id(UPLOAD, upload_id)}")
+
+    expect(page.get_by_role("status")).to_have_text("The file waits for its turn.")
+    service.sql(f"UPDATE file_checks SET rows = 10000, done = 3500 {where}", upload_id)
+    expect(page.get_by_role("status")).to_have_text("3,500 of 10,000 rows checked.")
+    expect(page.get_by_role("progressbar")).to_have_js_property("value", 3500)
+    inspect(page, "upload-checking")
+    service.run(fail_check, upload_id, "This file takes too long to check. Split it into parts.")
+    expect(page.get_by_role("alert")).to_contain_text("Split it into parts.")
+    inspect(page, "upload-not-checked")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, pytest.param(DESKTOP, marks=pytest.mark.long)])
+def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(
+    service: Service, person: Person, open_page: Opener, viewport: Viewport
+) -> None:
+    page = visit(open_page(service.base, viewport=viewport), service, person)
+    check(page, sheet(4), f"{MESSAGE} {viewport.width}")
+    press(page, "Send")
+    expect(page.get_by_role("button", name="Confirm")).to_be_visible()
+    block(service, f"Dear Person 1, your parcel is at the desk. Collect it by Friday. {viewport.width}")
+    press(page, "Confirm")
+    expect(page.get_by_role("alert")).to_contain_text("1 row is no longer allowed, and left out.")
+    expect(page.get_by_role("row", name="+263771200001")).to_be_visible()
+    expect(page.locator("h1")).to_have_text("Send 3 messages?")
+    take_faults(page)
+    inspect(page, "upload-confirm-again")
+    press(page, "Confirm")
+    expect(page.locator("h1")).to_have_text("customers.csv")
+    block(service, f"Dear Person 2, your parcel is at the desk. Collect it by Friday. {viewport.width}")
+    service.run(send_everything)
+    expect(page.get_by_text("2 of 2 messages handed over: all of them are on their way.")).to_be_visible()
+    expect(page.get_by_role("row", name="+263771200002")).to_be_visible()
+    expect(page.get_by_text("2 rows are not sent and cost nothing.")).to_be_visible()
+    inspect(page, "upload-sent-in-part")
+
+
+def block(service: Service, text: str) -> None:
+    """Block one text for everybody."""
+    service.run(
+        review_refusals.add_template, text, None, TemplateVerdict.BLOCK, note="for tests", actor=OPERATOR
+    )

@@ -14,9 +14,11 @@ import pytest
 
 from tests.support.chaos import Reader, audit, until
 from tests.support.programs import Node, new_home, running
+from tests.support.uploads import check_file
 from tumira.actions import send_file
+from tumira.actions.check_file import Wanted
 from tumira.actions.open_account import open_account
-from tumira.actions.send_file import Begun, Wanted
+from tumira.actions.send_file import Begun
 from tumira.ids import AccountId, UploadId
 from tumira.store import embedded, uploads
 from tumira.store.database import Database
@@ -55,7 +57,7 @@ async def _begin(url: str, recipients: Sequence[str]) -> tuple[AccountId, Upload
         )
         rows = ["to,name", *(f"{number},Person {number[-5:]}" for number in recipients)]
         wanted = Wanted("people.csv", "\n".join(rows).encode(), MESSAGE, None, None)
-        upload_id = await send_file.check_file(database, account.id, wanted)
+        upload_id = await check_file(database, account.id, wanted)
         assert isinstance(upload_id, UUID), upload_id
         upload_id = UploadId(upload_id)
         async with database.connection() as connection:

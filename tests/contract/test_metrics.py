@@ -31,11 +31,12 @@ from tests.support.paynow_server import paynow_server
 from tests.support.postgres import clone, execute
 from tests.support.receivers import run_receiver
 from tests.support.service import NO_TLS, Caller, Service, free_port
+from tests.support.uploads import check_file
 from tests.support.webhooks import DATA
 from tumira import metrics
 from tumira.actions import manage_webhooks, send_file
+from tumira.actions.check_file import Wanted
 from tumira.actions.operate_carriers import add_carrier
-from tumira.actions.send_file import Wanted
 from tumira.actions.start_paynow import start_paynow
 from tumira.actions.tell_events import News, tell_events
 from tumira.carriers.smpp.peer import Timing
@@ -147,7 +148,7 @@ async def tell(database: Database, caller: Caller) -> None:
 async def upload(database: Database, caller: Caller) -> None:
     data = b"to\n+263771200041\n+263771200042\n"
     wanted = Wanted("people.csv", data, "Your parcel is here.", None, None)
-    upload_id = await send_file.check_file(database, caller.id, wanted)
+    upload_id = await check_file(database, caller.id, wanted)
     async with database.connection() as connection:
         found = await uploads.find(connection, caller.id, UploadId(upload_id))  # type: ignore[arg-type]
         assert found is not None

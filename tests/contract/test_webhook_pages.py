@@ -36,6 +36,7 @@ from tests.support.webhook_pages import (
     tell,
     uuid,
 )
+from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
 from tumira.config.payments import Payments
@@ -166,6 +167,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
     services = Services(
         database=database,
         gate=cast("Gate", None),
+        checker=cast("FileChecker", None),
         look=Look(Path(webhooks.__file__).parents[1]),
         session=Cookie(SESSION, strict.base, 3600),
         verification=Cookie(VERIFICATION, strict.base, 3600),

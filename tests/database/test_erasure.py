@@ -16,11 +16,13 @@ import pytest_asyncio
 from tests.support.gates import send_call
 from tests.support.postgres import clone
 from tests.support.settling import World, open_world
+from tests.support.uploads import check_file
 from tumira.actions import erase_number, erasure_steps, send_file
 from tumira.actions.calls import Answered
+from tumira.actions.check_file import Wanted
 from tumira.actions.erasure_steps import OTHERS
 from tumira.actions.manage_webhooks import add_endpoint
-from tumira.actions.send_file import Wanted, send_next_chunk
+from tumira.actions.send_file import send_next_chunk
 from tumira.engine.chores import CHORES, run_chore
 from tumira.errors import Trouble
 from tumira.ids import BatchId, UploadId, message_ids, new_id
@@ -86,7 +88,7 @@ class Office:
     async def check_file(self, text: str, message: str = "Dear {name}, it is here.") -> UploadId:
         """Upload a file."""
         wanted = Wanted("people.csv", text.encode(), message, None, None)
-        checked = await send_file.check_file(self.database, self.world.caller.id, wanted)
+        checked = await check_file(self.database, self.world.caller.id, wanted)
         assert isinstance(checked, UUID), checked
         return UploadId(checked)
 

@@ -13,12 +13,16 @@ import pytest_asyncio
 
 from tests.support.chaos import first_true
 from tests.support.service import Caller, new_caller
-from tumira.actions import send_file
-from tumira.actions.send_file import CHECKED_KEPT, Begun, Changed, Wanted, send_next_chunk
+from tests.support.uploads import check_file
+from tumira.actions import review_refusals, send_file
+from tumira.actions.check_file import CHECKED_KEPT, Wanted
+from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, send_next_chunk
 from tumira.engine.chores import CHORES, run_chore
 from tumira.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
-from tumira.ids import BatchId, UploadId, new_id
+from tumira.ids import BatchId, TemplateId, UploadId, new_id
+from tumira.rules.templates import TemplateVerdict
 from tumira.store import audit, queue, uploads
+from tumira.store.changes import OPERATOR
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.queue import Wanted as WantedMessages
 from tumira.store.uploads import Upload
@@ -29,6 +33,7 @@ BEFORE_ALL: Final = UploadId(UUID(int=0))
 BLOCKED_PIDS: Final = (
     "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
+ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 CHORE: Final = {chore.name: chore for chore in CHORES}
 
 
@@ -46,7 +51,7 @@ class World:
         lines = [f"+2637712{first + place:05},Person {first + place}" for place in range(rows)]
         data = (text or "\n".join(["to,name", *lines])).encode()
         wanted = Wanted("people.csv", data, message, None, "spring")
-        checked = await send_file.check_file(self.database, self.caller.id, wanted)
+        checked = await check_file(self.database, self.caller.id, wanted)
         assert isinstance(checked, UUID), checked
         return UploadId(checked)
 
@@ -74,6 +79,19 @@ class World:
             chunks += 1
             assert chunks <= 20
         return chunks
+
+    async def template(self, text: str, verdict: TemplateVerdict) -> TemplateId:
+        """Allow or block texts of a form for everybody."""
+        made = await review_refusals.add_template(
+            self.database, text, None, verdict, note="for tests", actor=OPERATOR
+        )
+        return made.id
+
+    async def refused(self, upload_id: UploadId) -> Sequence[tuple[int, str]]:
+        """Return the rows that were refused after the check, with their numbers."""
+        async with self.database.connection() as connection:
+            faults = await uploads.list_faults(connection, upload_id, 100)
+        return [(one.line, one.cells[0]) for one in faults if one.code == "NO_LONGER_ALLOWED"]
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement."""
@@ -433,3 +451,74 @@ async def test_nobody_finds_or_confirms_the_file_of_another(world: World, databa
     async with world.database.connection() as connection:
         assert await uploads.find(connection, stranger.id, upload_id) is None
     assert await send_file.confirm(world.database, stranger.id, upload_id, 3 * PRICE) is None
+
+
+async def test_a_text_whose_template_was_removed_is_not_agreed_to_nor_sent(world: World) -> None:
+    template_id = await world.template(ADVERT, TemplateVerdict.ALLOW)
+    text = f'to,text\n+263771200001,"{ADVERT}"\n+263771200002,Your parcel is here.'
+    upload_id = await world.check(message="{text}", text=text)
+    assert (await world.find(upload_id)).recipients == 2
+    await review_refusals.remove_template(world.database, template_id, OPERATOR)
+
+    assert await world.confirm(upload_id, 2 * PRICE) == NoLongerAllowed(1)
+
+    assert await world.send_all() == 0
+    assert await world.refused(upload_id) == [(2, "+263771200001")]
+    assert await world.confirm(upload_id) == Begun()
+    await world.send_all()
+    upload = await world.find(upload_id)
+    assert (upload.state, upload.recipients, upload.refused, upload.total_cost) == ("sent", 1, 1, PRICE)
+    assert await world.sent_to() == ["+263771200002"]
+    assert await world.balance() == 1000 - PRICE
+    await world.check_books()
+
+
+async def test_a_text_that_is_blocked_after_it_was_agreed_to_is_left_out_of_its_chunk(world: World) -> None:
+    upload_id = await world.check(1003)
+    assert await world.confirm(upload_id) == Begun()
+    await world.template("Dear Person 7, your parcel is here.", TemplateVerdict.BLOCK)
+    await world.template("Dear Person 1001, your parcel is here.", TemplateVerdict.BLOCK)
+
+    assert await world.send_all() == 2
+
+    upload = await world.find(upload_id)
+    assert (upload.state, upload.recipients, upload.refused) == ("sent", 1001, 2)
+    assert await world.refused(upload_id) == [(9, "+263771200007"), (1003, "+263771201001")]
+    assert {"+263771200007", "+263771201001"}.isdisjoint(await world.sent_to())
+    assert upload.total_cost == 1001 * PRICE
+    assert await world.balance() == 1000 - 1001 * PRICE
+    await world.check_books()
+
+
+async def test_a_file_of_which_nothing_is_allowed_any_more_costs_nothing(world: World) -> None:
+    upload_id = await world.check(3, "Your parcel is here at the desk.")
+    assert await world.confirm(upload_id) == Begun()
+    await world.template("Your parcel is here at the desk.", TemplateVerdict.BLOCK)
+
+    await world.send_all()
+
+    upload = await world.find(upload_id)
+    assert (upload.state, upload.recipients, upload.refused, upload.total_cost) == ("sent", 0, 3, Decimal(0))
+    assert await world.sent_to() == []
+    assert await world.balance() == 1000
+
+
+async def test_a_template_that_concerns_other_texts_stops_nothing(world: World) -> None:
+    upload_id = await world.check(3)
+    await world.template("Another text that nobody here sends.", TemplateVerdict.BLOCK)
+    assert await world.confirm(upload_id) == Begun()
+    await world.template("Yet another text that nobody here sends.", TemplateVerdict.BLOCK)
+    await world.send_all()
+    assert (await world.find(upload_id)).state == "sent"
+    assert len(await world.sent_to()) == 3
+
+
+async def test_rows_behind_those_that_were_left_out_are_found(world: World) -> None:
+    upload_id = await world.check(1100)
+    for place in range(3):
+        await world.template(f"Dear Person {place}, your parcel is here.", TemplateVerdict.BLOCK)
+    assert await world.confirm(upload_id) == NoLongerAllowed(3)
+    async with world.database.connection() as connection:
+        assert await uploads.find_next_good(connection, upload_id, 900) == 900
+        assert await uploads.find_next_good(connection, upload_id, 998) == 1000
+        assert await uploads.find_next_good(connection, upload_id, 1100) is None

@@ -14,8 +14,8 @@ from tests.support.engine import Engine, open_engine
 from tests.support.postgres import clone
 from tests.support.programs import Cli
 from tests.support.service import Service, run_web
-from tumira.actions import send_file
-from tumira.actions.send_file import Wanted
+from tests.support.uploads import check_file
+from tumira.actions.check_file import Wanted
 from tumira.simulator.smsc import run_smsc
 
 ASKED: Final = ("--note", "letter of 12 May")
@@ -163,7 +163,7 @@ def test_what_is_under_way_is_told(running: Service, cli: Cli) -> None:
     caller = running.open_account()
     # A file that its owner has yet to send.
     wanted = Wanted("people.csv", b"to,name\n+27821239001,Ada", "Dear {name}, it is here.", None, None)
-    assert isinstance(running.run(send_file.check_file, caller.id, wanted), UUID)
+    assert isinstance(running.run(check_file, caller.id, wanted), UUID)
 
     said = cli.text("erase", "--number", "+27 82 123 9001", *ASKED)
 

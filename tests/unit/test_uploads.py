@@ -64,7 +64,7 @@ def run(
     tariff: Tariff = TARIFF,
     screen: Callable[[str], Refusal | None] | None = None,
 ) -> Checked:
-    checked = check(tariff, sheet_of(rows, columns), message, country, screen or Screen())
+    checked = check(tariff, sheet_of(rows, columns), message, country, screen or Screen(), lambda _: None)
     assert isinstance(checked, Checked), checked
     return checked
 
@@ -76,7 +76,7 @@ def bad_of(cell: str, country: str | None = None) -> Bad:
 
 
 def fault_of(message: str, columns: Sequence[str] = ("to", "name")) -> MessageFault:
-    fault = check(TARIFF, sheet_of([], columns), message, None, Screen())
+    fault = check(TARIFF, sheet_of([], columns), message, None, Screen(), lambda _: None)
     assert isinstance(fault, MessageFault), fault
     return fault
 
@@ -332,7 +332,7 @@ def test_each_text_of_a_large_file_is_judged_once() -> None:
     assert isinstance(sheet, Sheet)
     for message, texts in ((TEXT, 1), ("Dear {name}", ROWS_MAX // 2), ("{name}, {to}", ROWS_MAX)):
         screen = Screen()
-        checked = check(TARIFF, sheet, message, "ZW", screen)
+        checked = check(TARIFF, sheet, message, "ZW", screen, lambda _: None)
         assert isinstance(checked, Checked)
         assert (len(checked.good), checked.total_cost) == (ROWS_MAX, ROWS_MAX * ZW_PRICE)
         assert (checked.texts, len(screen.asked), screen.asked.total()) == (texts, texts, texts)
@@ -369,7 +369,7 @@ def test_every_row_is_good_or_bad_exactly_once(
 ) -> None:
     screen = Screen()
     sheet = sheet_of(rows)
-    checked = check(TARIFF, sheet, message, country, screen)
+    checked = check(TARIFF, sheet, message, country, screen, lambda _: None)
     if isinstance(checked, MessageFault):
         assert not message.strip() or "{" in message or "}" in message
         return
@@ -397,6 +397,6 @@ def test_every_row_is_good_or_bad_exactly_once(
 def test_whatever_was_read_can_be_checked(data: bytes, message: str) -> None:
     sheet = read_sheet(b"to,name\n" + data)
     if isinstance(sheet, Sheet):
-        checked = check(TARIFF, sheet, message, "ZW", Screen())
+        checked = check(TARIFF, sheet, message, "ZW", Screen(), lambda _: None)
         if isinstance(checked, Checked):
             assert len(checked.good) + len(checked.bad) == len(sheet.rows)

@@ -1,14 +1,17 @@
-"""How are the messages of a file checked, agreed to, and sent, each of them once?
+"""The messages of a file that was checked: agreed to and sent, each of them once.
 
-A file is checked as a whole and kept with its verdicts. Once its owner has agreed to the price, workers
-carry it out chunk by chunk. A chunk becomes a batch with its own debit in one transaction, which also notes
-that it has, so whoever takes over from a worker that died goes on exactly where that one had come to.
+Once its owner has agreed to the price, workers carry a file out chunk by chunk. A chunk becomes a batch with
+its own debit in one transaction, which also notes that it has, so whoever takes over from a worker that died
+goes on exactly where that one had come to.
+
+Where templates have changed since the check, rows are screened again before they are agreed to and before
+they are sent. Those that are no longer allowed are left out, cost nothing, and are shown to the owner.
 """
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -30,112 +33,24 @@ from tumira.rules.destinations import Tariff, sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.recipients import CHANNEL
 from tumira.rules.segments import measure
-from tumira.rules.sheets import Sheet, SheetFault, read_sheet
+from tumira.rules.sheets import NUMBER_NAMES, name_key
 from tumira.rules.templates import Policy
-from tumira.rules.uploads import Checked, Good, MessageFault, check
+from tumira.rules.uploads import RowCode
 from tumira.store import acceptance, accounts, calls, prices, templates, uploads
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
 from tumira.store.calls import Surroundings
 from tumira.store.database import BUSY, Database
 from tumira.store.sql import Connection
-from tumira.store.uploads import CHUNK_MAX, SENDING, SENT, Chunk, Fault, NewChunk, NewUpload, Upload
+from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, Fault, Upload
 
-# Of files that were checked and never sent, each up to ten thousand rows.
-CHECKED_KEPT: Final = 20
 ACCOUNT_WAIT_MS: Final = 5_000
-_NUL: Final = "\x00"
 
-# A file takes seconds of one core; more than two at a time would only slow each other and everybody else.
-_checking: Final = asyncio.Semaphore(2)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What somebody uploaded, and what they want to be sent."""
-
-    file_name: str
-    data: bytes
-    message: str
-    country: str | None
-    reference: str | None
-
-
-async def check_file(
-    database: Database, account_id: AccountId, wanted: Wanted
-) -> UploadId | SheetFault | MessageFault:
-    """Check every row of a file and keep what was found, or say why it cannot be read at all."""
-    async with database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
-        policy = await templates.get_policy(connection)
-    async with _checking:
-        upload = await asyncio.to_thread(_check, tariff, policy, account_id, wanted)
-    if not isinstance(upload, NewUpload):
-        return upload
-    async with database.transaction() as connection:
-        await uploads.insert(connection, upload)
-        await uploads.delete_surplus(connection, account_id, CHECKED_KEPT)
-    return upload.id
-
-
-def _check(
-    tariff: Tariff, policy: Policy, account_id: AccountId, wanted: Wanted
-) -> NewUpload | SheetFault | MessageFault:
-    sheet = read_sheet(wanted.data)
-    if isinstance(sheet, SheetFault):
-        return sheet
-    checked = check(
-        tariff,
-        sheet,
-        wanted.message,
-        wanted.country,
-        lambda text: screen_text.screen(policy, account_id, text),
-    )
-    if isinstance(checked, MessageFault):
-        return checked
-    return _new_upload(account_id, wanted, sheet, checked)
-
-
-def _new_upload(account_id: AccountId, wanted: Wanted, sheet: Sheet, checked: Checked) -> NewUpload:
-    # One text for all stands once, also where its places were filled with the same in every row.
-    is_one_text = checked.texts == 1
-    message = checked.good[0].text if is_one_text and checked.good else wanted.message
-    return NewUpload(
-        id=UploadId(new_id(time.time_ns() // 1_000_000)),
-        account_id=account_id,
-        file_name=wanted.file_name,
-        columns=[_storable(name) for name in sheet.columns],
-        message=message,
-        reference=wanted.reference,
-        rows=len(sheet.rows),
-        chunks=[
-            _new_chunk(checked.good[start : start + CHUNK_MAX], own_texts=not is_one_text)
-            for start in range(0, len(checked.good), CHUNK_MAX)
-        ],
-        faults=[
-            Fault(
-                bad.line,
-                [_storable(cell) for cell in bad.cells],
-                bad.code,
-                _storable(bad.reason),
-                bad.suggestion,
-            )
-            for bad in checked.bad
-        ],
-    )
-
-
-def _new_chunk(good: Sequence[Good], *, own_texts: bool) -> NewChunk:
-    return NewChunk(
-        lines=[one.line for one in good],
-        recipients=[one.number for one in good],
-        bodies=[one.text for one in good] if own_texts else None,
-        cost=sum((one.cost for one in good), Decimal(0)),
-    )
-
-
-def _storable(text: str) -> str:
-    return text.replace(_NUL, "")
+_BLOCKED: Final = "The operator has blocked this text since the file was checked."
+_NOT_ALLOWED: Final = (
+    "The text is marketing, which is not carried. The template that allowed it has been removed since the "
+    "file was checked."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +156,24 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Nothing was sent: it would cost something else than was agreed to, or not reach everybody any more."""
+    """Nothing was sent: price, reach or templates are not those of what was agreed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoLongerAllowed:
+    """Nothing was sent: so many rows were left out, which were allowed when the file was checked."""
+
+    count: int
 
 
 async def confirm(
     database: Database, account_id: AccountId, upload_id: UploadId, agreed: Decimal
-) -> Begun | Changed | Refusal | None:
+) -> Begun | Changed | NoLongerAllowed | Refusal | None:
     """Have the rest of a file sent at the agreed price; None if the account has no such file."""
     try:
+        refused = await _screen_rest(database, account_id, upload_id)
+        if refused:
+            return NoLongerAllowed(refused)
         async with database.transaction() as connection:
             await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
             upload = await uploads.hold(connection, account_id, upload_id)
@@ -260,6 +185,8 @@ async def confirm(
 async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> Begun | Changed | Refusal:
     if upload.state in {SENDING, SENT}:
         return Begun()
+    if upload.policy_version != await templates.get_version(connection):
+        return Changed()
     offer = await price_rest(connection, upload)
     if offer.unreachable or not offer.count or offer.total_cost != agreed:
         return Changed()
@@ -273,6 +200,99 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
     await uploads.set_costs(connection, upload.id, offer.costs)
     await uploads.mark_sending(connection, upload.id)
     return Begun()
+
+
+async def _screen_rest(database: Database, account_id: AccountId, upload_id: UploadId) -> int:
+    """Screen what was not sent yet of a file by the templates of now; return how many rows were left out.
+
+    Each chunk has a transaction of its own: a file of ten thousand texts takes a while.
+    """
+    refused = 0
+    after = -1
+    policy: Policy | None = None
+    while True:
+        async with database.transaction() as connection:
+            upload = await uploads.hold(connection, account_id, upload_id)
+            if upload is None or upload.state in {SENDING, SENT}:
+                return refused
+            if policy is None:
+                if upload.policy_version == await templates.get_version(connection):
+                    return refused
+                policy = await templates.get_policy(connection)
+            chunk = await uploads.find_next_chunk(connection, upload.id, after)
+            if chunk is None:
+                await uploads.set_policy_version(connection, upload.id, policy.version)
+                if upload.state == STOPPED:
+                    await uploads.mark_sent(connection, upload.id)
+                return refused
+            after = chunk.number
+            left = await _leave_out(connection, upload, chunk, policy)
+            refused += len(chunk.recipients) - len(left.recipients)
+
+
+async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, policy: Policy) -> Chunk:
+    """Leave the rows of a chunk out that are no longer allowed, and return what is left of it."""
+    faults = await asyncio.to_thread(_screen, policy, upload, chunk)
+    if not faults:
+        return chunk
+    tariff = await prices.get_tariff(connection)
+    left = _without(chunk, {fault.line for fault in faults})
+    # What was agreed to for the others is what they cost, unless prices have changed; then nothing is sent.
+    before = await asyncio.to_thread(_price, tariff, upload.message, chunk)
+    after = await asyncio.to_thread(_price, tariff, upload.message, left)
+    saved = before.quote.total_cost - after.quote.total_cost
+    left = replace(left, cost=max(chunk.cost - saved, Decimal(0)))
+    await uploads.leave_out(connection, upload.id, left, faults)
+    return left
+
+
+def _without(chunk: Chunk, lines: AbstractSet[int]) -> Chunk:
+    places = [place for place, line in enumerate(chunk.lines) if line not in lines]
+    return replace(
+        chunk,
+        lines=[chunk.lines[place] for place in places],
+        recipients=[chunk.recipients[place] for place in places],
+        bodies=None if chunk.bodies is None else [chunk.bodies[place] for place in places],
+        by_template=None
+        if chunk.by_template is None
+        else [line for line in chunk.by_template if line not in lines],
+    )
+
+
+def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[Fault]:
+    """Return the rows of a chunk that the templates of now do not allow.
+
+    What the judge said when the file was checked still holds, so each text is only compared with templates.
+    """
+    texts = chunk.bodies or [upload.message] * len(chunk.recipients)
+    by_template = None if chunk.by_template is None else frozenset(chunk.by_template)
+    reasons: dict[tuple[str, bool | None], str | None] = {}
+    faults = []
+    for line, number, text in zip(chunk.lines, chunk.recipients, texts, strict=True):
+        key = (text, None if by_template is None else line in by_template)
+        if key not in reasons:
+            reasons[key] = _refusal(policy, upload.account_id, *key)
+        reason = reasons[key]
+        if reason is not None:
+            faults.append(Fault(line, _cells(upload, number), RowCode.NO_LONGER_ALLOWED.value, reason, None))
+    return faults
+
+
+def _refusal(policy: Policy, account_id: AccountId, text: str, by_template: bool | None) -> str | None:  # noqa: FBT001
+    """Say why a text may not be sent; `by_template` is None where nobody knows whether it needed one."""
+    if policy.blocks(account_id, text):
+        return _BLOCKED
+    if by_template is None:
+        refusal = screen_text.screen(policy, account_id, text)
+        return None if refusal is None else refusal.message
+    return _NOT_ALLOWED if by_template and not policy.allows(account_id, text) else None
+
+
+def _cells(upload: Upload, number: str) -> Sequence[str]:
+    """Write the row of a number as far as it was kept, so that it stands in its column of the download."""
+    keys = [name_key(column) for column in upload.columns]
+    place = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
+    return [number if column == place else "" for column in range(len(keys))]
 
 
 def _refuse(account: Held, cost: Decimal, promised: Decimal, surroundings: Surroundings) -> Refusal | None:
@@ -295,7 +315,10 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         if upload is None:
             return None
         chunk = await uploads.find_next_chunk(connection, upload.id)
-        if chunk is not None:
+        if chunk is not None and upload.policy_version != await templates.get_version(connection):
+            policy = await templates.get_policy(connection)
+            chunk = await _leave_out(connection, upload, chunk, policy)
+        if chunk is not None and chunk.recipients:
             tariff = await prices.get_tariff(connection)
             parcel = await asyncio.to_thread(_price, tariff, upload.message, chunk)
             problem = await _send(connection, upload, chunk, parcel)

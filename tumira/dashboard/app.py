@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.config.payments import Payments
 from tumira.dashboard.pages import (
@@ -62,6 +63,7 @@ class Dashboard:
         self._services = Services(
             database=database,
             gate=gate,
+            checker=FileChecker(database),
             look=Look(Path(__file__).parent),
             session=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
             verification=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
@@ -31,6 +32,7 @@ class Services:
 
     database: Database
     gate: Gate
+    checker: FileChecker
     look: Look
     session: Cookie
     # Leads a browser from its sign-up, or its forgotten password, to the code.

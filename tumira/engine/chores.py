@@ -24,6 +24,7 @@ from tumira.store import (
     calls,
     carriers,
     content_refusals,
+    file_checks,
     latencies,
     ledger,
     mails,
@@ -152,7 +153,8 @@ async def _forget_guests(connection: Connection) -> int:
 
 
 async def _forget_uploads(connection: Connection) -> int:
-    return await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
+    forgotten = await uploads.delete_old(connection, UPLOADS_PER_TURN_MAX)
+    return forgotten + await file_checks.delete_old(connection, UPLOADS_PER_TURN_MAX)
 
 
 async def _cut_old_numbers(connection: Connection) -> int:

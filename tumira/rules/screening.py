@@ -8,7 +8,7 @@ rules stand beside the model, in `offers.py`.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -161,16 +161,9 @@ class Judge:
     def _read_chunk(self, written: str) -> _Chunk:
         weights = self._weights
         chunk = read_chunk(written, weights.words)
-        words = [weights.words.get(word.text, NOTHING) for word in chunk.words]
-        pieces = [weights.pieces.get(piece, NOTHING) for piece in chunk.pieces]
-        return _Chunk(
-            chunk.words,
-            chunk.ends_sentence,
-            sum(weight for weight, _ in words),
-            sum(squared for _, squared in words),
-            sum(weight for weight, _ in pieces),
-            sum(squared for _, squared in pieces),
-        )
+        words_sum, words_squared = _add_up(weights.words, [word.text for word in chunk.words])
+        pieces_sum, pieces_squared = _add_up(weights.pieces, chunk.pieces)
+        return _Chunk(chunk.words, chunk.ends_sentence, words_sum, words_squared, pieces_sum, pieces_squared)
 
     def _sentences(self, text: str) -> Sequence[_Sentence]:
         """Read a folded text; of one with very many sentences the last is all the rest."""
@@ -290,6 +283,17 @@ class Judge:
             if evidence < REST_EVIDENCE_MAX and not self._offers(left, evidence):
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()
+
+
+def _add_up(known: Mapping[str, tuple[int, int]], features: Sequence[str]) -> tuple[int, int]:
+    """Add up the weights and squared lengths of features; a word that was not met before has about twenty."""
+    weights = squares = 0
+    for feature in features:
+        found = known.get(feature)
+        if found is not None:
+            weights += found[0]
+            squares += found[1]
+    return weights, squares
 
 
 def _length(squared: int, shortest: float) -> float:

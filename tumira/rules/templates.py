@@ -138,6 +138,15 @@ class Policy:
         for account_id, verdict, template in templates:
             self._templates.setdefault((account_id, verdict), []).append(template)
 
+    def of_account(self, account_id: AccountId) -> Sequence[tuple[AccountId | None, TemplateVerdict, str]]:
+        """Return the templates that count for an account, its own and those for every account."""
+        return [
+            (owner, verdict, template)
+            for (owner, verdict), templates in self._templates.items()
+            if owner is None or owner == account_id
+            for template in templates
+        ]
+
     def blocks(self, account_id: AccountId, text: str) -> bool:
         """Tell whether an account may not send this text, whatever the judge says."""
         return self._has(TemplateVerdict.BLOCK, account_id, text)

@@ -48,6 +48,8 @@ class RowCode(StrEnum):
     TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
     CONTENT_REJECTED = "CONTENT_REJECTED"
     DUPLICATE = "DUPLICATE"
+    # Found after the check, when templates had changed.
+    NO_LONGER_ALLOWED = "NO_LONGER_ALLOWED"
 
 
 class MessageCode(StrEnum):
@@ -126,8 +128,13 @@ def check(
     message: str,
     country: str | None,
     screen: Callable[[str], Refusal | None],
+    passed: Callable[[int], None],
 ) -> Checked | MessageFault:
-    """Give every row of a sheet its verdict; numbers without a country code are those of `country`."""
+    """Give every row of a sheet its verdict; numbers without a country code are those of `country`.
+
+    `screen` judges each text once, and `passed` is told before each row how many were checked; either may
+    end the check by raising something.
+    """
     form = _read_form(message, sheet.columns)
     if isinstance(form, MessageFault):
         return form
@@ -140,7 +147,8 @@ def check(
     lines: dict[tuple[str, str], int] = {}
     good: list[Good] = []
     bad: list[Bad] = []
-    for row, number in zip(sheet.rows, numbers, strict=True):
+    for place, (row, number) in enumerate(zip(sheet.rows, numbers, strict=True)):
+        passed(place)
         recipient = accepted.get(number)
         outcome: Good | _Fault
         if recipient is None:

@@ -48,6 +48,14 @@ async def get_policy(connection: Connection) -> Policy:
     )
 
 
+SQL_VERSION: Final = Statement("SELECT version FROM content_policy")
+
+
+async def get_version(connection: Connection) -> int:
+    """Return the version of the templates, which every change raises."""
+    return int(await SQL_VERSION.value(connection))
+
+
 # Held until commit, so that two who add at once do not add one too many, or the same one twice.
 SQL_HOLD: Final = Statement("SELECT version FROM content_policy FOR UPDATE")
 

@@ -28,6 +28,8 @@ class NewChunk:
     recipients: Sequence[str]
     bodies: Sequence[str] | None
     cost: Decimal
+    # The lines of the rows that are sent only because a template allows them.
+    by_template: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """A file that was checked."""
+    """A file that was checked; its rows are kept beside it, piece by piece."""
 
     id: UploadId
     account_id: AccountId
@@ -52,18 +54,10 @@ class NewUpload:
     message: str
     reference: str | None
     rows: int
-    chunks: Sequence[NewChunk]
-    faults: Sequence[Fault]
-
-    @property
-    def recipients(self) -> int:
-        """Return how many messages it is."""
-        return sum(len(chunk.recipients) for chunk in self.chunks)
-
-    @property
-    def total_cost(self) -> Decimal:
-        """Return what they cost together."""
-        return sum((chunk.cost for chunk in self.chunks), Decimal(0))
+    recipients: int
+    total_cost: Decimal
+    # By which version of the templates its rows were screened.
+    policy_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +78,21 @@ class Upload:
     created_at: datetime
     confirmed_at: datetime | None
     finished_at: datetime | None
+    # By which version of the templates its rows were screened, and how many were refused after the check.
+    policy_version: int | None
+    refused: int
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO uploads (id, account_id, file_name, columns, message, reference, rows, recipients, total_cost)
+INSERT INTO uploads (id, account_id, file_name, columns, message, reference, rows, recipients, total_cost,
+                     policy_version)
 VALUES (%(upload_id)s, %(account_id)s, %(file_name)s, %(columns)s, %(message)s, %(reference)s, %(rows)s,
-        %(recipients)s, %(total_cost)s)
+        %(recipients)s, %(total_cost)s, %(policy_version)s)
 """)
 
 SQL_INSERT_CHUNK: Final = Statement("""
-INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost)
-VALUES (%(upload_id)s, %(number)s, %(lines)s, %(recipients)s, %(bodies)s, %(cost)s)
+INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost, by_template)
+VALUES (%(upload_id)s, %(number)s, %(lines)s, %(recipients)s, %(bodies)s, %(cost)s, %(by_template)s)
 """)
 
 # Rows differ in how many cells they have, which an array of arrays may not, so cells travel as JSON.
@@ -108,7 +106,7 @@ SELECT %(upload_id)s::uuid, line, ARRAY(SELECT jsonb_array_elements_text(cells::
 
 
 async def insert(connection: Connection, upload: NewUpload) -> None:
-    """Keep a file that was checked, with its rows; nothing is sent yet."""
+    """Keep a file that was checked, without its rows; nothing is sent yet."""
     await SQL_INSERT.rows(
         connection,
         upload_id=upload.id,
@@ -120,29 +118,34 @@ async def insert(connection: Connection, upload: NewUpload) -> None:
         rows=upload.rows,
         recipients=upload.recipients,
         total_cost=upload.total_cost,
+        policy_version=upload.policy_version,
     )
-    await SQL_INSERT_CHUNK.each(
+
+
+async def insert_chunk(connection: Connection, upload_id: UploadId, number: int, chunk: NewChunk) -> None:
+    """Keep rows of a file that can be sent."""
+    await SQL_INSERT_CHUNK.rows(
         connection,
-        [
-            {
-                "upload_id": upload.id,
-                "number": number,
-                "lines": chunk.lines,
-                "recipients": chunk.recipients,
-                "bodies": chunk.bodies,
-                "cost": chunk.cost,
-            }
-            for number, chunk in enumerate(upload.chunks)
-        ],
+        upload_id=upload_id,
+        number=number,
+        lines=chunk.lines,
+        recipients=chunk.recipients,
+        bodies=chunk.bodies,
+        cost=chunk.cost,
+        by_template=chunk.by_template,
     )
+
+
+async def insert_faults(connection: Connection, upload_id: UploadId, faults: Sequence[Fault]) -> None:
+    """Keep rows of a file that cannot be sent."""
     await SQL_INSERT_FAULTS.rows(
         connection,
-        upload_id=upload.id,
-        lines=[fault.line for fault in upload.faults],
-        cells=[json.dumps(fault.cells, ensure_ascii=False) for fault in upload.faults],
-        codes=[fault.code for fault in upload.faults],
-        reasons=[fault.reason for fault in upload.faults],
-        suggestions=[fault.suggestion for fault in upload.faults],
+        upload_id=upload_id,
+        lines=[fault.line for fault in faults],
+        cells=[json.dumps(fault.cells, ensure_ascii=False) for fault in faults],
+        codes=[fault.code for fault in faults],
+        reasons=[fault.reason for fault in faults],
+        suggestions=[fault.suggestion for fault in faults],
     )
 
 
@@ -168,7 +171,7 @@ async def delete_surplus(connection: Connection, account_id: AccountId, kept: in
 
 _UPLOAD: Final = """
 SELECT id, account_id, file_name, columns, message, reference, state, problem, rows, recipients, total_cost,
-       created_at, confirmed_at, finished_at
+       created_at, confirmed_at, finished_at, policy_version, refused
   FROM uploads
 """
 
@@ -228,29 +231,33 @@ class Chunk:
     """Rows that are to become one batch."""
 
     number: int
+    lines: Sequence[int]
     recipients: Sequence[str]
     bodies: Sequence[str] | None
     cost: Decimal
+    # The lines of the rows that are sent only because a template allows them; None where nobody noted that.
+    by_template: Sequence[int] | None
 
 
 SQL_NEXT_CHUNK: Final = Statement("""
-SELECT number, recipients, bodies, cost
+SELECT number, lines, recipients, bodies, cost, by_template
   FROM upload_chunks
  WHERE upload_id = %(upload_id)s
    AND batch_id IS NULL
+   AND number > %(after)s
  ORDER BY number
  LIMIT 1
 """)
 
 
-async def find_next_chunk(connection: Connection, upload_id: UploadId) -> Chunk | None:
-    """Return the first chunk of a file, which is held, that was not sent yet."""
-    row = await SQL_NEXT_CHUNK.row(connection, upload_id=upload_id)
+async def find_next_chunk(connection: Connection, upload_id: UploadId, after: int = -1) -> Chunk | None:
+    """Return the first chunk of a file, which is held, behind one of them that was not sent yet."""
+    row = await SQL_NEXT_CHUNK.row(connection, upload_id=upload_id, after=after)
     return None if row is None else Chunk(*row)
 
 
 SQL_LIST_UNSENT: Final = Statement("""
-SELECT number, recipients, bodies, cost
+SELECT number, lines, recipients, bodies, cost, by_template
   FROM upload_chunks
  WHERE upload_id = %(upload_id)s
    AND batch_id IS NULL
@@ -314,7 +321,7 @@ UPDATE upload_chunks
 
 SQL_SET_TOTAL: Final = Statement("""
 UPDATE uploads
-   SET total_cost = (SELECT sum(cost) FROM upload_chunks WHERE upload_id = %(upload_id)s)
+   SET total_cost = (SELECT coalesce(sum(cost), 0) FROM upload_chunks WHERE upload_id = %(upload_id)s)
  WHERE id = %(upload_id)s
 """)
 
@@ -326,6 +333,61 @@ async def set_costs(connection: Connection, upload_id: UploadId, costs: Mapping[
         [{"upload_id": upload_id, "number": number, "cost": cost} for number, cost in costs.items()],
     )
     await SQL_SET_TOTAL.rows(connection, upload_id=upload_id)
+
+
+SQL_LEAVE_OUT: Final = Statement("""
+UPDATE upload_chunks
+   SET lines = %(lines)s, recipients = %(recipients)s, bodies = %(bodies)s, cost = %(cost)s,
+       by_template = %(by_template)s
+ WHERE upload_id = %(upload_id)s
+   AND number = %(number)s
+   AND batch_id IS NULL
+""")
+
+SQL_DELETE_CHUNK: Final = Statement("""
+DELETE FROM upload_chunks
+ WHERE upload_id = %(upload_id)s
+   AND number = %(number)s
+   AND batch_id IS NULL
+""")
+
+SQL_COUNT_REFUSED: Final = Statement("""
+UPDATE uploads
+   SET recipients = recipients - %(count)s, refused = refused + %(count)s
+ WHERE id = %(upload_id)s
+""")
+
+
+async def leave_out(
+    connection: Connection, upload_id: UploadId, left: Chunk, faults: Sequence[Fault]
+) -> None:
+    """Keep what is left of a chunk, and why its other rows are not sent; the file is held."""
+    if left.recipients:
+        await SQL_LEAVE_OUT.rows(
+            connection,
+            upload_id=upload_id,
+            number=left.number,
+            lines=left.lines,
+            recipients=left.recipients,
+            bodies=left.bodies,
+            cost=left.cost,
+            by_template=left.by_template,
+        )
+    else:
+        await SQL_DELETE_CHUNK.rows(connection, upload_id=upload_id, number=left.number)
+    await insert_faults(connection, upload_id, faults)
+    await SQL_COUNT_REFUSED.rows(connection, upload_id=upload_id, count=len(faults))
+    await SQL_SET_TOTAL.rows(connection, upload_id=upload_id)
+
+
+SQL_SET_POLICY_VERSION: Final = Statement(
+    "UPDATE uploads SET policy_version = %(policy_version)s WHERE id = %(upload_id)s"
+)
+
+
+async def set_policy_version(connection: Connection, upload_id: UploadId, policy_version: int) -> None:
+    """Note by which templates what is left of a file, which is held, was screened."""
+    await SQL_SET_POLICY_VERSION.rows(connection, upload_id=upload_id, policy_version=policy_version)
 
 
 SQL_MARK_SENDING: Final = Statement("""
@@ -404,6 +466,24 @@ async def list_faults(
     return [Fault(*row) for row in rows]
 
 
+SQL_LIST_FAULTS_OF_CODE: Final = Statement("""
+SELECT line, cells, code, reason, suggestion
+  FROM upload_faults
+ WHERE upload_id = %(upload_id)s
+   AND code = %(code)s
+ ORDER BY line
+ LIMIT %(count_max)s
+""")
+
+
+async def list_faults_of_code(
+    connection: Connection, upload_id: UploadId, code: str, count_max: int
+) -> Sequence[Fault]:
+    """Return the first rows of a file that cannot be sent for one reason."""
+    rows = await SQL_LIST_FAULTS_OF_CODE.rows(connection, upload_id=upload_id, code=code, count_max=count_max)
+    return [Fault(*row) for row in rows]
+
+
 SQL_COUNT_FAULTS: Final = Statement("""
 SELECT code, count(*) AS count
   FROM upload_faults
@@ -449,6 +529,26 @@ async def list_good(
         return []
     bodies: Sequence[Any] = row["bodies"] or [None] * len(row["recipients"])
     return [GoodRow(*one) for one in zip(row["lines"], row["recipients"], bodies, strict=True)]
+
+
+# A chunk may have fewer rows than it can hold, where some were left out after the check.
+SQL_NEXT_GOOD: Final = Statement("""
+SELECT number
+  FROM upload_chunks
+ WHERE upload_id = %(upload_id)s
+   AND (number > %(number)s OR number = %(number)s AND cardinality(recipients) > %(place)s)
+ ORDER BY number
+ LIMIT 1
+""")
+
+
+async def find_next_good(connection: Connection, upload_id: UploadId, start: int) -> int | None:
+    """Return the first place from this one on at which a row stands that can be sent; None if none does."""
+    number, place = divmod(start, CHUNK_MAX)
+    found = await SQL_NEXT_GOOD.value(connection, upload_id=upload_id, number=number, place=place)
+    if found is None:
+        return None
+    return start if found == number else int(found) * CHUNK_MAX
 
 
 # What is being sent is left alone, however old; its rows go when it has ended.

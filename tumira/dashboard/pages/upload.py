@@ -1,4 +1,4 @@
-"""How does somebody send the messages of a file, after they have seen which of its rows can be sent?"""
+"""Pages that check a file, show which of its rows can be sent, and send these once that is confirmed."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tumira.actions import send_file
-from tumira.actions.send_file import Begun, Changed, Offer, Wanted
+from tumira.actions.check_file import Busy, Pending, Unfinished, Wanted
+from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, Offer
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.errors import (
     AccountSuspended,
@@ -29,10 +31,12 @@ from tumira.rules import money
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
-from tumira.rules.uploads import MessageFault
+from tumira.rules.uploads import MessageFault, RowCode
 from tumira.rules.validity import TEXT_KEPT
-from tumira.store import prices, uploads
-from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Upload
+from tumira.store import file_checks, prices, uploads
+from tumira.store.file_checks import FileCheck
+from tumira.store.sql import Connection
+from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
 
 PLACE: Final = "/dashboard/upload"
 
@@ -53,11 +57,15 @@ _CODES: Final = {
     "CONTENT_REJECTED": "with marketing",
     "EMPTY_TEXT": "without a text",
     "MISSING_VALUE": "without a value that the message needs",
+    "NO_LONGER_ALLOWED": "no longer allowed since the check",
 }
 _CHANGED: Final = (
     "The prices have changed since this was shown. Nothing was sent: look again, and confirm if you agree."
 )
 _UNREACHABLE: Final = "Some of these numbers cannot be sent to any more. Check the file again to see which."
+_NO_FILE: Final = "There is no such file; we keep one for a week"
+_QUEUE_FULL: Final = "Too many files are being checked right now. Try again in a minute."
+_INTERRUPTED: Final = "The check was interrupted on our side. Choose the file again."
 _BUSY: Final = (
     "No answer came in time, so this may not be on its way. Press Confirm again: however often you press, "
     "each message is sent once and paid for once."
@@ -127,13 +135,27 @@ async def check(visit: Visit) -> Response:
     wanted = Wanted(
         file.name or "file.csv", file.data, draft.message, draft.country or None, draft.reference or None
     )
-    checked = await send_file.check_file(visit.services.database, visit.visitor.account_id, wanted)
+    checked = await visit.services.checker.check(
+        visit.visitor.account_id, wanted, lambda: _hang_up(visit.request)
+    )
     match checked:
         case SheetFault():
             return await _form(visit, draft, {"file": checked.message}, ValidationFailed.status)
         case MessageFault():
             return await _form(visit, draft, {"message": checked.message}, ValidationFailed.status)
+        case Unfinished():
+            return await _form(visit, draft, {"file": checked.problem}, ValidationFailed.status)
+        case Busy():
+            return await _form(visit, draft, {"": _QUEUE_FULL}, ServiceUnavailable.status)
+        case Pending():
+            return go(_path(checked.upload_id))
     return go(_path(checked))
+
+
+async def _hang_up(request: Request) -> None:
+    """Wait until the browser that sent this request is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
@@ -150,8 +172,10 @@ def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
 
 
 async def show(visit: Visit) -> Response:
-    """Show what was found in a file, or how far it was sent."""
-    upload = await _find(visit)
+    """Show what was found in a file, how far it was sent, or how far it was checked."""
+    upload = await _find_any(visit)
+    if isinstance(upload, FileCheck):
+        return visit.page("upload_checking.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
         return await _verdict(visit, upload)
     return visit.page("upload_sent.html.jinja", **await _progress(visit, upload))
@@ -164,6 +188,7 @@ async def _verdict(visit: Visit, upload: Upload) -> Response:
         counts = await uploads.count_faults(connection, upload.id)
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
         good = await uploads.list_good(connection, upload.id, start, PAGE)
+        next_start = await uploads.find_next_good(connection, upload.id, start + PAGE)
         tariff = await prices.get_tariff(connection)
     return visit.page(
         "upload_checked.html.jinja",
@@ -180,7 +205,7 @@ async def _verdict(visit: Visit, upload: Upload) -> Response:
         next_after=faults[PAGE - 1].line if len(faults) > PAGE else None,
         good=good,
         start=start,
-        next_start=start + PAGE if start + PAGE < upload.recipients else None,
+        next_start=next_start,
     )
 
 
@@ -215,7 +240,9 @@ async def _confirmation(
 ) -> Response:
     async with visit.services.database.connection() as connection:
         offer = await send_file.price_rest(connection, upload)
-        samples = await uploads.list_good(connection, upload.id, 0, SAMPLES)
+        first = await uploads.find_next_good(connection, upload.id, 0)
+        samples = await uploads.list_good(connection, upload.id, first or 0, SAMPLES)
+        refused = await _list_refused(connection, upload)
         tariff = await prices.get_tariff(connection)
     faults = faults or {}
     if offer.unreachable:
@@ -230,6 +257,7 @@ async def _confirmation(
         agreed=money.write(offer.total_cost),
         parts=_parts(tariff, offer),
         samples=samples,
+        refused=refused,
         sent=upload.recipients - offer.count - offer.unreachable,
         balance_after=visit.visitor.balance - offer.total_cost,
     )
@@ -246,8 +274,20 @@ async def confirm(visit: Visit) -> Response:
         case Begun():
             return go(_path(upload.id))
         case Changed():
-            return await _confirmation(visit, upload, {"": _CHANGED}, 409)
+            return await _confirmation(visit, await _find(visit), {"": _CHANGED}, 409)
+        case NoLongerAllowed():
+            return await _show_refused(visit, decided.count)
     return await _confirmation(visit, upload, {"": _say(decided)}, decided.status)
+
+
+async def _show_refused(visit: Visit, count: int) -> Response:
+    """Ask again about what is left of a file, and say what was left out."""
+    upload = await _find(visit)
+    if upload.state == SENT or not upload.recipients:
+        return go(_path(upload.id))
+    rows = "1 row is" if count == 1 else f"{count:,} rows are"
+    said = f"{rows} no longer allowed, and left out. Nothing was sent: look again, and confirm if you agree."
+    return await _confirmation(visit, upload, {"": said}, 409)
 
 
 def _read_amount(form: Form) -> Decimal:
@@ -290,15 +330,34 @@ def _usd(amount: str) -> str:
 
 
 async def show_progress(visit: Visit) -> Response:
-    """Give the script of the page how far a file was sent."""
-    upload = await _find(visit)
+    """Give the script of the page how far a file was checked or sent."""
+    upload = await _find_any(visit)
+    if isinstance(upload, FileCheck):
+        return visit.services.look.page("upload_checking_progress.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
-        raise HTTPException(404, "This file is not being sent")
+        return visit.services.look.page("upload_checking_progress.html.jinja", **_checked(upload))
     return visit.services.look.page("upload_progress.html.jinja", **await _progress(visit, upload))
+
+
+def _checking(check: FileCheck) -> Mapping[str, Any]:
+    problem = _INTERRUPTED if check.problem is None and check.is_dead else check.problem
+    return {
+        "file_name": check.file_name,
+        "here_path": _path(check.upload_id),
+        "rows": check.rows,
+        "done": check.done,
+        "problem": problem,
+        "is_over": problem is not None,
+    }
+
+
+def _checked(upload: Upload) -> Mapping[str, Any]:
+    return {"rows": upload.rows, "done": upload.rows, "problem": None, "is_over": True}
 
 
 async def _progress(visit: Visit, upload: Upload) -> Mapping[str, Any]:
     async with visit.services.database.connection() as connection:
+        refused = await _list_refused(connection, upload)
         chunks = await uploads.list_chunks(connection, upload.id)
         counts = await uploads.count_faults(connection, upload.id)
     left = [chunk for chunk in chunks if chunk.batch_id is None]
@@ -312,8 +371,16 @@ async def _progress(visit: Visit, upload: Upload) -> Mapping[str, Any]:
         "paid": sum((chunk.cost for chunk in chunks if chunk.batch_id is not None), Decimal(0)),
         "left_cost": sum((chunk.cost for chunk in left), Decimal(0)),
         "bad": sum(counts.values()),
+        "refused": refused,
         "batch_name": _batch_name,
     }
+
+
+async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Fault]:
+    """Return rows that were refused after the check; reading them takes nothing where there are none."""
+    if not upload.refused:
+        return []
+    return await uploads.list_faults_of_code(connection, upload.id, RowCode.NO_LONGER_ALLOWED.value, PAGE)
 
 
 async def download(visit: Visit) -> Response:
@@ -347,14 +414,27 @@ async def _bad_rows(visit: Visit, upload: Upload) -> AsyncIterator[bytes]:
 
 
 async def _find(visit: Visit) -> Upload:
-    upload_id = read_id(UPLOAD, visit.request.path_params["id"])
-    upload = None
-    if upload_id is not None:
-        async with visit.services.database.connection() as connection:
-            upload = await uploads.find(connection, visit.visitor.account_id, UploadId(upload_id))
-    if upload is None:
-        raise HTTPException(404, "There is no such file; we keep one for a week")
+    upload = await _find_any(visit)
+    if isinstance(upload, FileCheck):
+        raise HTTPException(404, "This file is not checked yet")
     return upload
+
+
+async def _find_any(visit: Visit) -> Upload | FileCheck:
+    read = read_id(UPLOAD, visit.request.path_params["id"])
+    if read is None:
+        raise HTTPException(404, _NO_FILE)
+    account_id, upload_id = visit.visitor.account_id, UploadId(read)
+    async with visit.services.database.connection() as connection:
+        found = (
+            await uploads.find(connection, account_id, upload_id)
+            or await file_checks.look(connection, account_id, upload_id)
+            # Its check may have ended in between.
+            or await uploads.find(connection, account_id, upload_id)
+        )
+    if found is None:
+        raise HTTPException(404, _NO_FILE)
+    return found
 
 
 def _number(visit: Visit, name: str) -> int:

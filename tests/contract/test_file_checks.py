@@ -1,0 +1,203 @@
+"""A file that is dear to check costs other callers nothing, and its owner sees how far it is."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.support.chaos import until
+from tests.support.people import Person, goes_to, run_behind_proxy, sign_up
+from tests.support.service import Service
+from tests.support.uploads import MESSAGE, dear_file
+from tumira.actions import check_rows
+from tumira.ids import UPLOAD, AccountId, UploadId, new_id, write_id
+from tumira.rules.screening import judge
+from tumira.store import file_checks
+from tumira.store.database import Database
+
+PAGE: Final = "/dashboard/upload"
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service."""
+    with run_behind_proxy(server_url) as service:
+        yield service
+
+
+def processor_s(service: Service) -> float:
+    """Return the seconds of the processor that the web process itself has taken."""
+    fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(one) for one in fields[11:13]) / TICKS
+
+
+def cost_s(rows: int) -> float:
+    """Return the seconds of the processor that the texts of a dear file take, here and now."""
+    names = [line.partition(",")[2] for line in dear_file(rows).data.decode().splitlines()[1:]]
+    begun = time.thread_time()
+    for name in names:
+        judge(MESSAGE.replace("{name}", name))
+    return time.thread_time() - begun
+
+
+def checks(service: Service) -> int:
+    """Count the processes that check files for the service."""
+    found = 0
+    for children in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            try:
+                found += check_rows.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+    return found
+
+
+def post(person: Person, rows: int) -> httpx.Response:
+    """Have a file checked that is dear to check."""
+    wanted = dear_file(rows)
+    return person.browser.post(
+        PAGE, data={"message": wanted.message}, files={"file": (wanted.file_name, wanted.data, "text/csv")}
+    )
+
+
+def post_and_hang_up(service: Service, person: Person, rows: int) -> None:
+    """Send a file, and hang up while it is checked."""
+    wanted = dear_file(rows)
+    request = httpx.Request(
+        "POST",
+        service.base + PAGE,
+        data={"message": wanted.message},
+        files={"file": (wanted.file_name, wanted.data, "text/csv")},
+        headers={"Cookie": f"tumira_session={person.session}", "Sec-Fetch-Site": "same-origin"},
+    )
+    head = f"POST {PAGE} HTTP/1.1\r\n" + "".join(
+        f"{name}: {value}\r\n" for name, value in request.headers.items()
+    )
+    address = urlsplit(service.base)
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.sendall(head.encode() + b"\r\n" + request.read())
+        until(lambda: checks(service), "no process began to check")
+
+
+def account_of(service: Service, person: Person) -> AccountId:
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    return AccountId(row["id"])
+
+
+def test_the_web_process_does_not_check_what_is_dear_to_check(service: Service) -> None:
+    person = sign_up(service)
+    before = processor_s(service)
+
+    path = goes_to(post(person, 700))
+
+    assert path is not None
+    await_verdict(person, path)
+    assert 3 * (processor_s(service) - before) < cost_s(700)
+
+
+def await_verdict(person: Person, path: str) -> None:
+    """Look at the page of a file, as a browser does, until it was checked."""
+    while "Checking every row" in (page := words(person.browser.get(path))):
+        time.sleep(1)
+    assert "What was found" in page
+
+
+def test_a_check_ends_when_the_browser_hangs_up(service: Service) -> None:
+    person = sign_up(service)
+    post_and_hang_up(service, person, 9000)
+    until(lambda: not checks(service), "a check went on that nobody waits for")
+    assert service.sql("SELECT FROM uploads WHERE account_id = $1", account_of(service, person)) == []
+
+
+async def begin(database: Database, account_id: AccountId, upload_id: UploadId) -> None:
+    async with database.transaction() as connection:
+        await file_checks.begin(connection, account_id, upload_id, "people.csv")
+
+
+async def beat(database: Database, upload_id: UploadId, rows: int, done: int) -> None:
+    async with database.transaction() as connection:
+        assert await file_checks.beat(connection, upload_id, rows=rows, done=done)
+
+
+async def fail(database: Database, upload_id: UploadId, problem: str) -> None:
+    async with database.transaction() as connection:
+        await file_checks.fail(connection, upload_id, problem)
+
+
+def words(page: httpx.Response) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
+
+
+def test_the_page_of_a_file_shows_how_far_its_check_is_without_a_script_too(service: Service) -> None:
+    person = sign_up(service)
+    upload_id = UploadId(new_id(1))
+    service.run(begin, account_of(service, person), upload_id)
+    path = f"{PAGE}/{write_id(UPLOAD, upload_id)}"
+
+    waiting = person.browser.get(path)
+
+    assert "The file waits for its turn." in words(waiting)
+    assert '<noscript><meta http-equiv="refresh" content="3"></noscript>' in waiting.text
+    service.run(beat, upload_id, 10_000, 2_500)
+    page = person.browser.get(path)
+    assert "2,500 of 10,000 rows checked." in words(page)
+    assert '<progress max="10000" value="2500"' in page.text
+    part = person.browser.get(f"{path}/progress")
+    assert "2,500 of 10,000 rows checked." in words(part)
+    assert 'data-part="open"' in part.text
+
+    assert sign_up(service).browser.get(path).status_code == httpx.codes.NOT_FOUND
+    assert person.browser.get(f"{path}/send").status_code == httpx.codes.NOT_FOUND
+
+
+def test_the_page_of_a_file_says_why_its_check_ended(service: Service) -> None:
+    person = sign_up(service)
+    upload_id = UploadId(new_id(2))
+    service.run(begin, account_of(service, person), upload_id)
+    path = f"{PAGE}/{write_id(UPLOAD, upload_id)}"
+    service.sql(
+        "UPDATE file_checks SET alive_at = now() - interval '1 minute' WHERE upload_id = $1", upload_id
+    )
+    assert "The check was interrupted on our side." in words(person.browser.get(path))
+
+    service.run(fail, upload_id, "Split it <b>up</b>.")
+
+    page = person.browser.get(path)
+    assert "Split it &lt;b&gt;up&lt;/b&gt;." in page.text
+    assert 'http-equiv="refresh"' not in page.text
+    assert 'data-part="anew"' in person.browser.get(f"{path}/progress").text
+
+
+@pytest.mark.long
+def test_the_dearest_file_holds_up_no_other_call_and_ends_with_its_caller(service: Service) -> None:
+    attacker = sign_up(service)
+    other = service.open_account(rate=6000)
+    before = processor_s(service)
+
+    path = goes_to(post(attacker, 10_000))
+
+    assert path is not None
+    answered = 0
+    while "Checking every row" in words(attacker.browser.get(path)):
+        assert service.call(other, "GET", "/balance").status_code == httpx.codes.OK
+        answered += 1
+        time.sleep(1)
+    assert answered
+    assert "What was found" in words(attacker.browser.get(path))
+    assert 3 * (processor_s(service) - before) < cost_s(10_000)
+
+    for _ in range(3):
+        post_and_hang_up(service, attacker, 10_000)
+        until(lambda: not checks(service), "a check went on that nobody waits for")
+    (row,) = service.sql(
+        "SELECT count(*) AS count FROM uploads WHERE account_id = $1", account_of(service, attacker)
+    )
+    assert row["count"] == 1

@@ -1,0 +1,225 @@
+"""Files that are checked in a process of their own: one for each account, and only while somebody waits."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from tests.support.chaos import first_true
+from tests.support.service import new_caller
+from tests.support.uploads import MESSAGE, dear_file
+from tumira.actions import check_file, check_rows
+from tumira.actions.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished, Wanted
+from tumira.ids import AccountId, UploadId
+from tumira.rules.sheets import SheetFault
+from tumira.rules.uploads import MessageFault
+from tumira.store import file_checks, uploads
+from tumira.store.database import Database
+from tumira.store.file_checks import FileCheck
+
+# So many bytes are checked by no thread.
+TOO_MANY_BYTES: Final = check_file.BRIEF_BYTES_MAX + 1
+
+
+def light_file(rows: int = 3, message: str = MESSAGE) -> Wanted:
+    """Return a file that is quickly checked but, with its blank lines, too large for a thread."""
+    lines = ["to,name", *(f"+2637712{place:05},Person {place}" for place in range(rows))]
+    return Wanted("light.csv", "\n".join(lines).encode() + b"\n" * TOO_MANY_BYTES, message, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A database and those who check files on it."""
+
+    url: str
+    database: Database
+
+    async def account(self) -> AccountId:
+        """Open an account without money."""
+        return (await new_caller(self.url, "0")).id
+
+    async def look(self, account_id: AccountId, upload_id: UploadId) -> FileCheck | None:
+        """Look how far a check is."""
+        async with self.database.connection() as connection:
+            return await file_checks.look(connection, account_id, upload_id)
+
+    async def is_kept(self, account_id: AccountId, upload_id: UploadId) -> bool:
+        """Tell whether a file was checked to its end."""
+        async with self.database.connection() as connection:
+            return await uploads.find(connection, account_id, upload_id) is not None
+
+    async def forget_who_waits(self) -> None:
+        """Let nobody have looked for long."""
+        async with self.database.connection() as connection:
+            await connection.execute("UPDATE file_checks SET wanted_until = now() - interval '1 second'")
+
+
+@pytest_asyncio.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    """Give a database."""
+    database = Database(database_url)
+    yield World(database_url, database)
+    assert await ended(), "a process that checks was left behind"
+    await database.close()
+
+
+def processes() -> int:
+    """Count the processes of ours that check files."""
+    found = 0
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            try:
+                found += check_rows.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+    return found
+
+
+async def ended() -> bool:
+    return processes() == 0
+
+
+async def started() -> bool:
+    return processes() > 0
+
+
+async def test_a_file_that_is_too_large_for_a_thread_is_checked_by_a_process(world: World) -> None:
+    account_id = await world.account()
+    checked = await FileChecker(world.database, None).check(account_id, light_file())
+    assert isinstance(checked, UUID)
+    assert await world.is_kept(account_id, UploadId(checked))
+    assert await world.look(account_id, UploadId(checked)) is None
+
+
+async def test_both_ways_of_checking_find_the_same(world: World) -> None:
+    account_id = await world.account()
+    wanted = light_file(2010)
+    small = Wanted(wanted.file_name, wanted.data.strip() + b"\n12,Bad", MESSAGE, None, None)
+    large = Wanted(small.file_name, small.data + b"\n" * TOO_MANY_BYTES, MESSAGE, None, None)
+    checker = FileChecker(world.database, None)
+    found = []
+    for one in (small, large):
+        checked = await checker.check(account_id, one)
+        assert isinstance(checked, UUID)
+        async with world.database.connection() as connection:
+            upload = await uploads.find(connection, account_id, UploadId(checked))
+            assert upload is not None
+            found.append(
+                (
+                    (upload.rows, upload.recipients, upload.total_cost, upload.columns),
+                    await uploads.list_chunks(connection, upload.id),
+                    await uploads.list_faults(connection, upload.id, 10),
+                    await uploads.list_good(connection, upload.id, 2000, 100),
+                )
+            )
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        (Wanted("f.csv", b"PK\x03\x04" + b"\n" * TOO_MANY_BYTES, MESSAGE, None, None), SheetFault),
+        (light_file(message="Dear {surname}, it is here."), MessageFault),
+    ],
+)
+async def test_what_is_wrong_with_a_file_is_said_whoever_checks_it(
+    world: World, wanted: Wanted, kind: type
+) -> None:
+    assert isinstance(await FileChecker(world.database, None).check(await world.account(), wanted), kind)
+
+
+async def test_a_check_goes_on_while_somebody_looks_and_ends_when_nobody_does(world: World) -> None:
+    account_id = await world.account()
+    pending = await FileChecker(world.database, 0.0).check(account_id, dear_file(9000))
+    assert isinstance(pending, Pending)
+
+    async def is_on_its_way() -> bool:
+        check = await world.look(account_id, pending.upload_id)
+        return check is not None and 0 < check.done < check.rows == 9000 and not check.is_dead
+
+    await first_true(is_on_its_way, "nobody said how far the check is")
+    await world.forget_who_waits()
+    await first_true(ended, "a check went on that nobody waits for")
+
+    async def is_over() -> bool:
+        check = await world.look(account_id, pending.upload_id)
+        return check is not None and check.problem is not None
+
+    await first_true(is_over, "nobody said why the check ended")
+    assert not await world.is_kept(account_id, pending.upload_id)
+
+
+async def test_a_check_ends_with_the_browser_that_sent_the_file(world: World) -> None:
+    account_id = await world.account()
+
+    async def hang_up() -> None:
+        await first_true(started, "no process began to check")
+
+    checked = await FileChecker(world.database, None).check(account_id, dear_file(9000), hang_up)
+    assert isinstance(checked, Unfinished)
+    await first_true(ended, "a check went on that nobody waits for")
+
+
+async def test_a_newer_file_takes_the_place_of_the_one_that_is_being_checked(world: World) -> None:
+    account_id = await world.account()
+    checker = FileChecker(world.database, 0.0)
+    older = await checker.check(account_id, dear_file(9000))
+    assert isinstance(older, Pending)
+    await first_true(started, "no process began to check")
+
+    newer = await FileChecker(world.database, None).check(account_id, light_file())
+
+    assert isinstance(newer, UUID)
+    await first_true(ended, "the older check went on")
+    assert await world.look(account_id, older.upload_id) is None
+    assert not await world.is_kept(account_id, older.upload_id)
+
+    first = await checker.check(account_id, dear_file(9000))
+    assert isinstance(first, Pending)
+    await first_true(started, "no process began to check")
+    patient = asyncio.create_task(checker.check(account_id, dear_file(9000)))
+    await patient
+    assert processes() <= 1
+    await world.forget_who_waits()
+    await first_true(ended, "a check went on that nobody waits for")
+
+
+async def test_no_more_files_wait_than_fit_into_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_file, "WAITING_MAX", 1)
+    checker = FileChecker(world.database, 0.0)
+    assert isinstance(await checker.check(await world.account(), dear_file(9000)), Pending)
+    assert await checker.check(await world.account(), light_file()) == Busy()
+    await world.forget_who_waits()
+    await first_true(ended, "a check went on that nobody waits for")
+
+
+async def test_a_file_that_takes_too_long_is_refused(world: World) -> None:
+    """The process is killed by the kernel as it would be after its last second."""
+    checker = FileChecker(world.database, None)
+    account_id = await world.account()
+    checking = asyncio.create_task(checker.check(account_id, dear_file(9000)))
+    await first_true(started, "no process began to check")
+    kill_children()
+    outcome = await checking
+    assert isinstance(outcome, Unfinished)
+    assert "too long" in outcome.problem
+
+
+def kill_children() -> None:
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            if check_rows.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def test_checks_in_threads_take_a_small_part_of_the_processor() -> None:
+    brief = BriefTime(0.0)
+    taken = sum(brief.take(now=place / 100) for place in range(100_000))
+    assert 0 < taken * check_file.BRIEF_S <= 1000 * check_file.BRIEF_SHARE + check_file.BRIEF_SAVED_S

@@ -1,0 +1,338 @@
+"""The check of a file that somebody uploads, without holding up the process that answers calls.
+
+A file that takes a moment is checked in a thread, as long as such files together take a small part of the
+processor. Every other one is checked by a process of its own (`actions/check_rows`): two at a time, one for
+each account, and only while somebody waits for it.
+"""
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from tumira.actions import check_rows
+from tumira.actions.check_rows import (
+    HEADER,
+    BadFile,
+    BadMessage,
+    BadRows,
+    End,
+    Finding,
+    Frame,
+    GoodRows,
+    Head,
+    OutOfTimeError,
+    Progress,
+    Task,
+)
+from tumira.ids import AccountId, UploadId, new_id
+from tumira.rules.sheets import SheetFault
+from tumira.rules.uploads import MessageFault
+from tumira.store import file_checks, prices, templates, uploads
+from tumira.store.database import Database
+from tumira.store.sql import Connection
+
+# Of files that were checked and never sent, each up to ten thousand rows.
+CHECKED_KEPT: Final = 20
+
+PROCESSES_MAX: Final = 2
+# Each holds its file in memory, up to five megabytes.
+WAITING_MAX: Final = 10
+# How long the page that took the file waits for the verdict before it shows how far the check is.
+PATIENCE_S: Final = 4.0
+BEAT_S: Final = 1.0
+
+# In a thread: small files, each for a moment, and all together for a twentieth of the time.
+BRIEF_BYTES_MAX: Final = 256 * 1024
+BRIEF_S: Final = 0.25
+BRIEF_SHARE: Final = 0.05
+BRIEF_SAVED_S: Final = 2.0
+
+_NOBODY: Final = "The check was ended because nobody was waiting for it. Choose the file again."
+_REPLACED: Final = "You have sent another file since, which is checked instead."
+_TOO_LONG: Final = "This file takes too long to check. Split it into parts, and check each."
+_FAILED: Final = "Something failed on our side while this file was checked. Choose it again."
+_PACKAGE_ROOT: Final = Path(check_rows.__file__).parents[2]
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody uploaded, and what they want to be sent."""
+
+    file_name: str
+    data: bytes
+    message: str
+    country: str | None
+    reference: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The file is still being checked."""
+
+    upload_id: UploadId
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Nothing was checked: as many files wait as may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The check ended before its end, for this reason."""
+
+    problem: str
+
+
+Outcome = UploadId | SheetFault | MessageFault | Unfinished
+
+
+class BriefTime:
+    """The time of the processor that checks in threads may take: some at once, little in the long run."""
+
+    def __init__(self, now: float) -> None:
+        self._left = BRIEF_SAVED_S
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Take the time for one file, if there is enough."""
+        self._left = min(self._left + (now - self._at) * BRIEF_SHARE, BRIEF_SAVED_S)
+        self._at = now
+        if self._left < BRIEF_S:
+            return False
+        self._left -= BRIEF_S
+        return True
+
+    def give_back(self, spare_s: float) -> None:
+        """Return what a file did not need, or take what it needed more."""
+        self._left += spare_s
+
+
+class FileChecker:
+    """Checks files for one web process."""
+
+    def __init__(self, database: Database, patience_s: float | None = PATIENCE_S) -> None:
+        self._database = database
+        self._patience_s = patience_s
+        self._brief_time = BriefTime(time.monotonic())
+        self._processes = asyncio.Semaphore(PROCESSES_MAX)
+        self._running: dict[AccountId, asyncio.Task[Outcome]] = {}
+
+    async def check(
+        self, account_id: AccountId, wanted: Wanted, hung_up: Callable[[], Awaitable[None]] | None = None
+    ) -> Outcome | Pending | Busy:
+        """Check every row of a file and keep what was found, or say why it cannot be read at all.
+
+        A check that takes longer goes on by itself, and `file_checks` tells how far it is; it ends when
+        `hung_up` does before that.
+        """
+        task = await self._new_task(account_id, wanted)
+        if len(task.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):
+            findings, spare_s = await asyncio.to_thread(_check_briefly, task)
+            self._brief_time.give_back(spare_s)
+            if findings is not None:
+                async with self._database.transaction() as connection:
+                    return await _keep_all(connection, findings)
+        earlier = self._running.get(account_id)
+        if earlier is None and len(self._running) >= WAITING_MAX:
+            return Busy()
+        running = asyncio.create_task(self._run(task, earlier))
+        self._running[account_id] = running
+        running.add_done_callback(lambda ended: self._forget(account_id, ended))
+        return await self._await(running, task.upload_id, hung_up)
+
+    async def _new_task(self, account_id: AccountId, wanted: Wanted) -> Task:
+        async with self._database.connection() as connection:
+            tariff = await prices.get_tariff(connection)
+            policy = await templates.get_policy(connection)
+        return Task(
+            upload_id=UploadId(new_id(time.time_ns() // 1_000_000)),
+            account_id=account_id,
+            file_name=wanted.file_name,
+            data=wanted.data,
+            message=wanted.message,
+            country=wanted.country,
+            reference=wanted.reference,
+            tariff_version=tariff.version,
+            destinations=tariff.destinations,
+            prices=tariff.prices,
+            policy_version=policy.version,
+            templates=policy.of_account(account_id),
+        )
+
+    async def _await(
+        self,
+        running: asyncio.Task[Outcome],
+        upload_id: UploadId,
+        hung_up: Callable[[], Awaitable[None]] | None,
+    ) -> Outcome | Pending:
+        gone = None if hung_up is None else asyncio.ensure_future(hung_up())
+        try:
+            await asyncio.wait(
+                {running} if gone is None else {running, gone},
+                timeout=self._patience_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            if gone is not None:
+                gone.cancel()
+        if running.cancelled():
+            return Unfinished(_REPLACED)
+        if running.done():
+            return running.result()
+        if gone is not None and gone.done():
+            running.cancel()
+            return Unfinished(_NOBODY)
+        return Pending(upload_id)
+
+    def _forget(self, account_id: AccountId, running: asyncio.Task[Outcome]) -> None:
+        if self._running.get(account_id) is running:
+            del self._running[account_id]
+        if not running.cancelled() and running.exception() is not None:
+            _log.error("file check failed", exc_info=running.exception())
+
+    async def _run(self, task: Task, earlier: asyncio.Task[Outcome] | None) -> Outcome:
+        """Check a file in a process of its own, and say every second how far it is, while somebody waits."""
+        if earlier is not None:
+            earlier.cancel()
+            await asyncio.wait({earlier})
+        async with self._database.transaction() as connection:
+            await file_checks.begin(connection, task.account_id, task.upload_id, task.file_name)
+        outside = _Outside(self._database, task)
+        checking = asyncio.create_task(self._check_outside(outside))
+        try:
+            while not (await asyncio.wait({checking}, timeout=BEAT_S))[0]:
+                # What is being kept is committed or not, whoever waits.
+                if not outside.is_keeping and not await self._beat(task.upload_id, outside.progress):
+                    return await self._give_up(task.upload_id, _NOBODY)
+            outcome = checking.result()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            await self._give_up(task.upload_id, _FAILED)
+            raise
+        finally:
+            checking.cancel()
+            await asyncio.gather(checking, return_exceptions=True)
+        match outcome:
+            case SheetFault() | MessageFault():
+                await self._give_up(task.upload_id, outcome.message)
+            case Unfinished():
+                await self._give_up(task.upload_id, outcome.problem)
+        return outcome
+
+    async def _check_outside(self, outside: "_Outside") -> Outcome:
+        async with self._processes:
+            return await outside.check()
+
+    async def _beat(self, upload_id: UploadId, progress: Progress) -> bool:
+        async with self._database.transaction() as connection:
+            beat = await file_checks.beat(connection, upload_id, rows=progress.rows, done=progress.done)
+            return bool(beat)
+
+    async def _give_up(self, upload_id: UploadId, problem: str) -> Unfinished:
+        async with self._database.transaction() as connection:
+            await file_checks.fail(connection, upload_id, problem)
+        return Unfinished(problem)
+
+
+def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
+    """Return what was found in a file, or None if that takes too long, and the time that was not needed."""
+    begun = time.thread_time()
+    try:
+        findings = check_rows.check_briefly(task, BRIEF_S)
+    except OutOfTimeError:
+        return None, 0.0
+    return findings, BRIEF_S - (time.thread_time() - begun)
+
+
+class _Outside:
+    """One check in a process of its own; it ends with whoever awaits it."""
+
+    def __init__(self, database: Database, task: Task) -> None:
+        self._database = database
+        self._task = task
+        self.progress = Progress(0, 0)
+        self.is_keeping = False
+
+    async def check(self) -> Outcome:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            # Whatever lies in the directory that we were started from is not ours.
+            "-P",
+            "-m",
+            check_rows.__name__,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            # Who reads files of strangers knows no secrets.
+            env={"PYTHONPATH": str(_PACKAGE_ROOT)},
+        )
+        try:
+            return await self._talk(process)
+        except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
+            _log.warning("file check ended early", status=await process.wait())
+            return Unfinished(_TOO_LONG)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def _talk(self, process: Process) -> Outcome:
+        assert process.stdin is not None
+        process.stdin.write(check_rows.write_task(self._task))
+        await process.stdin.drain()
+        process.stdin.close()
+        while isinstance(frame := await _next_frame(process), Progress):
+            self.progress = frame
+        match frame:
+            case BadFile() | BadMessage():
+                return frame.fault
+        assert isinstance(frame, Head)
+        self.is_keeping = True
+        async with self._database.transaction() as connection:
+            if not await file_checks.end(connection, frame.upload.id):
+                return Unfinished(_NOBODY)
+            await uploads.insert(connection, frame.upload)
+            while not isinstance(piece := await _next_frame(process), End):
+                await _keep(connection, frame.upload.id, piece)
+            await uploads.delete_surplus(connection, frame.upload.account_id, CHECKED_KEPT)
+        return frame.upload.id
+
+
+async def _next_frame(process: Process) -> Frame:
+    assert process.stdout is not None
+    (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
+    return check_rows.read_frame(await process.stdout.readexactly(size))
+
+
+async def _keep_all(connection: Connection, findings: Sequence[Finding]) -> Outcome:
+    head, *pieces = findings
+    if isinstance(head, BadFile | BadMessage):
+        return head.fault
+    assert isinstance(head, Head)
+    await uploads.insert(connection, head.upload)
+    for piece in pieces:
+        await _keep(connection, head.upload.id, piece)
+    await uploads.delete_surplus(connection, head.upload.account_id, CHECKED_KEPT)
+    return head.upload.id
+
+
+async def _keep(connection: Connection, upload_id: UploadId, piece: Frame) -> None:
+    match piece:
+        case GoodRows():
+            await uploads.insert_chunk(connection, upload_id, piece.number, piece.chunk)
+        case BadRows():
+            await uploads.insert_faults(connection, upload_id, piece.faults)

@@ -1,0 +1,241 @@
+"""The check of every row of a file: in a thread if it is quickly done, else in a process of its own.
+
+The process is this module, run by `actions/check_file`. It gets the file and all that the check depends on
+through its standard input, and answers with frames: how far it is, then what was found, in pieces that are
+small enough to be read and stored without holding anybody up. It has no database, no secrets, a bounded share
+of the machine, and may be killed at any moment.
+"""
+
+import os
+import resource
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import BinaryIO, Final
+
+import msgspec
+from msgspec import Struct
+
+from tumira.actions.screen_text import screen
+from tumira.errors import Refusal
+from tumira.ids import AccountId, UploadId
+from tumira.rules.destinations import Destination, Price, Tariff
+from tumira.rules.screening import judge
+from tumira.rules.sheets import Sheet, SheetFault, read_sheet
+from tumira.rules.templates import Policy, TemplateVerdict
+from tumira.rules.uploads import Checked, Good, MessageFault, check
+from tumira.rules.verdicts import Label
+from tumira.store.uploads import CHUNK_MAX, Fault, NewChunk, NewUpload
+
+# The largest file with the dearest texts takes about half of it.
+CPU_S_MAX: Final = 120
+MEMORY_MAX: Final = 2 * 1024**3
+# Behind all that answers calls or hands messages over.
+NICENESS: Final = 10
+
+PROGRESS_S: Final = 0.25
+FAULTS_BYTES_MAX: Final = 256 * 1024
+HEADER: Final = struct.Struct(">I")
+_NUL: Final = "\x00"
+
+
+class Task(Struct, frozen=True):
+    """A file, what its owner wants to be sent, and all that the verdict on a row depends on."""
+
+    upload_id: UploadId
+    account_id: AccountId
+    file_name: str
+    data: bytes
+    message: str
+    country: str | None
+    reference: str | None
+    tariff_version: int
+    destinations: Sequence[Destination]
+    prices: Sequence[Price]
+    policy_version: int
+    templates: Sequence[tuple[AccountId | None, TemplateVerdict, str]]
+
+
+class Progress(Struct, frozen=True, tag=True):
+    """How many rows the file has, and how many of them were checked."""
+
+    rows: int
+    done: int
+
+
+class BadFile(Struct, frozen=True, tag=True):
+    """The file cannot be read."""
+
+    fault: SheetFault
+
+
+class BadMessage(Struct, frozen=True, tag=True):
+    """The message does not fit the file."""
+
+    fault: MessageFault
+
+
+class Head(Struct, frozen=True, tag=True):
+    """What was found in all; its rows follow."""
+
+    upload: NewUpload
+
+
+class GoodRows(Struct, frozen=True, tag=True):
+    """A chunk of the rows that can be sent."""
+
+    number: int
+    chunk: NewChunk
+
+
+class BadRows(Struct, frozen=True, tag=True):
+    """Some of the rows that cannot be sent."""
+
+    faults: Sequence[Fault]
+
+
+class End(Struct, frozen=True, tag=True):
+    """Nothing follows."""
+
+
+Finding = BadFile | BadMessage | Head | GoodRows | BadRows | End
+Frame = Progress | Finding
+
+write_task: Final = msgspec.msgpack.Encoder().encode
+read_frame: Final[Callable[[bytes], Frame]] = msgspec.msgpack.Decoder(Frame).decode
+
+
+def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+    """Check every row, telling `progress` the count of all rows and of those done; then give the findings."""
+    sheet = read_sheet(task.data)
+    if isinstance(sheet, SheetFault):
+        yield BadFile(sheet)
+        return
+    screening = _Screening(Policy(task.policy_version, task.templates), task.account_id)
+    rows = len(sheet.rows)
+    checked = check(
+        Tariff(task.tariff_version, task.destinations, task.prices),
+        sheet,
+        task.message,
+        task.country,
+        screening,
+        lambda done: progress(rows, done),
+    )
+    if isinstance(checked, MessageFault):
+        yield BadMessage(checked)
+        return
+    yield from _findings(task, sheet, checked, screening.by_template)
+
+
+class _Screening:
+    """Screens texts, and remembers which of them only a template lets through."""
+
+    def __init__(self, policy: Policy, account_id: AccountId) -> None:
+        self._policy = policy
+        self._account_id = account_id
+        self.by_template: set[str] = set()
+
+    def __call__(self, text: str) -> Refusal | None:
+        verdict = judge(text)
+        refusal = screen(self._policy, self._account_id, text, verdict)
+        if refusal is None and verdict.label is Label.PROMOTIONAL:
+            self.by_template.add(text)
+        return refusal
+
+
+def _findings(task: Task, sheet: Sheet, checked: Checked, by_template: set[str]) -> Iterator[Finding]:
+    # One text for all stands once, also where its places were filled with the same in every row.
+    is_one_text = checked.texts == 1
+    yield Head(
+        NewUpload(
+            id=task.upload_id,
+            account_id=task.account_id,
+            file_name=task.file_name,
+            columns=[_storable(name) for name in sheet.columns],
+            message=checked.good[0].text if is_one_text and checked.good else task.message,
+            reference=task.reference,
+            rows=len(sheet.rows),
+            recipients=len(checked.good),
+            total_cost=checked.total_cost,
+            policy_version=task.policy_version,
+        )
+    )
+    for number, start in enumerate(range(0, len(checked.good), CHUNK_MAX)):
+        good = checked.good[start : start + CHUNK_MAX]
+        yield GoodRows(number, _new_chunk(good, by_template, own_texts=not is_one_text))
+    yield from _faults(checked)
+    yield End()
+
+
+def _new_chunk(good: Sequence[Good], by_template: set[str], *, own_texts: bool) -> NewChunk:
+    return NewChunk(
+        lines=[one.line for one in good],
+        recipients=[one.number for one in good],
+        bodies=[one.text for one in good] if own_texts else None,
+        cost=sum((one.cost for one in good), Decimal(0)),
+        by_template=[one.line for one in good if one.text in by_template] if by_template else [],
+    )
+
+
+def _faults(checked: Checked) -> Iterator[BadRows]:
+    faults: list[Fault] = []
+    size = 0
+    for bad in checked.bad:
+        cells = [_storable(cell) for cell in bad.cells]
+        faults.append(Fault(bad.line, cells, bad.code, _storable(bad.reason), bad.suggestion))
+        size += sum(map(len, cells)) + len(bad.reason)
+        if size > FAULTS_BYTES_MAX or len(faults) == CHUNK_MAX:
+            yield BadRows(faults)
+            faults, size = [], 0
+    if faults:
+        yield BadRows(faults)
+
+
+def _storable(text: str) -> str:
+    return text.replace(_NUL, "")
+
+
+class OutOfTimeError(Exception):
+    """A file takes more of the processor than it may in the web process."""
+
+
+def check_briefly(task: Task, cpu_s: float) -> Sequence[Finding]:
+    """Check a file in this thread; `OutOfTimeError` once that has taken so many seconds of the processor."""
+    end = time.thread_time() + cpu_s
+
+    def look_at_clock(_rows: int, _done: int) -> None:
+        if time.thread_time() > end:
+            raise OutOfTimeError
+
+    return list(check_rows(task, look_at_clock))
+
+
+def _main(given: BinaryIO, answer: BinaryIO) -> None:
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+    task = msgspec.msgpack.decode(given.read(), type=Task)
+    encode = msgspec.msgpack.Encoder().encode
+    due = time.monotonic()
+
+    def write(frame: Frame) -> None:
+        # Whoever started us and died has closed the other end, and that ends us too.
+        packed = encode(frame)
+        answer.write(HEADER.pack(len(packed)))
+        answer.write(packed)
+        answer.flush()
+
+    def progress(rows: int, done: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            write(Progress(rows, done))
+            due = time.monotonic() + PROGRESS_S
+
+    for finding in check_rows(task, progress):
+        write(finding)
+
+
+if __name__ == "__main__":
+    _main(sys.stdin.buffer, sys.stdout.buffer)
