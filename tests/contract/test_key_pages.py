@@ -20,8 +20,9 @@ from tests.support.people import (
     sign_up,
 )
 from tests.support.service import Service
-from tumira.actions.manage_access import KEYS_MAX
+from tumira.actions.manage_access import KEYS_A_DAY_MAX, KEYS_MAX, REVOKED_KEPT
 from tumira.actions.operate import credit, suspend
+from tumira.dashboard.pages.keys import REVOKED_SHOWN
 
 KEYS: Final = "/dashboard/keys"
 ALL: Final = ("messages:send", "messages:read", "account:read")
@@ -241,3 +242,57 @@ def test_a_suspended_account_sees_its_keys_and_its_keys_do_not_send(service: Ser
     body = {"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."}
     assert service.call(key, "POST", "/messages", json=body).status_code == 403
     assert service.call(make_key(person, "another"), "POST", "/messages", json=body).status_code == 403
+
+
+def fill_with_revoked(service: Service, person: Person, keys: int, age: str) -> None:
+    """Give an account keys that were made and revoked so long ago."""
+    (row,) = service.sql(
+        "SELECT id, right(phone, 4)::integer AS place FROM accounts WHERE phone = $1", person.phone
+    )
+    service.sql(
+        "INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes, created_at, revoked_at)"
+        " SELECT lpad(to_hex(n + $4::integer * 10000), 32, '0')::uuid, $1, 'old ' || n,"
+        "        decode(repeat('00', 32), 'hex'), ARRAY['messages:send'], now() - $3::text::interval,"
+        "        now() - $3::text::interval"
+        "   FROM generate_series(1, $2::integer) n",
+        row["id"],
+        keys,
+        age,
+        row["place"],
+    )
+
+
+def test_keys_in_use_come_first_and_revoked_ones_page_by_page(service: Service) -> None:
+    person = sign_up(service)
+    fill_with_revoked(service, person, 50, "2 days")
+    make_key(person, "in use")
+
+    first = person.browser.get(KEYS).text
+
+    assert first.index("in use") < first.index("old 50")
+    pages = [first]
+    while (found := re.search(r'href="(/dashboard/keys\?before=[^"#]+)#revoked"', pages[-1])) is not None:
+        pages.append(person.browser.get(html.unescape(found[1])).text)
+    shown = [re.findall(r"old (\d+)", page) for page in pages]
+    assert [len(page) for page in shown] == [REVOKED_SHOWN, REVOKED_SHOWN, 50 - 2 * REVOKED_SHOWN]
+    assert [int(number) for page in shown for number in page] == list(range(50, 0, -1))
+    assert person.browser.get(f"{KEYS}?before=nonsense").text.count("old ") == REVOKED_SHOWN
+
+
+def test_no_more_keys_are_made_in_a_day_than_allowed_however_many_are_revoked(service: Service) -> None:
+    person = sign_up(service)
+    fill_with_revoked(service, person, KEYS_A_DAY_MAX, "1 hour")
+    refused = person.browser.post(KEYS, data={"name": "one more", "scope": list(ALL)})
+    assert refused.status_code == 422
+    assert "Try tomorrow" in alert(refused)
+    service.sql("UPDATE api_keys SET created_at = created_at - interval '1 day'")
+    make_key(person, "one more")
+
+
+def test_the_oldest_revoked_keys_are_forgotten(service: Service) -> None:
+    person = sign_up(service)
+    fill_with_revoked(service, person, REVOKED_KEPT + 5, "2 days")
+    make_key(person)
+    mine = "FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE a.phone = $1"
+    assert count(service, f"SELECT count(*) {mine} AND revoked_at IS NOT NULL", person.phone) == REVOKED_KEPT
+    assert count(service, f"SELECT count(*) {mine} AND k.name = 'old 5'", person.phone) == 0

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from tumira.actions import tell_owner
 from tumira.errors import Trouble
 from tumira.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.rules.keys import ParsedKey, write_key
 from tumira.store import accounts, changes, credentials
-from tumira.store.changes import OPERATOR, Actor
+from tumira.store.changes import OPERATOR, OWNER, Actor
 from tumira.store.credentials import ApiKey, Scope, Secret
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
 # In use at once; so many that nobody needs more, so few that they fit on a page.
 KEYS_MAX: Final = 100
-
-# Who acts where nobody is named.
+# Made within 24 hours, and revoked ones that are remembered: nobody fills the table by making and revoking.
+KEYS_A_DAY_MAX: Final = 200
+REVOKED_KEPT: Final = 1_000
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32
@@ -26,6 +28,10 @@ _SECRET_LENGTH = 32
 
 class TooManyKeysError(Trouble):
     """The account has as many keys in use as it may have."""
+
+
+class TooManyKeysTodayError(Trouble):
+    """The account got as many keys within a day as it may get."""
 
 
 async def create_key(
@@ -39,14 +45,23 @@ async def create_key(
             raise Trouble("There is no such account; `tumira account list` shows them.")
         # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
         await accounts.hold(connection, account_id)
-        if await credentials.count_in_use(connection, account_id) >= KEYS_MAX:
+        counts = await credentials.count(connection, account_id)
+        if counts.in_use >= KEYS_MAX:
             raise TooManyKeysError(
                 f"The account has {KEYS_MAX} keys in use; revoke one with `tumira key revoke`."
             )
+        if counts.made_today >= KEYS_A_DAY_MAX:
+            raise TooManyKeysTodayError(
+                f"The account got {KEYS_A_DAY_MAX} keys within a day; try again tomorrow."
+            )
+        await credentials.delete_oldest_revoked(connection, account_id, REVOKED_KEPT)
         await credentials.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
         await changes.note(connection, account_id, actor, "key created", _described(key_id, name))
+        # An account that the operator opens gets its first key from them too: that is no news to anybody.
+        if counts.in_all or actor.name == OWNER:
+            await tell_owner.tell(connection, account_id, actor, "key created")
     return key_id, write_key(ParsedKey(key_id, secret))
 
 
@@ -77,10 +92,10 @@ async def _revoke(
 ) -> ApiKey | None:
     # Held, so that of two at once only the one that ended its use is noted.
     await accounts.hold(connection, account_id)
-    before = await credentials.list_of_account(connection, account_id)
+    was_in_use = await credentials.is_in_use(connection, key_id)
     key = await credentials.mark_revoked(connection, key_id)
-    if key is not None and any(one.id == key_id and one.revoked_at is None for one in before):
-        await changes.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
+    if key is not None and was_in_use:
+        await tell_owner.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
     return key
 
 

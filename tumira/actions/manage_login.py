@@ -5,6 +5,7 @@ from decimal import Decimal
 from enum import Enum, auto
 from uuid import UUID
 
+from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.ids import AccountId
@@ -35,9 +36,13 @@ async def change_names(
 async def change_email(database: Database, account_id: AccountId, email: str | None, actor: Actor) -> None:
     """Change where the owner is written to."""
     async with database.transaction() as connection:
+        old_email = await logins.find_email(connection, account_id)
+        if old_email == email:
+            return
         await logins.set_email(connection, account_id, email)
         what = "email removed" if email is None else "email changed"
         await changes.note(connection, account_id, actor, what, email or "")
+        await tell_owner.tell(connection, account_id, actor, what, old_email)
 
 
 async def change_password(
@@ -51,7 +56,7 @@ async def change_password(
     async with database.transaction() as connection:
         await logins.set_password(connection, suspect.account_id, password_hash)
         await sessions.delete_others(connection, suspect.account_id, session_id)
-        await changes.note(connection, suspect.account_id, actor, "password changed")
+        await tell_owner.note(connection, suspect.account_id, actor, "password changed")
     return proof
 
 

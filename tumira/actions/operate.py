@@ -6,6 +6,7 @@ from uuid import UUID
 
 import asyncpg
 
+from tumira.actions import tell_owner
 from tumira.errors import Trouble
 from tumira.ids import AccountId
 from tumira.rules import money
@@ -97,6 +98,7 @@ async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor
             return False
         await logins.drop_factor(connection, account_id)
         await note_both(connection, account_id, actor, "second factor turned off", note=note)
+        await tell_owner.tell(connection, account_id, actor, "second factor turned off")
     return True
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.proofs import LIMITS
 from tumira.actions.send_codes import hash_token, new_token
@@ -91,6 +92,7 @@ async def reset(database: Database, *, phone: str, actor: Actor) -> str:
         operator = await _existing(connection, phone)
         await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
         await operator_changes.note(connection, actor, "operator's password reset", operator.phone)
+        await tell_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
     return password
 
 
@@ -100,6 +102,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
         operator = await _existing(connection, phone)
         await operators.remove(connection, operator.id)
         await operator_changes.note(connection, actor, "operator removed", operator.phone)
+        await tell_owner.tell_operator(connection, operator.id, operator.phone, "removed")
 
 
 async def _existing(connection: Connection, phone: str) -> Operator:
@@ -168,6 +171,7 @@ async def move_in(
         await attempts.forgive(connection, _subject(held.phone))
         actor = Actor(f"operator:{held.name}", guest.address)
         await operator_changes.note(connection, actor, "operator chose a password and a second factor")
+        await tell_owner.tell_operator(connection, held.id, held.phone, "moved in")
         await operators.delete_session(connection, hash_token(token))
         return MovedIn(await _begin(connection, guest, held.id, Stage.IN), recovery_codes)
 
@@ -237,6 +241,7 @@ async def _take(connection: Connection, operator: Operator, text: str, guest: Gu
     await operator_changes.note(
         connection, Actor(f"operator:{operator.name}", guest.address), "recovery code used", left
     )
+    await tell_owner.tell_operator(connection, operator.id, operator.phone, "recovery code used")
     return True
 
 

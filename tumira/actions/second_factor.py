@@ -6,10 +6,11 @@ Whoever has lost the device has recovery codes, each good once in its place.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tumira.actions import tell_owner
 from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.ids import AccountId
 from tumira.rules import codes, totp
-from tumira.store import attempts, changes, logins, verifications
+from tumira.store import attempts, logins, verifications
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -45,7 +46,7 @@ async def confirm(database: Database, account_id: AccountId, code: str, actor: A
             return None
         hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
         await logins.use_factor(connection, account_id, step, hashes)
-        await changes.note(connection, account_id, actor, "second factor turned on")
+        await tell_owner.note(connection, account_id, actor, "second factor turned on")
     return InUse(recovery_codes)
 
 
@@ -59,7 +60,7 @@ async def turn_off(database: Database, suspect: Suspect, password: str, code: st
             return Proof.WRONG
         await logins.drop_factor(connection, suspect.account_id)
         await attempts.forgive(connection, suspect.phone)
-        await changes.note(connection, suspect.account_id, actor, "second factor turned off")
+        await tell_owner.note(connection, suspect.account_id, actor, "second factor turned off")
     return Proof.RIGHT
 
 
@@ -81,5 +82,5 @@ async def take(connection: Connection, account_id: AccountId, text: str, actor: 
     ):
         return False
     left = factor.recovery_codes - 1
-    await changes.note(connection, account_id, actor, "recovery code used", f"{left} left")
+    await tell_owner.note(connection, account_id, actor, "recovery code used", f"{left} left")
     return True

@@ -153,7 +153,7 @@ async def _send(
             text = (
                 f"Tumira: {code} is your code to choose a new password. It is valid for {_MINUTES} minutes."
             )
-            await _send_text(connection, verification.phone, text)
+            await send_text(connection, verification.phone, text)
         return
     text = f"Tumira: {code} is your verification code. It is valid for {_MINUTES} minutes."
     if not counts:
@@ -161,7 +161,7 @@ async def _send(
             "Tumira: somebody, maybe you, tried to sign up with this number. It has an account: "
             "sign in, or choose a new password with Forgotten password."
         )
-    await _send_text(connection, verification.phone, text)
+    await send_text(connection, verification.phone, text)
     assert verification.applicant is not None
     if verification.applicant.email is not None:
         await mails.insert(
@@ -175,10 +175,14 @@ async def _send(
         )
 
 
-async def _send_text(connection: Connection, phone: str, text: str) -> None:
+async def send_text(connection: Connection, phone: str, text: str) -> None:
     """Hand a text of our own to the queue, at no cost, where the next message to be sent is taken from."""
     tariff = await prices.get_tariff(connection)
-    recipient = sort_recipients(tariff, "sms", [phone]).accepted[0]
+    accepted = sort_recipients(tariff, "sms", [phone]).accepted
+    if not accepted:
+        # Nobody sends to that country any more.
+        return
+    recipient = accepted[0]
     _, surroundings = await calls.read(connection, [], [])
     segments = measure(text).segments
     batch_id = BatchId(new_id(surroundings.now_us // 1000))

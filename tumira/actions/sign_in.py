@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tumira.actions import second_factor
+from tumira.actions import second_factor, tell_owner
 from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.proofs import LIMITS
 from tumira.actions.send_codes import hash_token, new_token
@@ -158,7 +158,7 @@ async def _set_forgotten(
 ) -> None:
     await logins.set_password(connection, account_id, password_hash)
     await sessions.delete_all(connection, account_id)
-    await changes.note(connection, account_id, actor, "password changed", "after it was forgotten")
+    await tell_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(

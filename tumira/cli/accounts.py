@@ -255,12 +255,9 @@ async def key_create(
 @json_option
 @with_database
 async def key_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
-    """List API keys, without their values."""
+    """List API keys without their values, those in use first."""
     async with database.connection() as connection:
-        if account_id is None:
-            found = await credentials.list_all(connection, LIST_MAX)
-        else:
-            found = await credentials.list_of_account(connection, account_id)
+        found = await credentials.list_some(connection, account_id, LIST_MAX)
     show_all(
         [_key(one) for one in found],
         as_json=as_json,

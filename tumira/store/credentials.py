@@ -67,40 +67,105 @@ class ApiKey:
     revoked_at: datetime | None
 
 
-SQL_LIST: Final = Statement("""
+SQL_LIST_IN_USE: Final = Statement("""
 SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
   FROM api_keys
  WHERE account_id = %(account_id)s
- ORDER BY id
-""")
-
-
-async def list_of_account(connection: Connection, account_id: AccountId) -> Sequence[ApiKey]:
-    """Return an account's keys, oldest first."""
-    return [ApiKey(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
-
-
-SQL_COUNT_IN_USE: Final = Statement(
-    "SELECT count(*) FROM api_keys WHERE account_id = %(account_id)s AND revoked_at IS NULL"
-)
-
-
-async def count_in_use(connection: Connection, account_id: AccountId) -> int:
-    """Return how many keys of an account are not revoked."""
-    return int(await SQL_COUNT_IN_USE.value(connection, account_id=account_id))
-
-
-SQL_LIST_ALL: Final = Statement("""
-SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
-  FROM api_keys
- ORDER BY id
+   AND revoked_at IS NULL
+ ORDER BY id DESC
  LIMIT %(count_max)s
 """)
 
 
-async def list_all(connection: Connection, count_max: int) -> Sequence[ApiKey]:
-    """Return the keys of all accounts, oldest first; for the operator."""
-    return [ApiKey(*row) for row in await SQL_LIST_ALL.rows(connection, count_max=count_max)]
+async def list_in_use(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[ApiKey]:
+    """Return an account's keys that are not revoked, newest first."""
+    rows = await SQL_LIST_IN_USE.rows(connection, account_id=account_id, count_max=count_max)
+    return [ApiKey(*row) for row in rows]
+
+
+SQL_LIST_REVOKED: Final = Statement("""
+SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
+  FROM api_keys
+ WHERE account_id = %(account_id)s
+   AND revoked_at IS NOT NULL
+   AND id < %(before)s
+ ORDER BY id DESC
+ LIMIT %(count_max)s
+""")
+
+
+async def list_revoked(
+    connection: Connection, account_id: AccountId, before: KeyId, count_max: int
+) -> Sequence[ApiKey]:
+    """Return an account's revoked keys that were made before one of its keys, newest first."""
+    rows = await SQL_LIST_REVOKED.rows(connection, account_id=account_id, before=before, count_max=count_max)
+    return [ApiKey(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """How many keys an account has in all, how many are not revoked, and how many were made in 24 hours."""
+
+    in_all: int
+    in_use: int
+    made_today: int
+
+
+SQL_COUNT: Final = Statement("""
+SELECT count(*),
+       count(*) FILTER (WHERE revoked_at IS NULL),
+       count(*) FILTER (WHERE created_at > clock_timestamp() - interval '1 day')
+  FROM api_keys
+ WHERE account_id = %(account_id)s
+""")
+
+
+async def count(connection: Connection, account_id: AccountId) -> KeyCounts:
+    """Count an account's keys."""
+    row = await SQL_COUNT.row(connection, account_id=account_id)
+    assert row is not None
+    return KeyCounts(*row)
+
+
+SQL_DELETE_OLDEST_REVOKED: Final = Statement("""
+DELETE FROM api_keys
+ WHERE id IN (
+       SELECT id
+         FROM api_keys
+        WHERE account_id = %(account_id)s
+          AND revoked_at IS NOT NULL
+        ORDER BY id DESC
+       OFFSET %(kept)s
+       )
+""")
+
+
+async def delete_oldest_revoked(connection: Connection, account_id: AccountId, kept: int) -> None:
+    """Forget all but the newest of an account's revoked keys."""
+    await SQL_DELETE_OLDEST_REVOKED.rows(connection, account_id=account_id, kept=kept)
+
+
+SQL_LIST_SOME: Final = Statement("""
+SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
+  FROM api_keys
+ WHERE %(account_id)s::uuid IS NULL OR account_id = %(account_id)s
+ ORDER BY revoked_at IS NOT NULL, id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_some(connection: Connection, account_id: AccountId | None, count_max: int) -> Sequence[ApiKey]:
+    """Return the keys of an account or of all, those in use first, then oldest first; for the operator."""
+    rows = await SQL_LIST_SOME.rows(connection, account_id=account_id, count_max=count_max)
+    return [ApiKey(*row) for row in rows]
+
+
+SQL_IS_IN_USE: Final = Statement("SELECT revoked_at IS NULL FROM api_keys WHERE id = %(key_id)s")
+
+
+async def is_in_use(connection: Connection, key_id: KeyId) -> bool:
+    """Tell whether there is such a key and it is not revoked."""
+    return bool(await SQL_IS_IN_USE.value(connection, key_id=key_id))
 
 
 SQL_MARK_REVOKED: Final = Statement("""

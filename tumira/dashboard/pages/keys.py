@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.manage_access import KEYS_MAX, TooManyKeysError, create_key, revoke_own_key
+from tumira.actions.manage_access import (
+    KEYS_A_DAY_MAX,
+    KEYS_MAX,
+    TooManyKeysError,
+    TooManyKeysTodayError,
+    create_key,
+    revoke_own_key,
+)
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
@@ -20,6 +28,8 @@ from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
 
 KEYS: Final = "/dashboard/keys"
+REVOKED_SHOWN: Final = 20
+_NEWEST: Final = KeyId(UUID(int=(1 << 128) - 1))
 SCOPES: Final = {
     Scope.SEND: "send messages and price them",
     Scope.READ: "look batches and messages up",
@@ -51,12 +61,17 @@ async def _page(
     created: str | None = None,
     revoked: bool = False,
 ) -> Response:
+    account_id, before = visit.visitor.account_id, _before(visit.request)
     async with visit.services.database.connection() as connection:
-        keys = await credentials.list_of_account(connection, visit.visitor.account_id)
+        in_use = await credentials.list_in_use(connection, account_id, KEYS_MAX)
+        past = await credentials.list_revoked(connection, account_id, before, REVOKED_SHOWN + 1)
     return visit.page(
         "keys.html.jinja",
         status,
-        keys=[(write_id(KEY, key.id), key) for key in reversed(keys)],
+        keys=[(write_id(KEY, key.id), key) for key in in_use] if before == _NEWEST else [],
+        past=[(write_id(KEY, key.id), key) for key in past[:REVOKED_SHOWN]],
+        is_first=before == _NEWEST,
+        older=write_id(KEY, past[REVOKED_SHOWN - 1].id) if len(past) > REVOKED_SHOWN else None,
         all_scopes=SCOPES,
         public_url=visit.services.public_url,
         faults=faults,
@@ -85,6 +100,9 @@ async def create(visit: Visit) -> Response:
         _, key = await create_key(
             visit.services.database, visit.visitor.account_id, name, scopes, actor=_owner(visit)
         )
+    except TooManyKeysTodayError:
+        faults[""] = f"You have made {KEYS_A_DAY_MAX} keys within a day, and that is the most. Try tomorrow."
+        return await _page(visit, faults, 422, name=name, scopes=scopes)
     except TooManyKeysError:
         faults[""] = (
             f"You have {KEYS_MAX} keys in use, and that is the most. Revoke one that you do not need."
@@ -101,6 +119,12 @@ async def revoke(visit: Visit) -> Response:
     ):
         raise HTTPException(404, "You have no such key")
     return go(KEYS + "?revoked=1")
+
+
+def _before(request: Request) -> KeyId:
+    """Return the key before which revoked ones are shown; what is no key is the newest."""
+    read = read_id(KEY, request.query_params.get("before", ""))
+    return _NEWEST if read is None else KeyId(read)
 
 
 def _owner(visit: Visit) -> Actor:

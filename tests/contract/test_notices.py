@@ -1,0 +1,225 @@
+"""An owner is told by text and e-mail when what guards their account changes, however it was changed."""
+
+import re
+import time
+from base64 import b32decode
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support.operators import new_operator
+from tests.support.people import (
+    PASSWORD,
+    Person,
+    code_to,
+    goes_to,
+    new_browser,
+    pass_time,
+    run_behind_proxy,
+    set_password,
+    sign_up,
+    texts_to,
+)
+from tests.support.service import Service
+from tumira.actions import manage_access, operate, operator_access
+from tumira.actions.tell_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
+from tumira.ids import AccountId
+from tumira.rules import totp
+from tumira.rules.segments import Encoding, measure
+from tumira.store.changes import Actor
+from tumira.store.credentials import Scope
+
+NEW: Final = "another good password"
+CLI: Final = Actor("cli:test")
+SETTINGS: Final = "/dashboard/settings"
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+@pytest.fixture
+def person(service: Service) -> Person:
+    """Give somebody with an account and an e-mail address."""
+    person = sign_up(service, email="owner@example.com")
+    service.sql("DELETE FROM mails")
+    return person
+
+
+def account_of(service: Service, person: Person) -> AccountId:
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    return AccountId(row["id"])
+
+
+def notices(service: Service, phone: str) -> Sequence[str]:
+    """Return what a number was told, codes aside."""
+    return [text for text in texts_to(service, phone) if not re.search(r"[0-9]{6}", text)]
+
+
+def mailed(service: Service) -> Sequence[tuple[str, str, str]]:
+    """Return to whom mails wait to be sent, with subject and body."""
+    rows = service.sql("SELECT recipient, subject, body FROM mails ORDER BY id")
+    return [(row["recipient"], row["subject"], row["body"]) for row in rows]
+
+
+def make_key(person: Person, name: str = "web shop") -> httpx.Response:
+    return person.browser.post(
+        "/dashboard/keys", data={"name": name, "scope": ["messages:send", "messages:read"]}
+    )
+
+
+def test_a_sign_up_is_no_news(service: Service, person: Person) -> None:
+    assert len(texts_to(service, person.phone)) == 1
+    assert mailed(service) == []
+
+
+def test_a_password_that_its_owner_changes_is_told_by_text_and_email(
+    service: Service, person: Person
+) -> None:
+    changed = person.browser.post(
+        f"{SETTINGS}/password", data={"current_password": PASSWORD, "new_password": NEW}
+    )
+    assert changed.status_code == httpx.codes.SEE_OTHER, changed.text
+
+    (text,) = notices(service, person.phone)
+
+    assert text.startswith("Tumira: The password of your account was changed. Not you? Then ")
+    ((to, subject, body),) = mailed(service)
+    assert to == "owner@example.com"
+    assert subject == "The password of your account was changed at Tumira"
+    assert "If it was not, choose a new password" in body
+    assert "From: 198.18." in body
+    for secret in (PASSWORD, NEW):
+        assert secret not in text + subject + body
+
+
+def test_a_password_that_is_chosen_with_a_code_is_told(service: Service, person: Person) -> None:
+    pass_time(service, person.phone, "1 hour")
+    browser = new_browser(service)
+    browser.post("/dashboard/forgotten", data={"phone": person.phone})
+    assert goes_to(set_password(browser, code_to(service, person.phone), NEW)) == "/dashboard"
+    (text,) = notices(service, person.phone)
+    assert "password of your account was changed" in text
+    assert len(mailed(service)) == 1
+
+
+def test_an_email_address_is_told_to_the_old_and_to_the_new_one(service: Service, person: Person) -> None:
+    for email in ("owner@example.com", "other@example.com"):
+        person.browser.post(f"{SETTINGS}/email", data={"email": email})
+    (text,) = notices(service, person.phone)
+    assert "email address of your account was changed" in text
+    assert sorted(to for to, _, _ in mailed(service)) == ["other@example.com", "owner@example.com"]
+    assert not any("other@" in body for _, _, body in mailed(service))
+
+    service.sql("DELETE FROM mails")
+    person.browser.post(f"{SETTINGS}/email", data={"email": ""})
+    assert [(to, subject) for to, subject, _ in mailed(service)] == [
+        ("other@example.com", "The email address of your account was removed at Tumira")
+    ]
+
+
+def test_keys_are_told_of_without_their_names(service: Service, person: Person) -> None:
+    page = make_key(person, "pay 123456 to evil.example")
+    made = re.search(r"tmr_([0-9a-z]{26})_", page.text)
+    assert made is not None
+    person.browser.post(f"/dashboard/keys/key_{made[1]}/revoke")
+    person.browser.post(f"/dashboard/keys/key_{made[1]}/revoke")
+
+    assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
+        "Tumira: An API key was made for your account",
+        "Tumira: An API key of your account was revoked",
+    ]
+    assert not any("evil" in subject + body for _, subject, body in mailed(service))
+
+
+def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> None:
+    account_id = account_of(service, person)
+    for _ in range(2):
+        key_id, _ = service.run(manage_access.create_key, account_id, "shop", list(Scope), actor=CLI)
+    service.run(manage_access.revoke_key, key_id, actor=CLI)
+
+    # The first key of an account belongs to its opening.
+    assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
+        "Tumira: An API key was made for your account by the operator",
+        "Tumira: An API key of your account was revoked by the operator",
+    ]
+
+
+def test_the_second_factor_and_its_recovery_codes_are_told_of(service: Service, person: Person) -> None:
+    place = f"{SETTINGS}/second-factor"
+    person.browser.post(place, data={"password": person.password})
+    shown = re.search(r'<code id="secret" tabindex="0">([A-Z2-7 ]+)</code>', person.browser.get(place).text)
+    assert shown is not None
+    secret = b32decode(shown[1].replace(" ", ""))
+    page = person.browser.post(
+        f"{place}/confirm", data={"code": totp.code_at(secret, int(time.time()) // totp.STEP_S)}
+    )
+    recovery = re.findall(r"<li>((?:[a-z2-9]{4}-){3}[a-z2-9]{4})</li>", page.text)
+    person.browser.post(f"{place}/off", data={"password": person.password, "code": recovery[0]})
+
+    told = " ".join(notices(service, person.phone))
+    assert "A second factor was turned on for your account." in told
+    assert "A recovery code of your account was used." in told
+    assert "The second factor of your account was turned off." in told
+    assert len(mailed(service)) == 3
+
+
+def test_a_factor_that_the_operator_turns_off_is_told(service: Service, person: Person) -> None:
+    account_id = account_of(service, person)
+    service.sql(
+        "UPDATE logins SET totp_secret = $2, totp_since = now() WHERE account_id = $1", account_id, b"s" * 20
+    )
+    assert service.run(operate.drop_factor, account_id, actor=CLI)
+    (text,) = notices(service, person.phone)
+    assert text.startswith("Tumira: The second factor of your account was turned off by the operator.")
+
+
+def test_notices_of_one_kind_are_bounded_and_leave_those_of_another_alone(
+    service: Service, person: Person
+) -> None:
+    for _ in range(NOTICES_A_DAY + 3):
+        make_key(person)
+    told = notices(service, person.phone)
+    assert len(told) == len(mailed(service)) == NOTICES_A_DAY
+    assert [("no more notices" in text) for text in told] == [False] * (NOTICES_A_DAY - 1) + [True]
+
+    person.browser.post(f"{SETTINGS}/email", data={"email": "other@example.com"})
+    assert len(notices(service, person.phone)) == NOTICES_A_DAY + 1
+
+    service.sql("UPDATE security_notices SET since = since - interval '25 hours'")
+    make_key(person)
+    assert len(notices(service, person.phone)) == NOTICES_A_DAY + 2
+
+
+def test_a_notice_costs_nothing_and_is_told_to_nobody_else(service: Service, person: Person) -> None:
+    make_key(person)
+    (row,) = service.sql(
+        "SELECT count(*) AS count FROM batches WHERE account_id = $1", account_of(service, person)
+    )
+    assert row["count"] == 0
+    (row,) = service.sql("SELECT sum(total_cost) AS cost FROM batches")
+    assert row["cost"] == 0
+
+
+def test_operators_are_told_of_their_own_access(service: Service) -> None:
+    operator = new_operator(service)
+    service.run(operator_access.reset, phone=operator.phone, actor=CLI)
+    service.run(operator_access.remove, phone=operator.phone, actor=CLI)
+    assert [text.split(". ")[0] for text in notices(service, operator.phone)] == [
+        "Tumira: A password and a second factor were set for your operator login",
+        "Tumira: Your operator password was reset",
+        "Tumira: Your operator login was removed",
+    ]
+
+
+def test_no_notice_looks_like_a_code_or_takes_more_than_two_segments() -> None:
+    for notice in (*NOTICES.values(), *OPERATOR_NOTICES.values()):
+        text = f"Tumira: {notice.happened} by the operator. Not you? Then {notice.advice}. {'x' * 43}"
+        assert not re.search(r"[0-9]", text)
+        assert measure(text).encoding is Encoding.GSM_7
+        assert measure(text).segments <= 2

@@ -1,0 +1,136 @@
+"""Notices to the owner of an account, or to an operator, when what guards their access has changed.
+
+A notice goes out by text message and e-mail, as far as a number and an address are known, in the transaction
+that makes the change. It says what was changed and what to do about it, and carries nothing secret, nothing
+that somebody else wrote, and nothing that looks like a code.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from tumira.actions.send_codes import send_text
+from tumira.ids import AccountId, OperatorId, new_id
+from tumira.store import accounts, changes, logins, mails, security_notices, verifications
+from tumira.store.changes import OWNER, Actor
+from tumira.store.sql import Connection
+
+# About each kind of change, to each account or operator. More would let whoever sits at a browser that is
+# signed in send messages at our expense; the last one says that it is the last.
+NOTICES_A_DAY: Final = 5
+MAIL_LIFETIME: Final = timedelta(days=1)
+
+_LAST: Final = " You get no more notices about this today."
+_NEW_PASSWORD: Final = "choose a new password with Forgotten password on the sign-in page"  # noqa: S105 - words
+_CHANGE_PASSWORD: Final = "change your password"  # noqa: S105 - words
+_ASK: Final = "contact your gateway operator at once"
+
+
+class Kind(Enum):
+    """Kinds of changes that are counted apart: many of one do not keep notices of another back."""
+
+    PASSWORD = "password"  # noqa: S105 - words
+    SECOND_FACTOR = "second factor"
+    EMAIL = "email"
+    KEYS = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What happened, without who did it, and what to do if it was somebody else."""
+
+    kind: Kind
+    happened: str
+    advice: str
+
+
+# By the words under which the change stands in the account's history.
+NOTICES: Final = {
+    "password changed": Notice(Kind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD),
+    "second factor turned on": Notice(
+        Kind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
+    ),
+    "second factor turned off": Notice(
+        Kind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
+    ),
+    "recovery code used": Notice(
+        Kind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
+    ),
+    "email changed": Notice(Kind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD),
+    "email removed": Notice(Kind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD),
+    "key created": Notice(
+        Kind.KEYS, "An API key was made for your account", "revoke it under API keys and change your password"
+    ),
+    "key revoked": Notice(Kind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
+}
+OPERATOR_NOTICES: Final = {
+    "password reset": Notice(Kind.PASSWORD, "Your operator password was reset", _ASK),
+    "moved in": Notice(
+        Kind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
+    ),
+    "recovery code used": Notice(Kind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK),
+    "removed": Notice(Kind.PASSWORD, "Your operator login was removed", _ASK),
+}
+
+
+async def note(
+    connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
+) -> None:
+    """Note a change of what guards an account, and tell its owner."""
+    await changes.note(connection, account_id, actor, what, detail)
+    await tell(connection, account_id, actor, what)
+
+
+async def tell(
+    connection: Connection, account_id: AccountId, actor: Actor, what: str, old_email: str | None = None
+) -> None:
+    """Tell an owner of a change; `old_email` is the address that they had before it."""
+    account = await accounts.find(connection, account_id)
+    if account is None or account.closed_at is not None:
+        return
+    notice = NOTICES[what]
+    by_owner = actor.name == OWNER
+    happened = notice.happened if by_owner else f"{notice.happened} by the operator"
+    advice = notice.advice if by_owner else _ASK
+    last = await _count(connection, account_id, notice.kind)
+    if last is None:
+        return
+    await send_text(connection, account.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
+    email = await logins.find_email(connection, account_id)
+    now = await verifications.now(connection)
+    for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
+        await mails.insert(
+            connection,
+            new_id(int(now.timestamp() * 1000)),
+            address,
+            f"{happened} at Tumira",
+            _mail(happened, advice, last, now, actor.address if by_owner else None),
+            now + MAIL_LIFETIME,
+        )
+
+
+async def tell_operator(connection: Connection, operator_id: OperatorId, phone: str, what: str) -> None:
+    """Tell an operator of a change of their own access; no e-mail address of theirs is known."""
+    notice = OPERATOR_NOTICES[what]
+    last = await _count(connection, operator_id, notice.kind)
+    if last is not None:
+        await send_text(connection, phone, f"Tumira: {notice.happened}. Not you? Then {notice.advice}.{last}")
+
+
+async def _count(connection: Connection, subject: UUID, kind: Kind) -> str | None:
+    """Count a notice and return what it says about further ones; None if it is one too many."""
+    count = await security_notices.count(connection, subject, kind.value)
+    if count > NOTICES_A_DAY:
+        return None
+    return _LAST if count == NOTICES_A_DAY else ""
+
+
+def _mail(happened: str, advice: str, last: str, at: datetime, address: str | None) -> str:
+    seen_from = "" if address is None else f"From: {address}\n"
+    return (
+        f"{happened}.\n\nWhen: {at:%d %B %Y, %H:%M} UTC\n{seen_from}\n"
+        f"If this was you, there is nothing to do. If it was not, {advice}, and look at the history under "
+        f"Settings in the dashboard: it lists every change of your account.{last}\n"
+    )
