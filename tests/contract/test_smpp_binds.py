@@ -42,6 +42,18 @@ async def test_a_bind_says_who_we_are_and_hears_who_they_are(carrier: Carrier, c
     session.abort()
 
 
+async def test_a_line_that_ends_with_the_packet_of_its_bind_is_raised_and_never_told(
+    carrier: Carrier,
+) -> None:
+    ear = Ear()
+    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
+    line = await carrier.line()
+    await line.let_in(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ConnectionError):
+        await task
+    assert ear.ends == []
+
+
 @pytest.mark.parametrize(
     ("command", "status", "body", "words"),
     [

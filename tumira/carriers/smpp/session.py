@@ -156,6 +156,9 @@ class Session(Peer):
         self._bind_response = 0
         self._binding: asyncio.Future[None] | None = None
         self._bound = False
+        # Whether the caller of `connect` has it, and its listener hears of its end; else why it ended.
+        self._given = False
+        self._problem = ""
         # PDUs that came before the caller of `connect` could have its session.
         self._held: list[Pdu] | None = None
         self._closing = False
@@ -181,9 +184,12 @@ class Session(Peer):
             await self._binding
         except BaseException:
             # Whoever called `connect` hears of it from there, not from the listener.
-            self._bound = False
             self.end("not bound", at_once=True)
             raise
+        if self.ended:
+            # By what came in the same packet as the answer to the bind.
+            raise ConnectionError(self._problem)
+        self._given = True
 
     def submit(self, tag: object, body: bytes) -> None:
         """Send a submit_sm; its answer comes to the listener with the tag."""
@@ -353,10 +359,11 @@ class Session(Peer):
         for waiter in (self._binding, *self._enquiries.values()):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(ConnectionError(problem))
+        self._problem = problem
         unanswered = list(self._waiting.values())
         self._waiting.clear()
         self._late.clear()
-        if self._bound:
+        if self._given:
             self._listener.ended(unanswered, problem)
 
 
