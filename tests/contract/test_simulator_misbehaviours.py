@@ -40,6 +40,7 @@ from tumira.simulator.misbehaviours import (
     HexReceiptIds,
     LineDrop,
     Misbehaviour,
+    NoAnswers,
     NoBindAnswer,
     NoReceipts,
     OneByteWrites,
@@ -105,6 +106,17 @@ async def test_response_loss() -> None:
         assert answer.sequence == first != second
         assert [receipt.command for receipt in receipts] == [Command.DELIVER_SM] * 2
         assert smsc.submits.taken == len(smsc.texts) == 2
+        assert await esme.is_alive()
+
+
+async def test_no_answers() -> None:
+    async with run_smsc(misbehaviours=[NoAnswers(2)]) as smsc, raw_esme(smsc.port) as esme:
+        first, second = esme.submit(), esme.submit()
+        answer, receipt = await esme.take(2)
+
+        assert answer.sequence == first != second
+        assert receipt.command == Command.DELIVER_SM
+        assert (smsc.submits.received, smsc.submits.dropped, len(smsc.texts)) == (2, 1, 1)
         assert await esme.is_alive()
 
 

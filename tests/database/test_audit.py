@@ -91,6 +91,22 @@ BREAKS_SETTLED: dict[str, tuple[str, Sequence[str]]] = {
     ),
     "place: sending without a doubt": ("UPDATE retries SET in_doubt = false", []),
     "place: in doubt in the queue": ("UPDATE retries SET in_doubt = true", []),
+    "sending: a hand-over that nobody ends": (
+        """
+        UPDATE in_flight SET claimed_at = now() - interval '31 minutes';
+        INSERT INTO workers (id, started_at) VALUES ('one', now() - interval '31 minutes')
+            ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, seen_at = now()
+        """,
+        [],
+    ),
+    "sending: a doubt that nobody ends": (
+        """
+        UPDATE retries SET due_at = now() - interval '31 minutes' WHERE in_doubt;
+        INSERT INTO workers (id, started_at) VALUES ('one', now() - interval '31 minutes')
+            ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, seen_at = now()
+        """,
+        [],
+    ),
     "hand_over: a carrier's answer is lost": ("DELETE FROM parts", []),
     "hand_over: nobody had a doubt": ("UPDATE incidents SET kind = 'retry'", []),
     "refund_status": (

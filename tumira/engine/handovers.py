@@ -28,6 +28,7 @@ class Handover:
         "retry",
         "taken",
         "todo",
+        "touched_at",
         "waiting",
     )
 
@@ -43,9 +44,11 @@ class Handover:
             for number in range(1, len(encoded.payloads) + 1)
             if past is None or number not in past.taken
         ]
-        # Segments that were submitted and have no answer, and those of them whose answer is overdue.
-        self.waiting = 0
+        # Segments whose answer is due, and those whose answer did not come in time.
+        self.waiting: set[int] = set()
         self.overdue: set[int] = set()
+        # When it was last put in line, submitted or answered, by the clock of the event loop.
+        self.touched_at = 0.0
         # Why a segment was refused for good, or for the time being.
         self.refusal: str | None = None
         self.retry: tuple[int, str] | None = None

@@ -23,6 +23,7 @@ from tumira.engine.bind import Bind
 from tumira.engine.handovers import Handover, Writer
 from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
+from tumira.ids import MESSAGE, write_id
 from tumira.rules import answers, lanes, validity
 from tumira.rules.answers import Action
 from tumira.rules.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
@@ -31,9 +32,13 @@ from tumira.rules.pace import Pace
 from tumira.store.carriers import BindReport, BindState, Carrier
 from tumira.store.queue import BULK
 
+# Nothing takes longer than an answer and this, unless a hand-over was left open by mistake.
+LEFT_OPEN_S: Final = 60.0
+
 _log: Final = structlog.get_logger()
 
-Submission = tuple[Handover, int, datetime]
+# What is submitted: the hand-over, the number of the segment, and when, by both clocks.
+Submission = tuple[Handover, int, datetime, float]
 
 
 class _Counts:
@@ -81,8 +86,15 @@ class Link:
         # What was answered and is not on disk yet fills the window too: should we die, it is in doubt.
         self._unrecorded = 0
         # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
-        self.claimed: set[UUID] = set()
+        self.claimed: dict[UUID, Handover] = {}
         self._lease_until = 0.0
+        # Why the line is to be bound anew, once all that came together is taken.
+        self._fault: str | None = None
+        self._response_s = timing.response_s
+        self._quiet_s = timing.quiet_s
+        # Since when submits wait and none was answered; and whether any was on this line.
+        self._quiet_since: float | None = None
+        self._has_answered = False
         self._counts = _Counts(carrier.name)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -96,6 +108,8 @@ class Link:
         if not self._connection.is_bound:
             return BindState.DOWN if self._connection.problem is not None else BindState.CONNECTING
         now = self._loop.time()
+        if self._is_quiet(now):
+            return BindState.FAILING
         if self._circuit.is_well(now):
             return BindState.BOUND
         return BindState.THROTTLED if now < self._pace.paused_until else BindState.FAILING
@@ -103,14 +117,34 @@ class Link:
     def report(self) -> BindReport:
         """Say how it is."""
         rate = self._pace.rate(self._loop.time())
+        silence = self._silence()
         return BindReport(
             carrier_id=self.carrier.id,
             number=self.number,
             worker=self._worker,
             state=self.state,
-            problem=self._connection.problem,
+            problem=self._connection.problem or silence,
             outstanding=self._connection.outstanding,
             pace=None if rate is None else max(1, round(rate)),
+            silent=silence is not None,
+        )
+
+    def _silence(self) -> str | None:
+        """Say in words that the carrier keeps the line and does not answer; None while it does."""
+        if not self._connection.is_bound:
+            return None
+        if self._circuit.is_silent:
+            return f"silent: {self._circuit.unanswered} submits in a row were not answered in time"
+        if self._is_quiet(self._loop.time()):
+            return f"silent: no submit was answered for {self._quiet_s:g} s or longer"
+        return None
+
+    def _is_quiet(self, now: float) -> bool:
+        """Tell whether submits wait and none was answered for so long that further ones would wait too."""
+        return (
+            self._quiet_since is not None
+            and now - self._quiet_since >= self._quiet_s
+            and self._connection.outstanding > 0
         )
 
     def renew(self, until: float, tps: float) -> None:
@@ -138,22 +172,26 @@ class Link:
     @property
     def is_well(self) -> bool:
         """Tell whether messages may go there freely, and not only one to try it out."""
-        return self._connection.is_bound and self._circuit.is_well(self._loop.time())
+        now = self._loop.time()
+        return self._connection.is_bound and self._circuit.is_well(now) and not self._is_quiet(now)
 
     def free(self) -> int:
         """Return how many segments may be claimed for it."""
         if not self.is_open:
             return 0
         now = self._loop.time()
-        if now < self._pace.paused_until:
+        if now < self._pace.paused_until or self._is_quiet(now):
             return 0
-        room = lanes.free_places(
-            self.carrier.settings.window_size, self._under_way(), self._held, self._pace.rate(now)
-        )
+        room = lanes.free_places(self._window, self._under_way(), self._held, self._pace.rate(now))
         if self._held and not self._circuit.is_well(now):
             # While half open, the one place is that of the message already held.
             return 0
         return self._circuit.places(now, room)
+
+    @property
+    def _window(self) -> int:
+        """How many submits may wait for an answer; fewer than the carrier's setting after a silence."""
+        return self._circuit.window(self.carrier.settings.window_size)
 
     def _under_way(self) -> int:
         """Return how many segments a carrier has of us whose fate is not on disk."""
@@ -163,15 +201,15 @@ class Link:
     def capacity(self) -> int:
         """Return how many segments it holds or awaits at most."""
         rate = self._pace.rate(self._loop.time())
-        window = self.carrier.settings.window_size
-        return window if rate is None else min(window, max(1, int(rate * lanes.HOLD_S)))
+        return self._window if rate is None else min(self._window, max(1, int(rate * lanes.HOLD_S)))
 
     def take(self, handovers: Iterable[Handover]) -> None:
         """Put claimed messages in line, and begin to hand them over."""
         for handover in handovers:
             if handover.claimed.lane == BULK:
                 self.bulk_outstanding += 1
-            self.claimed.add(handover.claimed.id)
+            handover.touched_at = self._loop.time()
+            self.claimed[handover.claimed.id] = handover
             if not handover.todo:
                 # All of its segments were taken in earlier tries, as was learnt only now.
                 self._close(handover)
@@ -195,21 +233,27 @@ class Link:
         now = self._loop.time()
         if now >= self._lease_until:
             return
-        room = self.carrier.settings.window_size - self._under_way()
+        if self._is_quiet(now):
+            # Another carrier may take these meanwhile.
+            self._give_back()
+            return
+        room = self._window - self._under_way()
         if room <= 0 and self._unrecorded:
             self._recorder.hurry()
         allowed = self._circuit.places(now, self._pace.allowance(now, max(0, room)))
         sent = 0
         at = datetime.now(UTC)
         while sent < allowed and self._held:
-            sent += self._submit_next(session, at)
+            sent += self._submit_next(session, at, now)
         if sent:
+            if self._quiet_since is None or self._connection.outstanding <= sent:
+                self._quiet_since = now
             self._pace.spend(now, sent)
             self._circuit.spend(now, sent)
         if self._held and room > sent:
             self._pump_later(max(self._pace.wait_s(now), self._circuit.wait_s(now)))
 
-    def _submit_next(self, session: Session, at: datetime) -> int:
+    def _submit_next(self, session: Session, at: datetime, now: float) -> int:
         """Submit the next segment in line, lane 0 first; return 0 if its message is not worth sending."""
         line = self._lines[0] or self._lines[1]
         handover = line[0]
@@ -222,11 +266,12 @@ class Link:
             return 0
         number = handover.todo.pop(0)
         self._held -= 1
-        handover.waiting += 1
+        handover.waiting.add(number)
+        handover.touched_at = now
         if not handover.todo:
             line.popleft()
             handover.in_line = False
-        session.submit((handover, number, at), self.writer.submission(handover, number, left_s))
+        session.submit((handover, number, at, now), self.writer.submission(handover, number, left_s))
         self._counts.submitted.inc()
         return 1
 
@@ -259,16 +304,19 @@ class Link:
 
     def bound(self) -> None:
         """Begin: there is a line."""
+        self._quiet_since = None
+        self._has_answered = False
         self._room()
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
         """Take the answer to a submit."""
-        handover, number, submitted_at = cast("Submission", tag)
-        if number in handover.overdue:
-            handover.overdue.discard(number)
-        else:
-            handover.waiting -= 1
+        handover, number, submitted_at, _ = cast("Submission", tag)
+        handover.overdue.discard(number)
+        handover.waiting.discard(number)
         now = self._loop.time()
+        handover.touched_at = now
+        self._has_answered = True
+        self._quiet_since = now if self._connection.outstanding else None
         verdict = answers.judge(status)
         self._counts.answers[verdict.action].inc()
         self._counts.seconds.observe((datetime.now(UTC) - submitted_at).total_seconds())
@@ -291,8 +339,7 @@ class Link:
             self._again(handover, number)
         elif verdict.action is Action.LINK:
             self._again(handover, number)
-            self._connection.rebind(answers.name(status))
-            return
+            self._fault = answers.name(status)
         elif verdict.action is Action.REFUSED:
             self._circuit.succeeded(now)
             if verdict.alarm:
@@ -327,26 +374,63 @@ class Link:
 
     def unanswered(self, tag: object) -> None:
         """Note that no answer came in time."""
-        handover, number, _ = cast("Submission", tag)
+        handover, number, _, sent_at = cast("Submission", tag)
         handover.overdue.add(number)
-        handover.waiting -= 1
+        handover.waiting.discard(number)
         self._observer.unanswered(self.carrier.id, handover.claimed)
         self._counts.unanswered.inc()
+        self._note_silence(sent_at)
         self._close_if_done(handover, "no answer came in time")
+
+    def _note_silence(self, sent_at: float) -> None:
+        now = self._loop.time()
+        was_silent = self._circuit.is_silent
+        self._circuit.silent(now, sent_at)
+        if self._circuit.is_silent and not was_silent:
+            _log.warning("carrier does not answer", bind=self.bind, unanswered=self._circuit.unanswered)
+        if self._held and not self._circuit.is_well(now):
+            self._give_back()
 
     def settled(self) -> None:
         """Go on after a lot of answers."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._connection.rebind(fault)
         self._pump()
         self._room()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
         """Note that the line is gone."""
         self._give_back()
+        self._fault = None
+        # A line that answered and fell is an accident. One that answered nothing will do so again.
+        silent = not self._has_answered or not self._circuit.is_well(self._loop.time())
         for tag in unanswered:
-            handover, number, _ = cast("Submission", tag)
+            handover, number, _, sent_at = cast("Submission", tag)
             handover.overdue.add(number)
-            handover.waiting -= 1
+            handover.waiting.discard(number)
+            if silent:
+                self._note_silence(sent_at)
             self._close_if_done(handover, f"the line fell: {problem}")
+
+    def close_left_open(self) -> None:
+        """Close hand-overs to which nothing has happened for longer than an answer can take.
+
+        One may wait in line while nobody renews the lease. Any other should have been closed; left open, it
+        would keep its place of the lane and its message `sending`.
+        """
+        before = self._loop.time() - self._response_s - LEFT_OPEN_S
+        for handover in [one for one in self.claimed.values() if one.touched_at < before]:
+            if handover.in_line:
+                self._lines[handover.claimed.lane].remove(handover)
+                self._drop_from_line(handover)
+            else:
+                message = write_id(MESSAGE, handover.claimed.id)
+                _log.error("hand-over left open", bind=self.bind, message=message)
+            handover.todo.clear()
+            handover.overdue |= handover.waiting
+            handover.waiting.clear()
+            self._close_if_done(handover, "its hand-over was left open")
 
     def _close_if_done(self, handover: Handover, doubt: str = "no answer came in time") -> None:
         """Say what became of a message, once no answer to it is due any more."""
@@ -368,7 +452,7 @@ class Link:
 
     def _close(self, handover: Handover) -> None:
         handover.closed = True
-        self.claimed.discard(handover.claimed.id)
+        self.claimed.pop(handover.claimed.id, None)
         if handover.claimed.lane == BULK:
             self.bulk_outstanding -= 1
 

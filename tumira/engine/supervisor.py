@@ -86,6 +86,7 @@ class Supervisor:
             while True:
                 await self._try(self._beat)
                 await self._try(self._look_for_strays)
+                await self._try(self._close_left_open)
                 for recorder in self._recorders.values():
                     recorder.check()
                 await asyncio.sleep(BEAT_S)
@@ -231,6 +232,10 @@ class Supervisor:
             _log.warning("bind not released", bind=held.link.bind, error=repr(error))
         if self._held.get(place) is held:
             del self._held[place]
+
+    async def _close_left_open(self) -> None:
+        for held in self._held.values():
+            held.link.close_left_open()
 
     async def _look_for_strays(self) -> None:
         """Put in doubt what is in flight for us and has been in no link's hands for a while.

@@ -1,27 +1,40 @@
 """Should messages go to this carrier at all, or is it in trouble of its own?
 
-A circuit is closed while all is well. It opens when the carrier keeps refusing, and then nothing is sent for
-a while. After that it is half open: a single message is sent, and what comes of it decides.
+A circuit is closed while all is well. It opens when the carrier keeps refusing or does not answer, and then
+nothing is sent for a while. After that it is half open: a single message is sent, and its answer decides. No
+answer at all opens it again.
+
+A carrier that was silent gets its window back as it answers: two submits may wait at first, and one more
+after each answer. What it does not answer is in doubt, so it is trusted with little until it has shown more.
 """
 
 from math import inf
 from typing import Final
 
 REFUSALS_MAX: Final = 20
+# Fewer than refusals: a message that is not answered waits for long, and may have to be sent twice.
+UNANSWERED_MAX: Final = 5
+TRUST_MIN: Final = 2
+TRUST_MAX: Final = 64
 PAUSE_MAX_S: Final = 2.0
 OPEN_MIN_S: Final = 5.0
 OPEN_MAX_S: Final = 60.0
-# The one message may never be answered, as when its connection breaks; then another one is sent.
+# Nobody may say what became of the one message; then another one is sent.
 PROBE_WAIT_S: Final = 60.0
 
 
 class Circuit:
     """What one carrier's latest answers say about it; times are seconds on any clock that never goes back."""
 
-    __slots__ = ("_open_s", "_open_until", "_probe_until", "_refusals")
+    __slots__ = ("_open_s", "_open_until", "_probe_until", "_refusals", "_trust", "is_silent", "unanswered")
 
     def __init__(self) -> None:
         self._refusals = 0
+        # How many submits in a row were not answered in time; and whether that is why it is open.
+        self.unanswered = 0
+        self.is_silent = False
+        # How many submits may wait for an answer after a silence; None for as many as the window has.
+        self._trust: int | None = None
         # None while closed.
         self._open_until: float | None = None
         self._open_s = 0.0
@@ -40,6 +53,10 @@ class Circuit:
             return 0
         return min(1, most)
 
+    def window(self, most: int) -> int:
+        """Return how many submits may wait for an answer at a time, with a window of so many."""
+        return most if self._trust is None else min(most, self._trust)
+
     def wait_s(self, now: float) -> float:
         """Return how long `places` will give none, if nothing is answered until then."""
         if self._open_until is None:
@@ -53,13 +70,17 @@ class Circuit:
 
     def succeeded(self, now: float) -> None:
         """Note that the carrier does its work: it took a message, or refused it for good."""
+        self.unanswered = 0
         if self._open_until is None:
             self._refusals = 0
+            if self._trust is not None:
+                self._trust = self._trust + 1 if self._trust < TRUST_MAX else None
         elif now >= self._open_until:
             self._close()
 
     def refused(self, now: float) -> None:
         """Note a temporary or unknown error: the carrier's own trouble, not the message's."""
+        self.unanswered = 0
         if self._open_until is None:
             self._refusals += 1
             if self._refusals >= REFUSALS_MAX:
@@ -69,6 +90,7 @@ class Circuit:
 
     def throttled(self, now: float, pause_s: float) -> None:
         """Note that the carrier wants less, and how long we pause for it."""
+        self.unanswered = 0
         if self._open_until is None:
             # A short pause is how a pace is found. One that had to be doubled is time lost that another
             # carrier could have used.
@@ -76,6 +98,17 @@ class Circuit:
                 self._open(now)
         elif self._is_tried(now):
             self._open(now)
+
+    def silent(self, now: float, sent_at: float) -> None:
+        """Note that what was sent at that time was not answered in time."""
+        self.unanswered += 1
+        if self._open_until is None:
+            most = UNANSWERED_MAX if self._trust is None else min(UNANSWERED_MAX, self._trust)
+            if self.unanswered >= most:
+                self._open(now, silent=True)
+        elif sent_at >= self._open_until:
+            # It was the one message. What was sent before it opened says nothing new.
+            self._open(now, silent=True)
 
     def _is_tried(self, now: float) -> bool:
         """Tell whether a message is out whose answer decides.
@@ -85,13 +118,17 @@ class Circuit:
         assert self._open_until is not None
         return self._open_until <= now < self._probe_until
 
-    def _open(self, now: float) -> None:
+    def _open(self, now: float, *, silent: bool = False) -> None:
+        self.is_silent = silent
+        # It may have been silent before it refused; then it still has to show more than one answer.
+        self._trust = TRUST_MIN if silent or self._trust is not None else None
         self._open_s = min(OPEN_MAX_S, max(OPEN_MIN_S, 2 * self._open_s))
         self._open_until = now + self._open_s
         self._probe_until = -inf
         self._refusals = 0
 
     def _close(self) -> None:
+        self.is_silent = False
         self._open_until = None
         self._open_s = 0.0
         self._probe_until = -inf

@@ -93,6 +93,17 @@ class ResponseLoss(Misbehaviour):
         return exchange.deliver if self.is_turn() else answer
 
 
+class NoAnswers(Misbehaviour):
+    """Every n-th submit is neither taken nor answered; the line stays, and enquire_link is answered."""
+
+    unit = "every n-th"
+    default = 1
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+        """Drop it when its turn has come."""
+        return DROPPED if self.is_turn() else Status.ROK
+
+
 class ThrottleEvery(Misbehaviour):
     """Every n-th submit is refused with RTHROTTLED."""
 

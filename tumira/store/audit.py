@@ -12,6 +12,7 @@ from tumira.store.message_checks import (
     ALL_KEPT,
     HAND_OVER_CHECK,
     IDEMPOTENCY_CHECK,
+    SENDING_CHECK,
     WAITING_CHECKS,
     settled_checks,
 )
@@ -40,6 +41,7 @@ SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
     ),
     *settled_checks(ALL_KEPT),
     *WAITING_CHECKS,
+    SENDING_CHECK,
     HAND_OVER_CHECK,
     *EVENT_CHECKS,
     IDEMPOTENCY_CHECK,

@@ -57,11 +57,15 @@ class Health:
     outstanding: int
     pace: int | None
     lease_valid: bool
+    silent: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BindReport:
-    """What a worker says of a bind that it holds; `pace` is None for no limit."""
+    """What a worker says of a bind that it holds; `pace` is None for no limit.
+
+    `silent`: the line is there and submits are not answered.
+    """
 
     carrier_id: int
     number: int
@@ -70,6 +74,7 @@ class BindReport:
     problem: str | None
     outstanding: int
     pace: int | None
+    silent: bool = False
 
 
 _SETTINGS: Final = """
@@ -241,7 +246,7 @@ async def exists_ever(connection: Connection, name: str) -> bool:
 
 SQL_LIST_BINDS: Final = Statement("""
 SELECT carrier_id, number, worker, state, since, problem, outstanding, pace,
-       leased_until > clock_timestamp() AS lease_valid
+       leased_until > clock_timestamp() AS lease_valid, silent
   FROM binds
  ORDER BY carrier_id, number
 """)
@@ -291,7 +296,8 @@ SELECT %(carrier_id)s, wanted.number, %(worker)s,
        since = CASE WHEN binds.worker = excluded.worker THEN binds.since ELSE clock_timestamp() END,
        problem = CASE WHEN binds.worker = excluded.worker THEN binds.problem END,
        outstanding = CASE WHEN binds.worker = excluded.worker THEN binds.outstanding ELSE 0 END,
-       pace = CASE WHEN binds.worker = excluded.worker THEN binds.pace END
+       pace = CASE WHEN binds.worker = excluded.worker THEN binds.pace END,
+       silent = binds.worker = excluded.worker AND binds.silent
  WHERE binds.worker = excluded.worker
     OR binds.leased_until <= clock_timestamp()
 RETURNING number
@@ -312,8 +318,9 @@ SQL_REPORT: Final = Statement("""
 WITH reported AS (
     SELECT *
       FROM unnest(%(carrier_ids)s::integer[], %(numbers)s::smallint[], %(workers)s::text[],
-                  %(states)s::text[], %(problems)s::text[], %(outstandings)s::integer[], %(paces)s::integer[])
-        AS reported (carrier_id, number, worker, state, problem, outstanding, pace)
+                  %(states)s::text[], %(problems)s::text[], %(outstandings)s::integer[], %(paces)s::integer[],
+                  %(silents)s::boolean[])
+        AS reported (carrier_id, number, worker, state, problem, outstanding, pace, silent)
 ), held AS (
     SELECT binds.carrier_id, binds.number
       FROM binds
@@ -327,7 +334,8 @@ UPDATE binds
        since = CASE WHEN binds.state = reported.state THEN binds.since ELSE clock_timestamp() END,
        problem = reported.problem,
        outstanding = reported.outstanding,
-       pace = reported.pace
+       pace = reported.pace,
+       silent = reported.silent
   FROM reported
   JOIN held USING (carrier_id, number)
  WHERE binds.carrier_id = reported.carrier_id
@@ -350,6 +358,7 @@ async def report(
         problems=[None if one.problem is None else one.problem[:PROBLEM_MAX] for one in reports],
         outstandings=[one.outstanding for one in reports],
         paces=[one.pace for one in reports],
+        silents=[one.silent for one in reports],
         lease_s=lease_s,
     )
     return {(row["carrier_id"], row["number"]) for row in rows}

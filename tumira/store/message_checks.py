@@ -178,6 +178,23 @@ SELECT m.id AS message_id, m.status, w.place
     ),
 )
 
+# A hand-over takes minutes at most, and a doubt ends soon after it is due. Without a worker nothing ends, and
+# that is seen elsewhere.
+SENDING_CHECK: Final = Check(
+    "sending",
+    "While workers run, no message stays in a hand-over or in doubt for half an hour more than it takes.",
+    Statement("""
+SELECT waits.message_id, waits.place, waits.since
+  FROM (SELECT message_id, 'in_flight' AS place, claimed_at AS since FROM in_flight
+         UNION ALL
+        SELECT message_id, 'retries', due_at FROM retries WHERE in_doubt) AS waits
+ WHERE waits.since < now() - interval '30 minutes'
+   AND EXISTS (SELECT FROM workers
+                WHERE started_at < now() - interval '30 minutes'
+                  AND seen_at > now() - interval '1 minute')
+"""),
+)
+
 HAND_OVER_CHECK: Final = Check(
     "hand_over",
     "Of a message that a carrier has or may have, a segment is known to be taken, or it was in doubt.",

@@ -45,6 +45,8 @@ class Timing:
     bind_s: float = 10
     # For the answer to a submit; then it is in doubt.
     response_s: float = 30
+    # Without any answer while submits wait for one; then nothing more is submitted until one comes.
+    quiet_s: float = 10
     # Without a PDU from the other end, before it is asked whether it is there; and for its answer.
     enquire_after_s: float = 15
     enquire_answer_s: float = 10
