@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import pytest_asyncio
+from msgspec import structs
 
 from tests.support.engine import numbers
 from tests.support.settling import World, open_world
@@ -144,6 +145,64 @@ async def test_what_was_done_before_is_known_to_whoever_claims_again(world: Worl
     async with world.engine.database.connection() as connection:
         past = (await queue.read_past(connection, [claimed.id]))[claimed.id]
     assert (past.taken, past.retries, past.resends) == (frozenset({1}), 1, 1)
+
+
+async def resent(world: World) -> None:
+    """Let a message wait that was in doubt at the world's carrier."""
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+    await world.resume_due()
+
+
+async def test_a_message_that_was_in_doubt_is_left_to_another_carrier_for_a_while(world: World) -> None:
+    await world.send()
+    await resent(world)
+    avoiding = structs.replace(places(1), avoided=world.carrier_id)
+    async with world.engine.database.connection() as connection:
+        assert await queue.list_avoided(connection) == {("ZW", world.carrier_id)}
+    assert await claim(world, 1, avoiding) is None
+    # Whoever could take it did not, as while another version of the worker holds the other carrier.
+    await world.rows("UPDATE queue SET avoid_until = clock_timestamp()")
+    (claimed,) = await claim(world, 1, avoiding) or ()
+    assert (claimed.again, claimed.avoid) == (True, world.carrier_id)
+
+
+async def test_another_carrier_and_a_carrier_without_another_take_it_at_once(world: World) -> None:
+    await world.send(2)
+    await resent(world)
+    await resent(world)
+    other = structs.replace(places(1), avoided=world.carrier_id + 1)
+    assert len(await claim(world, 1, other) or ()) == 1
+    assert len(await claim(world, 1, places(1)) or ()) == 1
+    assert await world.engine.audit() == []
+
+
+async def test_what_avoids_another_carrier_is_claimed_by_itself(world: World) -> None:
+    await world.send(3)
+    await resent(world)
+
+    async def claim_avoiding(carrier_id: int, *countries: str) -> Sequence[Claimed] | None:
+        async with world.engine.database.transaction() as connection:
+            return await queue.claim_avoiding(
+                connection, countries, 10, worker="one", bind="two/1", carrier_id=carrier_id
+            )
+
+    assert await claim_avoiding(world.carrier_id, "ZW") is None
+    assert await claim_avoiding(world.carrier_id + 1, "ZA") is None
+    (claimed,) = await claim_avoiding(world.carrier_id + 1, "ZW") or ()
+    assert (claimed.again, claimed.avoid) == (True, world.carrier_id)
+    # Given back it still does so.
+    await world.settle(structs.replace(world.returned(claimed), again=True, avoid=claimed.avoid))
+    assert len(await claim_avoiding(world.carrier_id + 1, "ZW") or ()) == 1
+    assert await world.engine.audit() == []
+
+
+async def test_a_message_of_which_a_carrier_has_a_segment_stays_there(world: World) -> None:
+    await world.send(body=LONG)
+    (claimed,) = await world.claim()
+    await world.settle(world.taken(claimed, 1, complete=False), world.doubtful(claimed))
+    await world.resume_due()
+    assert [row["avoid"] for row in await world.rows("SELECT avoid FROM queue")] == [None]
 
 
 async def test_a_clock_is_never_lowered(world: World) -> None:

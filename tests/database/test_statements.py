@@ -248,6 +248,7 @@ def claimed(_ids: Sequence[UUID]) -> Values:
         "bulk_max": [180, 180],
         "small_floors": [0, 0],
         "bulk_floors": [0, 0],
+        "avoided": [1, None],
         "total": GROUP,
         "worker": "one",
         "bind": "one/1",
@@ -267,6 +268,8 @@ def doubted(ids: Sequence[UUID]) -> Values:
 # What the engine runs for every group of messages, and from which tables each reads weeks.
 ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set[str]]]] = {
     "take": (queue.SQL_TAKE, claimed, set()),
+    "take avoiding": (queue.SQL_TAKE_AVOIDING, claimed, set()),
+    "avoided": (queue.SQL_AVOIDED, claimed, set()),
     "start": (queue.SQL_START, bounds_of, {"messages", "batches"}),
     "hold": (settlement.SQL_HOLD, bounds_of, {"messages"}),
     "hold batches": (settlement.SQL_HOLD_BATCHES, bounds_of, {"batches"}),
@@ -286,12 +289,11 @@ async def generic_plan(
 ) -> Any:
     """Run a statement as a worker does, planned without its values, and return how it was carried out."""
     arguments = ", ".join(literal(values[name]) for name in statement.names)
+    called = f"explained ({arguments})" if arguments else "explained"
     await connection.execute(f"PREPARE explained AS {statement.text}")
     undone = connection.transaction()
     await undone.start()
-    rows = await connection.fetch(
-        f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) EXECUTE explained ({arguments})"
-    )
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) EXECUTE {called}")
     await undone.rollback()
     await connection.execute("DEALLOCATE explained")
     return json.loads(rows[0][0])

@@ -141,7 +141,14 @@ class Consequences:
     def _return(self, message: Moving, returned: Returned) -> None:
         if self._goes_back(message):
             self.entries.append(
-                Entry(returned.message_id, returned.country, returned.lane, returned.turn, returned.again)
+                Entry(
+                    returned.message_id,
+                    returned.country,
+                    returned.lane,
+                    returned.turn,
+                    returned.again,
+                    returned.avoid,
+                )
             )
 
     def _take(self, message: Moving, taken: Taken) -> None:
@@ -244,7 +251,8 @@ class Consequences:
         message.status = "queued"
         self.changed[standing.id] = message
         # At the clock, like a flow that was idle; its old turn is long past.
-        self.entries.append(Entry(standing.id, standing.country, resumed.lane, None, again=True))
+        avoid = resumed.carrier_id if resumed.avoid else None
+        self.entries.append(Entry(standing.id, standing.country, resumed.lane, None, again=True, avoid=avoid))
         if resumed.resend:
             self.incidents.append(Incident(standing.id, "resend", resumed.carrier_id))
 

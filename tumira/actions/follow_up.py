@@ -47,7 +47,7 @@ async def resume_due(
         lane = turns.lane(recipients[standing.batch_id])
         carrier = settings.get(one.carrier_id) if one.carrier_id is not None else None
         if one.in_doubt:
-            outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id].resends, now))
+            outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now))
         elif _is_stale(one.message_id, now):
             outcomes.append(_expired(standing, past[one.message_id], well))
         else:
@@ -56,14 +56,13 @@ async def resume_due(
     return len(due)
 
 
-def _after_doubt(
-    due: Due, lane: int, carrier: CarrierSettings | None, resends: int, now: datetime
-) -> Outcome:
+def _after_doubt(due: Due, lane: int, carrier: CarrierSettings | None, past: Past, now: datetime) -> Outcome:
     """Send a message again that may not have arrived, as the carrier's setting says, or leave it open."""
     held_back = carrier is not None and carrier.in_doubt == "hold"
-    if held_back or resends >= RESENDS_MAX or _is_stale(due.message_id, now):
+    if held_back or past.resends >= RESENDS_MAX or _is_stale(due.message_id, now):
         return Ended(due.message_id, "sending", "unconfirmed", None, incident="hold")
-    return Resumed(due.message_id, due.carrier_id, lane, resend=True)
+    # A handset joins segments of one sender only, so what one carrier has begun it should end.
+    return Resumed(due.message_id, due.carrier_id, lane, resend=True, avoid=not past.taken)
 
 
 def _is_stale(message_id: UUID, now: datetime) -> bool:

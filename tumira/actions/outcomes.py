@@ -67,6 +67,7 @@ class Returned(Struct, frozen=True):
     lane: int
     turn: int
     again: bool
+    avoid: int | None = None
 
 
 class Known(Struct, frozen=True):
@@ -77,12 +78,16 @@ class Known(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A message has waited long enough and gets another turn; `resend` after a doubt."""
+    """A message has waited long enough and gets another turn; `resend` after a doubt.
+
+    With `avoid`, another carrier than before takes it if there is one.
+    """
 
     message_id: MessageId
     carrier_id: int | None
     lane: int
     resend: bool
+    avoid: bool = False
 
 
 class Ended(Struct, frozen=True):

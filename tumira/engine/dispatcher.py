@@ -18,6 +18,7 @@ from tumira.store import queue
 from tumira.store.database import Database, is_unavailable
 from tumira.store.lines import Line
 from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
+from tumira.store.sql import Connection
 
 LOOK_S: Final = 0.25
 # After a claim that did not fill the room, what comes in this time is claimed together.
@@ -123,6 +124,8 @@ class Dispatcher:
     async def _claim_within(self, free: int) -> bool:
         """Claim what there is room for, and tell whether anything was found."""
         most = self._messages(free)
+        if await self._claim_relieved(most):
+            return True
         for _ in range(2):
             wanted = self._wanted(free)
             if not wanted:
@@ -140,6 +143,18 @@ class Dispatcher:
                 return False
             # The places were lane 1's, and it has nothing: now that this is known, they are lane 0's.
         return False
+
+    async def _claim_relieved(self, most: int) -> bool:
+        """Claim what another carrier left in doubt and this one does not serve otherwise."""
+        link = self._link
+        countries = self._routes.countries_relieved(link.carrier)
+        if not countries or not link.is_well:
+            return False
+        connection = await self._line.begin()
+        claimed = await queue.claim_avoiding(
+            connection, countries, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+        )
+        return await self._commit(connection, claimed) > 0
 
     def _messages(self, free: int) -> int:
         """Return how many messages fit; those claimed lately say how many segments one is likely to have."""
@@ -170,6 +185,7 @@ class Dispatcher:
         return wanted
 
     def _wanted_in(self, name: str, places: Places, now: float) -> Wanted:
+        carrier = self._link.carrier
         return Wanted(
             country=name,
             small=places.small,
@@ -177,6 +193,7 @@ class Dispatcher:
             bulk_max=places.bulk_max,
             small_floor=self._clocks.begin(now, name, SMALL) if places.small else 0,
             bulk_floor=self._clocks.begin(now, name, BULK) if places.bulk_max else 0,
+            avoided=carrier.id if self._routes.is_avoided(carrier, name) else None,
         )
 
     def _country(self, name: str) -> _Country:
@@ -188,19 +205,23 @@ class Dispatcher:
         claimed = await queue.claim(
             connection, wanted, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
         )
+        found = await self._commit(connection, claimed)
+        self._note(wanted, claimed or ())
+        return found
+
+    async def _commit(self, connection: Connection, claimed: Sequence[Claimed] | None) -> int:
+        """Commit a claim and hand it to the link; return how much was found, 0 if nothing was."""
         if claimed is None:
             # Nothing was changed, so there is nothing to wait for the disk for. The next claim is begun at
             # once: that is one round trip less between a message and its carrier.
             await connection.execute("ROLLBACK")
             await self._line.begin_ahead()
-            self._note(wanted, ())
             return 0
         again = [one.id for one in claimed if one.again]
         past = await queue.read_past(connection, again) if again else {}
         self._unsure = claimed, past
         await self._line.commit()
         self._unsure = None
-        self._note(wanted, claimed)
         self._hand_to_link(claimed, past)
         return max(1, len(claimed))
 

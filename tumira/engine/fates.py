@@ -45,5 +45,7 @@ def of_message(handover: Handover, carrier: Carrier, doubt: str) -> Outcome | No
         wait_s = retry_wait_s(handover.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
         return PutOff(claimed.id, carrier.id, number, wait_s, detail)
     if not handover.complete:
-        return Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, handover.again)
+        return Returned(
+            claimed.id, claimed.country, claimed.lane, claimed.turn, handover.again, claimed.avoid
+        )
     return None

@@ -5,7 +5,7 @@ is taken for dead by the others. A link hands nothing over once half of that tim
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -26,7 +26,7 @@ from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
 from tumira.ids import MessageId
 from tumira.outbound.traces import Tracer
-from tumira.store import carriers, endpoints, places, prices
+from tumira.store import carriers, endpoints, places, prices, queue
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.database import Database, is_unavailable
 from tumira.store.sql import Connection
@@ -133,10 +133,11 @@ class Supervisor:
                     for number in taken:
                         self._open(carrier, number)
             countries = await prices.list_countries(connection)
+            avoided = await queue.list_avoided(connection)
             tell_sent = await endpoints.list_accounts_told(connection, "message.sent")
         for recorder in self._recorders.values():
             recorder.tell_sent = tell_sent
-        self._pass_on(active, health, countries, began)
+        self._pass_on(active, health, countries, avoided, began)
         metrics.BEAT.set_to_current_time()
 
     async def _renew_leases(self, connection: Connection) -> int:
@@ -190,14 +191,19 @@ class Supervisor:
             held.dispatcher.room()
 
     def _pass_on(
-        self, active: Sequence[Carrier], health: Sequence[Health], countries: Sequence[str], began: float
+        self,
+        active: Sequence[Carrier],
+        health: Sequence[Health],
+        countries: Sequence[str],
+        avoided: Collection[tuple[str, int]],
+        began: float,
     ) -> None:
         """Pass on the leases, each bind's share of its carrier's rate, and who serves which country."""
         well = {one.carrier_id for one in health if one.lease_valid and one.state is BindState.BOUND}
         for held in self._held.values():
             if held.link.is_well:
                 well.add(held.link.carrier.id)
-        self._routes.renew(active, well, countries)
+        self._routes.renew(active, well, countries, avoided)
         for held in self._held.values():
             carrier = held.link.carrier
             bound = sum(

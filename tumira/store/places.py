@@ -10,25 +10,35 @@ from msgspec import Struct
 from tumira.ids import BatchId, MessageId
 from tumira.store.sql import Connection, Statement
 
+# Whoever could take a message instead has had time to; then the carrier that it avoids may have it again.
+AVOID_S: Final = 60.0
+
 
 class Entry(Struct, frozen=True):
-    """A place in the queue; without a turn it is the clock's."""
+    """A place in the queue; without a turn it is the clock's.
+
+    `avoid` is the carrier at which it was in doubt: another one takes it if there is one.
+    """
 
     message_id: MessageId
     country: str
     lane: int
     turn: int | None
     again: bool
+    avoid: int | None = None
 
 
 SQL_ENQUEUE: Final = Statement("""
-INSERT INTO queue (country, lane, turn, message_id, again)
+INSERT INTO queue (country, lane, turn, message_id, again, avoid, avoid_until)
 SELECT entry.country, entry.lane,
        coalesce(entry.turn, (SELECT turn FROM clocks
                               WHERE clocks.country = entry.country AND clocks.lane = entry.lane), 0),
-       entry.message_id, entry.again
+       entry.message_id, entry.again, entry.avoid,
+       CASE WHEN entry.avoid IS NOT NULL
+            THEN clock_timestamp() + make_interval(secs => %(avoid_s)s) END
   FROM unnest(%(message_ids)s::uuid[], %(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[],
-              %(again)s::boolean[]) AS entry (message_id, country, lane, turn, again)
+              %(again)s::boolean[], %(avoid)s::integer[])
+       AS entry (message_id, country, lane, turn, again, avoid)
 """)
 
 
@@ -41,6 +51,8 @@ async def enqueue(connection: Connection, entries: Sequence[Entry]) -> None:
         lanes=[entry.lane for entry in entries],
         turns=[entry.turn for entry in entries],
         again=[entry.again for entry in entries],
+        avoid=[entry.avoid for entry in entries],
+        avoid_s=AVOID_S,
     )
 
 

@@ -6,11 +6,12 @@ takes queue rows that nobody else holds, and then only messages that are still `
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+import asyncpg
 from msgspec import Struct
 
 from tumira.ids import AccountId, BatchId, MessageId, message_bounds
@@ -23,7 +24,10 @@ Stand = tuple[str, int]
 
 
 class Wanted(Struct, frozen=True):
-    """How many messages to claim in one country: of lane 0, and with what lane 0 leaves free, of lane 1."""
+    """How many messages to claim in one country: of lane 0, and with what lane 0 leaves free, of lane 1.
+
+    Messages that avoid the carrier `avoided` are left to another one.
+    """
 
     country: str
     small: int
@@ -31,6 +35,7 @@ class Wanted(Struct, frozen=True):
     bulk_max: int
     small_floor: int
     bulk_floor: int
+    avoided: int | None = None
 
 
 class Claimed(Struct, frozen=True):
@@ -48,6 +53,8 @@ class Claimed(Struct, frozen=True):
     body: str
     created_at: datetime
     claimed_at: datetime
+    # The carrier that it avoids, because it was in doubt there.
+    avoid: int | None = None
 
 
 # In the order of the primary key, leaving out what another worker is taking. A floor above the turns that
@@ -57,17 +64,20 @@ SQL_TAKE: Final = Statement("""
 WITH wanted AS MATERIALIZED (
     SELECT *
       FROM unnest(%(countries)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
-                  %(small_floors)s::bigint[], %(bulk_floors)s::bigint[])
-           AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor)
+                  %(small_floors)s::bigint[], %(bulk_floors)s::bigint[], %(avoided)s::integer[])
+           AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor, avoided)
 ), small AS MATERIALIZED (
     SELECT first.*
       FROM wanted
      CROSS JOIN LATERAL (
-           SELECT ctid AS place, country, lane, turn, message_id, again
+           SELECT ctid AS place, country, lane, turn, message_id, again, avoid
              FROM queue
             WHERE country = wanted.country
               AND lane = 0
               AND turn >= wanted.small_floor
+              AND (avoid IS NULL
+                   OR avoid IS DISTINCT FROM wanted.avoided
+                   OR avoid_until < statement_timestamp())
             ORDER BY turn, message_id
             LIMIT wanted.small
               FOR UPDATE SKIP LOCKED
@@ -77,11 +87,14 @@ WITH wanted AS MATERIALIZED (
     SELECT first.*
       FROM wanted
      CROSS JOIN LATERAL (
-           SELECT ctid AS place, country, lane, turn, message_id, again
+           SELECT ctid AS place, country, lane, turn, message_id, again, avoid
              FROM queue
             WHERE country = wanted.country
               AND lane = 1
               AND turn >= wanted.bulk_floor
+              AND (avoid IS NULL
+                   OR avoid IS DISTINCT FROM wanted.avoided
+                   OR avoid_until < statement_timestamp())
             ORDER BY turn, message_id
             LIMIT least(wanted.bulk_max, wanted.small + wanted.bulk
                         - (SELECT count(*) FROM small WHERE small.country = wanted.country))
@@ -100,7 +113,7 @@ WITH wanted AS MATERIALIZED (
     SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
       FROM picked
 )
-SELECT message_id, country, lane, turn, again
+SELECT message_id, country, lane, turn, again, avoid
   FROM picked
  ORDER BY lane, turn
 """)
@@ -148,13 +161,59 @@ async def claim(
         bulk_max=[one.bulk_max for one in wanted],
         small_floors=[one.small_floor for one in wanted],
         bulk_floors=[one.bulk_floor for one in wanted],
+        avoided=[one.avoided for one in wanted],
         total=total,
         worker=worker,
         bind=bind,
         carrier_id=carrier_id,
     )
-    if not taken:
-        return None
+    return await _start(connection, taken) if taken else None
+
+
+# There are few, and an index of their own has them.
+SQL_TAKE_AVOIDING: Final = Statement("""
+WITH picked AS MATERIALIZED (
+    SELECT ctid AS place, country, lane, turn, message_id, again, avoid
+      FROM queue
+     WHERE avoid IS NOT NULL
+       AND avoid <> %(carrier_id)s
+       AND country = ANY(%(countries)s::text[])
+     ORDER BY lane, turn, message_id
+     LIMIT %(total)s
+       FOR UPDATE SKIP LOCKED
+), taken AS (
+    DELETE FROM queue
+     WHERE ctid = ANY(ARRAY(SELECT place FROM picked))
+), claimed AS (
+    INSERT INTO in_flight (message_id, worker, bind, carrier_id)
+    SELECT message_id, %(worker)s, %(bind)s, %(carrier_id)s
+      FROM picked
+)
+SELECT message_id, country, lane, turn, again, avoid
+  FROM picked
+""")
+
+
+async def claim_avoiding(
+    connection: Connection, countries: Sequence[str], total: int, *, worker: str, bind: str, carrier_id: int
+) -> Sequence[Claimed] | None:
+    """Claim messages that avoid another carrier, at most `total`; None if there are none. Commit as above."""
+    taken = await SQL_TAKE_AVOIDING.rows(
+        connection, countries=countries, total=total, worker=worker, bind=bind, carrier_id=carrier_id
+    )
+    return await _start(connection, taken) if taken else None
+
+
+SQL_AVOIDED: Final = Statement("SELECT DISTINCT country, avoid FROM queue WHERE avoid IS NOT NULL")
+
+
+async def list_avoided(connection: Connection) -> Collection[tuple[str, int]]:
+    """Return in which countries messages wait that avoid which carriers."""
+    return {(row["country"], row["avoid"]) for row in await SQL_AVOIDED.rows(connection)}
+
+
+async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[Claimed]:
+    """Move messages that were taken out of the queue to `sending`, and return those that still wait."""
     ids = [row[0] for row in taken]
     low, high = min(ids), max(ids)
     rows = await SQL_START.rows(
@@ -177,8 +236,9 @@ async def claim(
             row[5],
             row[6],
             row[7],
+            avoid,
         )
-        for message_id, country, lane, turn, again in taken
+        for message_id, country, lane, turn, again, avoid in taken
         if (row := started.get(message_id)) is not None
     ]
 
