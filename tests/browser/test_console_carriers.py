@@ -66,6 +66,12 @@ def _add_carriers(service: Service) -> None:
         "        END, 17 * number, 100"
         "   FROM carriers, generate_series(1, 2) AS number WHERE name = 'main'"
     )
+    service.sql(
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, silent)"
+        " SELECT id, 1, 'gateway-node-1.example.com:12345:abcdef', now() + interval '1 hour', 'failing',"
+        "        'silent: 64 submits in a row were not answered in time', 1, true"
+        "   FROM carriers WHERE name <> 'main'"
+    )
     slot = latencies.slot_of(datetime.now(UTC) - timedelta(minutes=1))
     for outcome, count in (
         ("sent", 12_345),

@@ -116,6 +116,10 @@ TROUBLE: Final[Mapping[str, Series]] = {
         web("tumira_binds", 'carrier="one", state="bound"'): "2x110 0x40",
         web("tumira_binds", 'carrier="one", state="down"'): "0x110 2x40",
     },
+    "TumiraCarrierFails": {
+        web("tumira_binds", 'carrier="one", state="bound"'): "2x110 0x40",
+        web("tumira_binds", 'carrier="one", state="failing"'): "0x110 2x40",
+    },
     "TumiraCarrierThrottles": {answers("throttled"): "0+600x150"},
     "TumiraCarrierRefuses": {answers("refused"): "0+1200x150"},
     "TumiraDeliveriesFail": {ended("undelivered"): "0+4000x150"},

@@ -60,10 +60,11 @@ def stored(service: Service, name: str) -> Mapping[str, Any]:
 
 def hold(service: Service, name: str, number: int, state: str, **values: object) -> None:
     """Let a worker hold a bind."""
-    bind = {"worker": "node-1:77", "problem": None, "outstanding": 0, "pace": None} | values
+    bind = {"worker": "node-1:77", "problem": None, "outstanding": 0, "pace": None, "silent": False} | values
     service.sql(
-        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
-        " SELECT id, $2, $3, now() + interval '10 minutes', $4, $5, $6, $7 FROM carriers WHERE name = $1",
+        "INSERT INTO binds"
+        " (carrier_id, number, worker, leased_until, state, problem, outstanding, pace, silent)"
+        " SELECT id, $2, $3, now() + interval '10 minutes', $4, $5, $6, $7, $8 FROM carriers WHERE name = $1",
         name,
         number,
         bind["worker"],
@@ -71,6 +72,7 @@ def hold(service: Service, name: str, number: int, state: str, **values: object)
         bind["problem"],
         bind["outstanding"],
         bind["pace"],
+        bind["silent"],
     )
 
 
@@ -126,6 +128,24 @@ def test_every_state_of_a_carrier_is_said_in_words(service: Service, viewer: Ope
         assert "7 of 10 in use" in page
         assert "12 a second now, of 50 a second" in page
         assert f"{name}/2 nobody holds it" in page
+
+
+def test_a_carrier_that_does_not_answer_is_said_to_be_silent(
+    service: Service, viewer: OperatorBrowser
+) -> None:
+    name, mixed = new_carrier(service), new_carrier(service)
+    problem = "silent: 12 submits in a row were not answered in time"
+    hold(service, name, 1, "failing", problem=problem, silent=True)
+    hold(service, mixed, 1, "failing", problem=problem, silent=True)
+    hold(service, mixed, 2, "failing", problem="RSYSERR (0x08)")
+    count(service, name, "no answer", timedelta(), 12)
+    count(service, name, "no answer", timedelta(hours=3), 30)
+    page = page_of(viewer, f"{CARRIERS}/{name}")
+    assert "silent Keeps the connection but does not answer what it is sent" in page
+    assert problem in page
+    assert "Unanswered 12 in the last hour, 42 in the last day" in page
+    # One of its binds refuses, so it is not silent altogether.
+    assert "failing Refuses what it gets" in page_of(viewer, f"{CARRIERS}/{mixed}")
 
 
 def test_what_a_carrier_makes_of_its_messages_is_counted(service: Service, viewer: OperatorBrowser) -> None:

@@ -39,6 +39,7 @@ class CarrierHealth(StrEnum):
 
     WELL = "well"
     THROTTLED = "throttled"
+    SILENT = "silent"
     FAILING = "failing"
     DOWN = "down"
     NO_WORKER = "no worker"
@@ -219,4 +220,7 @@ async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[s
 
 def _health(binds: Sequence[Health]) -> CarrierHealth:
     states = {bind.state for bind in binds}
-    return next((health for state, health in _BEST_FIRST if state in states), CarrierHealth.NO_WORKER)
+    health = next((health for state, health in _BEST_FIRST if state in states), CarrierHealth.NO_WORKER)
+    if health is CarrierHealth.FAILING and all(one.silent for one in binds if one.state is BindState.FAILING):
+        return CarrierHealth.SILENT
+    return health

@@ -18,6 +18,10 @@ WORDS: Final[Mapping[CarrierHealth, str]] = {
     CarrierHealth.WELL: "Takes messages.",
     CarrierHealth.THROTTLED: "Takes messages, but has told us to slow down.",
     CarrierHealth.FAILING: "Refuses what it gets, so one message at a time is tried.",
+    CarrierHealth.SILENT: (
+        "Keeps the connection but does not answer what it is sent, so one message at a time is tried. "
+        "Another carrier for its countries takes the rest, if there is one."
+    ),
     CarrierHealth.DOWN: "There is no connection.",
     CarrierHealth.NO_WORKER: "No worker holds a connection.",
 }
@@ -26,6 +30,7 @@ BADGES: Final[Mapping[str, str]] = {
     CarrierHealth.WELL: "delivered",
     CarrierHealth.THROTTLED: "unconfirmed",
     CarrierHealth.FAILING: "failed",
+    CarrierHealth.SILENT: "failed",
     CarrierHealth.DOWN: "failed",
     CarrierHealth.NO_WORKER: "failed",
     BindState.BOUND: "delivered",
@@ -34,6 +39,8 @@ BADGES: Final[Mapping[str, str]] = {
 
 # Counted when a carrier has taken the last segment of a message.
 _HANDED_OVER: Final = "sent"
+# Counted for each submit that was not answered in time.
+_NO_ANSWER: Final = "no answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class Mix:
     reasons: Sequence[Tally]
     answers: Sequence[Tally]
     handed_over: Tally | None
+    unanswered: Tally | None
 
     @property
     def is_empty(self) -> bool:
@@ -122,6 +130,7 @@ def _mix(tallies: Sequence[Tally]) -> Mix:
         some(lifecycle.FAILURE_REASONS.__contains__),
         some(lambda word: not (_is_end(word) or word in lifecycle.FAILURE_REASONS or word == _HANDED_OVER)),
         next(iter(some(_HANDED_OVER.__eq__)), None),
+        next(iter(some(_NO_ANSWER.__eq__)), None),
     )
 
 

@@ -1,0 +1,184 @@
+"""A carrier that keeps the line and answers no submit gets little, and another carrier takes the messages."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.support.breakable import Moody
+from tests.support.engine import Engine, numbers, open_engine
+from tests.support.service import free_port
+from tumira.actions import operate_carriers
+from tumira.actions.operate_carriers import CarrierHealth
+from tumira.carriers.smpp.peer import Timing
+from tumira.rules import circuit
+from tumira.simulator.line import Exchange, Line
+from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoAnswers
+from tumira.simulator.smsc import run_smsc
+
+WINDOW: Final = 10
+NUMBER: Final = numbers(1)[0]
+
+
+class DropFirst(Misbehaviour):
+    """The first n submits are neither taken nor answered."""
+
+    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+        """Drop it while there were fewer."""
+        self._count += 1
+        return DROPPED if self._count <= self.value else 0
+
+
+class Held(Misbehaviour):
+    """Answers are held until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Callable[[], None]] | None = []
+
+    def around(self, exchange: Exchange, answer: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - any
+        """Hold it."""
+        return answer if self._held is None else lambda: self._hold(answer)
+
+    def _hold(self, answer: Callable[[], None]) -> None:
+        if self._held is None:
+            answer()
+        else:
+            self._held.append(answer)
+
+    def release(self) -> None:
+        """Give all answers, and hold none from now on."""
+        held, self._held = self._held or [], None
+        for answer in held:
+            answer()
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers."""
+    async with open_engine(database_url) as engine:
+        yield engine
+
+
+async def binds(engine: Engine) -> Mapping[str, asyncpg.Record]:
+    rows = await engine.rows("SELECT name, binds.* FROM binds JOIN carriers ON carriers.id = carrier_id")
+    return {row["name"]: row for row in rows}
+
+
+async def until_bound(engine: Engine, *names: str) -> None:
+    async def bound() -> bool:
+        found = await binds(engine)
+        return all(name in found and found[name]["state"] == "bound" for name in names)
+
+    await engine.until(bound, f"{names} not bound")
+
+
+async def test_a_silent_carrier_gets_a_window_and_the_next_one_all_messages(engine: Engine) -> None:
+    async with run_smsc(misbehaviours=[NoAnswers()]) as silent, run_smsc() as second:
+        await engine.add_carrier("silent", silent.port, priority=1, window=WINDOW, doubt_wait=1)
+        await engine.add_carrier("second", second.port, priority=2)
+        engine.start_worker()
+        await until_bound(engine, "silent", "second")
+        await engine.send(await engine.open_account(), numbers(200))
+        await engine.until_all("delivered")
+        # A window of it, and one message now and then to see whether it answers.
+        assert 0 < silent.submits.received < 2 * WINDOW
+        assert set(second.texts.counts.values()) == {1}
+        assert len(second.texts) == 200
+        assert await engine.audit() == []
+
+
+async def test_a_message_in_doubt_is_sent_again_through_another_carrier_although_the_first_is_well(
+    engine: Engine,
+) -> None:
+    async with run_smsc(misbehaviours=[DropFirst(1)]) as first, run_smsc() as second:
+        await engine.add_carrier("first", first.port, priority=1, doubt_wait=1)
+        await engine.add_carrier("second", second.port, priority=2)
+        engine.start_worker()
+        await until_bound(engine, "first", "second")
+        caller = await engine.open_account()
+        await engine.send(caller, [NUMBER])
+        await engine.until_status(NUMBER, "delivered")
+        assert len(second.texts.to(NUMBER)) == 1
+        assert first.submits.received == 1
+        # Only what was in doubt goes there: the first carrier is well.
+        (other,) = numbers(1, start=1)
+        await engine.send(caller, [other])
+        await engine.until_status(other, "delivered")
+        assert len(first.texts.to(other)) == 1
+        assert await engine.audit() == []
+
+
+async def test_a_message_in_doubt_is_sent_again_through_the_same_carrier_when_the_other_is_away(
+    engine: Engine,
+) -> None:
+    async with run_smsc(misbehaviours=[DropFirst(1)]) as first:
+        await engine.add_carrier("first", first.port, priority=1, doubt_wait=1)
+        await engine.add_carrier("second", free_port(), priority=2)
+        engine.start_worker()
+        await until_bound(engine, "first")
+        await engine.send(await engine.open_account(), [NUMBER])
+        await engine.until_status(NUMBER, "delivered")
+        assert len(first.texts.to(NUMBER)) == 1
+        assert await engine.audit() == []
+
+
+async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuit, "OPEN_MIN_S", 0.5)
+    moody = Moody()
+    moody.silent = True
+    async with run_smsc(misbehaviours=[moody]) as smsc:
+        await engine.add_carrier("one", smsc.port, window=WINDOW, doubt_wait=1)
+        engine.start_worker()
+        await until_bound(engine, "one")
+        await engine.send(await engine.open_account(), numbers(3 * WINDOW))
+
+        async def is_silent() -> bool:
+            return (await binds(engine))["one"]["silent"] is True
+
+        await engine.until(is_silent, "not shown as silent")
+        (shown,) = await operate_carriers.list_carriers(engine.database)
+        assert shown.health is CarrierHealth.SILENT
+        assert shown.binds[0].problem is not None
+        assert shown.binds[0].problem.startswith("silent: ")
+        received = smsc.submits.received
+
+        async def is_tried() -> bool:
+            return smsc.submits.received > received
+
+        # One message at a time, and no window.
+        await engine.until(is_tried, "not tried")
+        assert smsc.submits.received <= WINDOW + 2
+
+        moody.silent = False
+        await engine.until_all("delivered")
+        await until_bound(engine, "one")
+        (shown,) = await operate_carriers.list_carriers(engine.database)
+        assert (shown.health, shown.binds[0].problem) == (CarrierHealth.WELL, None)
+        assert await engine.audit() == []
+
+
+async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(engine: Engine) -> None:
+    held = Held()
+    async with run_smsc(misbehaviours=[held]) as quiet, run_smsc() as second:
+        await engine.add_carrier("quiet", quiet.port, priority=1, window=WINDOW)
+        await engine.add_carrier("second", second.port, priority=2)
+        engine.start_worker(Timing(response_s=300, quiet_s=0.5))
+        await until_bound(engine, "quiet", "second")
+        await engine.send(await engine.open_account(), numbers(30))
+
+        async def is_taken_elsewhere() -> bool:
+            return quiet.submits.received + len(second.texts) == 30
+
+        await engine.until(is_taken_elsewhere, "the rest waits for the quiet carrier")
+        assert 0 < quiet.submits.received <= WINDOW
+        assert (await binds(engine))["quiet"]["silent"]
+        held.release()
+        await engine.until_all("delivered")
+        await until_bound(engine, "quiet")
+        assert await engine.rows("SELECT FROM incidents") == []
+        assert await engine.audit() == []
