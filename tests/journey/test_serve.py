@@ -154,22 +154,22 @@ def test_a_database_that_is_away_is_said_in_one_line() -> None:
     assert "secret" not in line
 
 
-@pytest.mark.parametrize(
-    ("command", "waits"),
-    [("serve", "Waiting for the"), ("web", "web waits for the"), ("worker", "worker waits for the")],
-)
-def test_a_node_waits_for_a_database_that_is_away_and_says_so_once(command: str, waits: str) -> None:
-    process = start(command, database_url=DEAD_URL, port=Node(Path("/")).port)
-    assert process.stderr is not None
-    line = process.stderr.readline().decode()
+def test_a_node_waits_for_a_database_that_is_away_and_says_so_once() -> None:
+    commands = {"serve": "Waiting for", "web": "web waits for", "worker": "worker waits for"}
+    nodes = [start(name, database_url=DEAD_URL, port=Node(Path("/")).port) for name in commands]
+    for node, waits in zip(nodes, commands.values(), strict=True):
+        assert node.stderr is not None
+        line = node.stderr.readline().decode()
+        assert line.startswith(
+            f"{waits} the database. The database cannot be reached; check TUMIRA_DATABASE_URL."
+        )
+        assert "secret" not in line
     # More than one try is made.
     time.sleep(1.5)
-    process.terminate()
-    done = finish(process)
-
-    assert line.startswith(f"{waits} database. The database cannot be reached; check TUMIRA_DATABASE_URL.")
-    assert "secret" not in line
-    assert (done.returncode, done.stderr) == (0, "Stopped.\n" if command == "serve" else "")
+    for node in nodes:
+        node.terminate()
+    done = [finish(node) for node in nodes]
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "Stopped.\n"), (0, ""), (0, "")]
 
 
 def test_serve_begins_when_its_database_comes(server_url: str, tmp_path: Path) -> None:

@@ -36,13 +36,15 @@ def test_each_failure_in_a_row_is_waited_for_longer_and_the_first_is_told(now: l
 
 def test_who_ran_for_a_while_begins_anew(now: list[float]) -> None:
     retries, said = Retries(), list[str]()
+    dues = []
     for _ in range(5):
         fail_at_once(retries, said)
-    assert not retries.is_due
+        dues.append(retries.is_due)
     retries.begin()
     now[0] += runtime.STEADY_S
     retries.fail("it ended", said.append)
-    assert retries.is_due
+    dues.append(retries.is_due)
+    assert dues == [True, False, False, False, False, True]
     assert said == ["it ended"] * 2
 
 
