@@ -12,7 +12,6 @@ from tumira.cli.nodes import check_keys, node_command, until_stopped, warn_of_pr
 from tumira.cli.output import json_option, load_settings, show, tell
 from tumira.cli.tools import own_command
 from tumira.config import Settings
-from tumira.engine.metrics_server import check_metrics_port
 from tumira.errors import TemporaryTrouble, Trouble
 from tumira.runtime import configure_logging
 from tumira.server import listen
@@ -32,9 +31,9 @@ def serve(*, as_json: bool) -> None:
     settings = load_settings()
     check_keys(settings)
     configure_logging(settings.log_level)
-    warn_of_private_webhooks(settings)
     with until_stopped() as stopping:
         _check_ports(settings, stopping)
+        warn_of_private_webhooks(settings)
         parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
 
@@ -45,9 +44,6 @@ def _check_ports(settings: Settings, stopping: Stopping) -> None:
     _wait_for_port(lambda: _check_web_port(settings, stopping), patience_s, stopping)
     if settings.simulator_port is not None:
         _wait_for_port(partial(check_port, settings.simulator_port), patience_s, stopping)
-    if settings.worker_metrics_port is not None:
-        check = partial(check_metrics_port, settings.host, settings.worker_metrics_port)
-        _wait_for_port(check, patience_s, stopping)
 
 
 def _wait_for_port(check: Callable[[], None], patience_s: float, stopping: Stopping) -> None:

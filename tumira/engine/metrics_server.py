@@ -1,7 +1,6 @@
 """Where does a worker show its metrics? At `/metrics` of a port of its own; `/healthz` says that it lives."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tumira import VERSION, metrics
-from tumira.errors import Trouble, port_trouble
+from tumira.errors import port_trouble
 
 HEAD_OCTETS_MAX: Final = 8_192
 LINES_MAX: Final = 8
@@ -37,30 +36,16 @@ async def show_metrics(host: str, port: int | None) -> AsyncIterator[None]:
     try:
         server = await asyncio.start_server(answer, host, port, limit=HEAD_OCTETS_MAX)
     except (OSError, UnicodeError) as error:
-        raise _trouble(error, host, port) from error
+        reason = getattr(error, "strerror", None) or error
+        raise port_trouble(
+            error,
+            f"Port {port} on {host} cannot be used for metrics ({reason}): "
+            "stop what uses it, or set TUMIRA_WORKER_METRICS_PORT or TUMIRA_HOST.",
+        ) from error
     try:
         yield
     finally:
         server.close()
-
-
-def check_metrics_port(host: str, port: int) -> None:
-    """Say that the port is taken before anything is started."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, port), family=family).close()
-    except (OSError, UnicodeError) as error:
-        raise _trouble(error, host, port) from error
-
-
-def _trouble(error: Exception, host: str, port: int) -> Trouble:
-    # Python adds the address to the system's words, and it stands in ours already.
-    reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-    return port_trouble(
-        error,
-        f"Port {port} on {host} cannot be used for metrics ({reason}): "
-        "stop what uses it, or set TUMIRA_WORKER_METRICS_PORT or TUMIRA_HOST.",
-    )
 
 
 def _answer(head: bytes) -> bytes:
