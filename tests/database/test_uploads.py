@@ -522,3 +522,19 @@ async def test_rows_behind_those_that_were_left_out_are_found(world: World) -> N
         assert await uploads.find_next_good(connection, upload_id, 900) == 900
         assert await uploads.find_next_good(connection, upload_id, 998) == 1000
         assert await uploads.find_next_good(connection, upload_id, 1100) is None
+
+
+async def test_a_file_costs_the_same_by_what_was_noted_as_by_its_texts(world: World) -> None:
+    names = ["Al", "B" * 150, "C" * 300, "Dé", "Ж" * 80]
+    numbers = [f"+26377120000{place}" for place in range(4)] + ["+27821230001"]
+    text = "\n".join(["to,name", *(f"{to},{name}" for to, name in zip(numbers, names, strict=True))])
+    upload = await world.find(await world.check(text=text))
+    async with world.database.connection() as connection:
+        noted = await send_file.price_rest(connection, upload)
+        await connection.execute(
+            "UPDATE upload_chunks SET leg_countries = NULL, leg_segments = NULL, leg_counts = NULL"
+        )
+        counted = await send_file.price_rest(connection, upload)
+    assert noted == counted
+    assert noted.total_cost == upload.total_cost
+    assert [part.count for part in noted.parts] == [4, 1]

@@ -6,6 +6,7 @@ each account, and only while somebody waits for it.
 """
 
 import asyncio
+import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -45,7 +46,7 @@ PROCESSES_MAX: Final = 2
 # Each holds its file in memory, up to five megabytes.
 WAITING_MAX: Final = 10
 # How long the page that took the file waits for the verdict before it shows how far the check is.
-PATIENCE_S: Final = 4.0
+PATIENCE_S: Final = 8.0
 BEAT_S: Final = 1.0
 
 # In a thread: small files, each for a moment, and all together for a twentieth of the time.
@@ -283,8 +284,12 @@ class _Outside:
         try:
             return await self._talk(process)
         except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
-            _log.warning("file check ended early", status=await process.wait())
-            return Unfinished(_TOO_LONG)
+            status = await process.wait()
+            if status in {-signal.SIGKILL, -signal.SIGXCPU}:
+                _log.warning("file check took too long")
+                return Unfinished(_TOO_LONG)
+            _log.error("file check died", status=status)
+            return Unfinished(_FAILED)
         finally:
             if process.returncode is None:
                 process.kill()

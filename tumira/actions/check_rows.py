@@ -11,6 +11,7 @@ import resource
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import BinaryIO, Final
@@ -27,7 +28,7 @@ from tumira.rules.sheets import Sheet, SheetFault, read_sheet
 from tumira.rules.templates import Policy, TemplateVerdict
 from tumira.rules.uploads import Checked, Good, MessageFault, check
 from tumira.rules.verdicts import Label
-from tumira.store.uploads import CHUNK_MAX, Fault, NewChunk, NewUpload
+from tumira.store.uploads import CHUNK_MAX, ChunkLeg, Fault, NewChunk, NewUpload
 
 # The largest file with the dearest texts takes about half of it.
 CPU_S_MAX: Final = 120
@@ -176,6 +177,7 @@ def _new_chunk(good: Sequence[Good], by_template: set[str], *, own_texts: bool) 
         bodies=[one.text for one in good] if own_texts else None,
         cost=sum((one.cost for one in good), Decimal(0)),
         by_template=[one.line for one in good if one.text in by_template] if by_template else [],
+        legs=[ChunkLeg(*leg, count) for leg, count in Counter((g.country, g.segments) for g in good).items()],
     )
 
 

@@ -29,7 +29,7 @@ from tumira.errors import (
 )
 from tumira.ids import AccountId, BatchId, UploadId, message_ids, new_id
 from tumira.rules import money, turns
-from tumira.rules.destinations import Tariff, sort_recipients
+from tumira.rules.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.recipients import CHANNEL
 from tumira.rules.segments import measure
@@ -42,7 +42,7 @@ from tumira.store.accounts import Held
 from tumira.store.calls import Surroundings
 from tumira.store.database import BUSY, Database
 from tumira.store.sql import Connection
-from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, Fault, Upload
+from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000
 
@@ -86,26 +86,54 @@ class _Parcel:
 async def price_rest(connection: Connection, upload: Upload) -> Offer:
     """Price what was not sent yet of a file by today's prices."""
     tariff = await prices.get_tariff(connection)
-    chunks = await uploads.list_unsent(connection, upload.id)
-    return await asyncio.to_thread(_offer, tariff, upload.message, chunks)
+    legs = await uploads.list_unsent_legs(connection, upload.id)
+    if legs is None:
+        chunks = await uploads.list_unsent(connection, upload.id)
+        legs = await asyncio.to_thread(_count_legs, tariff, upload.message, chunks)
+    return _offer(tariff, legs)
 
 
-def _offer(tariff: Tariff, message: str, chunks: Sequence[Chunk]) -> Offer:
+def _count_legs(tariff: Tariff, message: str, chunks: Sequence[Chunk]) -> Mapping[int, Sequence[ChunkLeg]]:
+    """Count the messages of chunks by their texts; those that cannot be sent have no country."""
+    counted: dict[int, Sequence[ChunkLeg]] = {}
+    for chunk in chunks:
+        parcel = _price(tariff, message, chunk)
+        counted[chunk.number] = [*_legs(parcel), ChunkLeg("", 0, parcel.unreachable)]
+    return counted
+
+
+def _legs(parcel: _Parcel) -> Sequence[ChunkLeg]:
+    return [
+        ChunkLeg(leg.country, segments, leg.count)
+        for leg, segments in zip(parcel.quote.legs, parcel.leg_segments, strict=True)
+    ]
+
+
+def _offer(tariff: Tariff, chunks: Mapping[int, Sequence[ChunkLeg]]) -> Offer:
+    active = {
+        price.country: price.price_usd
+        for price in tariff.prices
+        if price.channel == CHANNEL and price.status is PriceStatus.ACTIVE
+    }
     parts: dict[str, Part] = {}
     costs: dict[int, Decimal] = {}
     unreachable = count = 0
-    for chunk in chunks:
-        parcel = _price(tariff, message, chunk)
-        costs[chunk.number] = parcel.quote.total_cost
-        unreachable += parcel.unreachable
-        count += len(parcel.quote.numbers)
-        for leg, segments in zip(parcel.quote.legs, parcel.leg_segments, strict=True):
+    for number, legs in chunks.items():
+        costs[number] = Decimal(0)
+        for leg in legs:
+            price_usd = active.get(leg.country)
+            if price_usd is None:
+                unreachable += leg.count
+                continue
+            cost = leg.count * leg.segments * price_usd
+            count += leg.count
+            costs[number] += cost
             part = parts.get(leg.country, Part(leg.country, 0, 0, Decimal(0)))
             parts[leg.country] = Part(
                 leg.country,
                 part.count + leg.count,
-                part.segments + leg.count * segments,
-                part.cost + leg.count * leg.cost,
+                part.segments + leg.count * leg.segments,
+                part.cost + cost,
             )
     return Offer([*parts.values()], count, sum(costs.values(), Decimal(0)), unreachable, costs)
 
@@ -212,6 +240,7 @@ async def _screen_rest(database: Database, account_id: AccountId, upload_id: Upl
     policy: Policy | None = None
     while True:
         async with database.transaction() as connection:
+            await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
             upload = await uploads.hold(connection, account_id, upload_id)
             if upload is None or upload.state in {SENDING, SENT}:
                 return refused
@@ -242,7 +271,7 @@ async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, polic
     after = await asyncio.to_thread(_price, tariff, upload.message, left)
     saved = before.quote.total_cost - after.quote.total_cost
     left = replace(left, cost=max(chunk.cost - saved, Decimal(0)))
-    await uploads.leave_out(connection, upload.id, left, faults)
+    await uploads.leave_out(connection, upload.id, left, _legs(after), faults)
     return left
 
 

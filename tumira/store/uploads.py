@@ -21,6 +21,15 @@ STOPPED: Final = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkLeg:
+    """How many messages of a chunk go to one country, each in so many segments."""
+
+    country: str
+    segments: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewChunk:
     """Rows that can be sent and become one batch; `bodies` is None where all get the upload's message."""
 
@@ -30,6 +39,7 @@ class NewChunk:
     cost: Decimal
     # The lines of the rows that are sent only because a template allows them.
     by_template: Sequence[int]
+    legs: Sequence[ChunkLeg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +101,10 @@ VALUES (%(upload_id)s, %(account_id)s, %(file_name)s, %(columns)s, %(message)s, 
 """)
 
 SQL_INSERT_CHUNK: Final = Statement("""
-INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost, by_template)
-VALUES (%(upload_id)s, %(number)s, %(lines)s, %(recipients)s, %(bodies)s, %(cost)s, %(by_template)s)
+INSERT INTO upload_chunks (upload_id, number, lines, recipients, bodies, cost, by_template, leg_countries,
+                           leg_segments, leg_counts)
+VALUES (%(upload_id)s, %(number)s, %(lines)s, %(recipients)s, %(bodies)s, %(cost)s, %(by_template)s,
+        %(leg_countries)s, %(leg_segments)s, %(leg_counts)s)
 """)
 
 # Rows differ in how many cells they have, which an array of arrays may not, so cells travel as JSON.
@@ -133,7 +145,16 @@ async def insert_chunk(connection: Connection, upload_id: UploadId, number: int,
         bodies=chunk.bodies,
         cost=chunk.cost,
         by_template=chunk.by_template,
+        **_leg_columns(chunk.legs),
     )
+
+
+def _leg_columns(legs: Sequence[ChunkLeg]) -> Mapping[str, Sequence[Any]]:
+    return {
+        "leg_countries": [leg.country for leg in legs],
+        "leg_segments": [leg.segments for leg in legs],
+        "leg_counts": [leg.count for leg in legs],
+    }
 
 
 async def insert_faults(connection: Connection, upload_id: UploadId, faults: Sequence[Fault]) -> None:
@@ -270,6 +291,31 @@ async def list_unsent(connection: Connection, upload_id: UploadId) -> Sequence[C
     return [Chunk(*row) for row in await SQL_LIST_UNSENT.rows(connection, upload_id=upload_id)]
 
 
+SQL_LIST_UNSENT_LEGS: Final = Statement("""
+SELECT number, leg_countries, leg_segments, leg_counts
+  FROM upload_chunks
+ WHERE upload_id = %(upload_id)s
+   AND batch_id IS NULL
+ ORDER BY number
+""")
+
+
+async def list_unsent_legs(
+    connection: Connection, upload_id: UploadId
+) -> Mapping[int, Sequence[ChunkLeg]] | None:
+    """Return what the chunks of a file that were not sent yet consist of; None where nobody noted that."""
+    rows = await SQL_LIST_UNSENT_LEGS.rows(connection, upload_id=upload_id)
+    if any(row["leg_countries"] is None for row in rows):
+        return None
+    return {
+        row["number"]: [
+            ChunkLeg(*leg)
+            for leg in zip(row["leg_countries"], row["leg_segments"], row["leg_counts"], strict=True)
+        ]
+        for row in rows
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Handed:
     """A chunk, without its rows, and the batch it has become."""
@@ -338,7 +384,8 @@ async def set_costs(connection: Connection, upload_id: UploadId, costs: Mapping[
 SQL_LEAVE_OUT: Final = Statement("""
 UPDATE upload_chunks
    SET lines = %(lines)s, recipients = %(recipients)s, bodies = %(bodies)s, cost = %(cost)s,
-       by_template = %(by_template)s
+       by_template = %(by_template)s, leg_countries = %(leg_countries)s, leg_segments = %(leg_segments)s,
+       leg_counts = %(leg_counts)s
  WHERE upload_id = %(upload_id)s
    AND number = %(number)s
    AND batch_id IS NULL
@@ -359,7 +406,11 @@ UPDATE uploads
 
 
 async def leave_out(
-    connection: Connection, upload_id: UploadId, left: Chunk, faults: Sequence[Fault]
+    connection: Connection,
+    upload_id: UploadId,
+    left: Chunk,
+    legs: Sequence[ChunkLeg],
+    faults: Sequence[Fault],
 ) -> None:
     """Keep what is left of a chunk, and why its other rows are not sent; the file is held."""
     if left.recipients:
@@ -372,6 +423,7 @@ async def leave_out(
             bodies=left.bodies,
             cost=left.cost,
             by_template=left.by_template,
+            **_leg_columns(legs),
         )
     else:
         await SQL_DELETE_CHUNK.rows(connection, upload_id=upload_id, number=left.number)

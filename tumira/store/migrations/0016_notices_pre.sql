@@ -21,6 +21,11 @@ ALTER TABLE uploads ADD COLUMN policy_version bigint;
 ALTER TABLE uploads ADD COLUMN refused integer NOT NULL DEFAULT 0;
 -- The lines of the rows that are sent only because a template allows them; NULL where nobody noted that.
 ALTER TABLE upload_chunks ADD COLUMN by_template integer[];
+-- How many of its messages go to which country in how many segments, so that a page prices a file without its texts; NULL
+-- for files of older versions.
+ALTER TABLE upload_chunks ADD COLUMN leg_countries text[];
+ALTER TABLE upload_chunks ADD COLUMN leg_segments smallint[];
+ALTER TABLE upload_chunks ADD COLUMN leg_counts integer[];
 
 -- How many notices about one kind of change were sent to one account or operator since a moment.
 CREATE TABLE security_notices (
