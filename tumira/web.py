@@ -19,6 +19,7 @@ from structlog.contextvars import bind_contextvars
 
 from tumira import metrics, server
 from tumira.api.app import Api, request_id
+from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.config import Settings
@@ -69,7 +70,8 @@ class Web:
     ) -> None:
         self._database = database
         self._is_draining = is_draining
-        self._api = Api(database, document(), tracer)
+        self._is_https = public_url.startswith("https:")
+        self._api = Api(database, document(), tracer, is_https=self._is_https)
         self._scrape = Scrape(database, self._api.services.gate, data_dir)
         dashboard = Dashboard(
             database,
@@ -107,12 +109,17 @@ class Web:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http" and scope["path"].startswith("/api/"):
+        if scope["type"] == "http" and scope["raw_path"].startswith(b"/api/"):
             await self._api(scope, receive, send)
         elif scope["type"] == "http":
             identifier = request_id(scope["headers"])
             bind_contextvars(request_id=identifier)
-            await self._pages(scope, receive, _named_and_counted(scope["path"], identifier, send))
+            is_https = self._is_https or scope["scheme"] == "https"
+            send = _named_and_counted(scope["path"], identifier, send, is_https=is_https)
+            if scope["path"] == "*":
+                await _OPTIONS(scope, receive, send)
+            else:
+                await self._pages(_spelt_as_meant(scope), receive, send)
         else:
             await self._pages(scope, receive, send)
 
@@ -140,21 +147,38 @@ class Web:
         return Response(await self._scrape.page(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _named_and_counted(path: str, identifier: str, send: Send) -> Send:
-    """Have an answer bear its request's id, and count it."""
+def _spelt_as_meant(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Find nothing where the first part of a path is spelt with escapes.
+
+    Nobody links to `/%6detrics`; who asks for it wants to pass a proxy that refuses `/metrics`.
+    """
+    first, _, _ = scope["raw_path"][1:].partition(b"/")
+    return {**scope, "path": "/%"} if b"%" in first else scope
+
+
+def _named_and_counted(path: str, identifier: str, send: Send, *, is_https: bool) -> Send:
+    """Have an answer bear its request's id and what browsers shall keep to, and count it."""
     began = time.perf_counter()
-    first = path.split("/", 2)[1]
+    first, _, _ = path[1:].partition("/")
     face = first if first in FACES else "other"
 
     async def send_on(event: MutableMapping[str, Any]) -> None:
         if event["type"] == "http.response.start":
-            named = (b"x-request-id", identifier.encode())
-            event = {**event, "headers": [*event.get("headers", ()), named]}
+            headers = [*event.get("headers", ()), (b"x-request-id", identifier.encode())]
+            if NO_SNIFFING not in headers:
+                headers.append(NO_SNIFFING)
+            if is_https:
+                headers.append(HTTPS_ONLY)
+            event = {**event, "headers": headers}
             metrics.PAGES.labels(face, event["status"]).inc()
             metrics.PAGE_SECONDS.labels(face).observe(time.perf_counter() - began)
         await send(event)
 
     return send_on
+
+
+# What the server as a whole can do; nobody needs to know, but HTTP has the question.
+_OPTIONS: Final = Response(status_code=204, headers={"Allow": "GET, HEAD, POST, OPTIONS"})
 
 
 async def _reference(_request: Request) -> Response:

@@ -3,16 +3,25 @@
 import re
 import shlex
 import shutil
+import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import click
 import pytest
 
-from tests.support.balancers import DEPLOY, balancer_environment, find_program, nginx_whole
+from tests.support.balancers import (
+    DEPLOY,
+    balancer_environment,
+    find_program,
+    nginx_whole,
+    run_balancer,
+)
 from tests.support.programs import CHECKOUT
 from tests.support.receivers import Authority
+from tests.support.service import Service
 from tumira import config, parts, server
 from tumira.cli.main import main
 from tumira.engine import supervisor
@@ -140,3 +149,53 @@ def test_nginx_takes_our_example(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr
+
+
+# How /metrics can be written: with escapes, twice escaped, as a whole URL, with more slashes and dots.
+SPELLINGS: Final = (
+    "/metrics",
+    "/%6detrics",
+    "/%6Detrics",
+    "/metric%73",
+    "/%2Fmetrics",
+    "/%2e/metrics",
+    "/%256detrics",
+    "/metrics?a=b",
+    "/metrics#a",
+    "/metrics%23a",
+    "/metrics%3Fa",
+    "/metrics/",
+    "/metrics%2F",
+    "/metrics;a",
+    "//metrics",
+    "/./metrics",
+    "/docs/../metrics",
+    "/docs/%2e%2e/metrics",
+    "http://sms.example/metrics",
+    "http://sms.example/%6detrics",
+)
+
+
+@pytest.mark.parametrize("name", ["haproxy", "nginx", None])
+def test_nobody_from_outside_reads_metrics_however_they_spell_it(
+    service: Service, name: str | None, tmp_path: Path
+) -> None:
+    """Without a proxy in front, the application shows them under their own name alone."""
+    port = int(service.base.rpartition(":")[2])
+    with ExitStack() as stack:
+        if name is not None:
+            balancer = stack.enter_context(run_balancer(name, [port, port], tmp_path))
+            balancer.wait_until_used(2)
+            port = int(balancer.base.rpartition(":")[2])
+        assert b"alive" in fetch(port, "/healthz")
+        shown = {target for target in SPELLINGS if b"tumira_" in fetch(port, target)}
+        ready = {target for target in ("/readyz", "/%72eadyz") if b"ready" in fetch(port, target)}
+    own = {"/metrics", "/metrics?a=b", "http://sms.example/metrics"}
+    assert (shown, ready) == ((own, {"/readyz"}) if name is None else (set(), set()))
+
+
+def fetch(port: int, target: str) -> bytes:
+    """Ask for a target exactly as it is written."""
+    with socket.create_connection(("127.0.0.1", port), 30) as line:
+        line.sendall(f"GET {target} HTTP/1.1\r\nHost: sms.example\r\nConnection: close\r\n\r\n".encode())
+        return b"".join(iter(lambda: line.recv(65_536), b""))

@@ -18,7 +18,7 @@ from tumira.actions.gate import Gate
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
-from tumira.api.envelope import JSON, Answer, refuse
+from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, refuse
 from tumira.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
 from tumira.ids import REQUEST, new_id, write_id
 from tumira.outbound.traces import Tracer
@@ -50,9 +50,13 @@ def request_id(headers: list[tuple[bytes, bytes]]) -> str:
 class Api:
     """The ASGI application below `/api/`."""
 
-    def __init__(self, database: Database, document: bytes, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self, database: Database, document: bytes, tracer: Tracer | None = None, *, is_https: bool = False
+    ) -> None:
         self.services = Services(database, Callers(database), Gate(database, schemas.write_sent), tracer)
         self._document = document
+        # Whether callers come by https, also where the proxy does not say so.
+        self._is_https = is_https
         self._exact = {
             (endpoint.method, PREFIX + endpoint.path): endpoint
             for endpoint in ENDPOINTS
@@ -77,6 +81,8 @@ class Api:
                     (b"content-length", b"%d" % len(answer.body)),
                     (b"cache-control", b"no-store"),
                     (b"x-request-id", identifier.encode()),
+                    NO_SNIFFING,
+                    *((HTTPS_ONLY,) if self._is_https or scope["scheme"] == "https" else ()),
                     *answer.headers,
                 ],
             }

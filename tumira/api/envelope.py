@@ -12,6 +12,10 @@ from tumira.rules.window import WINDOW_S
 Header = tuple[bytes, bytes]
 
 JSON: Final = b"application/json"
+# What is not JSON by its type shall not be run as something else by its looks.
+NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
+# Browsers come back by https alone for a year; for this name, not for others below it, which may not be ours.
+HTTPS_ONLY: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
 @dataclass(frozen=True, slots=True)
