@@ -147,6 +147,14 @@ class MethodNotAllowed(Refusal):
     status = 405
 
 
+class RequestTimeout(Refusal):
+    """The request did not arrive whole in time; send it again, with the same Idempotency-Key for a send."""
+
+    code = "REQUEST_TIMEOUT"
+    status = 408
+    retryable = True
+
+
 class IdempotencyConflict(Refusal):
     """This Idempotency-Key was used with a different payload; use a new key for a new send."""
 
@@ -280,6 +288,13 @@ class SpendLimitReached(Refusal):
     code = "SPEND_LIMIT_REACHED"
     status = 429
     retryable = True
+
+
+class HeadersTooLarge(Refusal):
+    """The request line and headers are larger than 32 KiB together, or there are more than 100 headers."""
+
+    code = "HEADERS_TOO_LARGE"
+    status = 431
 
 
 class InternalError(Refusal):

@@ -54,7 +54,10 @@ REFUSALS: Final = Counter(
     "tumira_api_refusals", "API calls refused, by the code of the error.", ["code"], registry=WEB
 )
 PAGES: Final = Counter(
-    "tumira_page_requests", "Requests for anything but the API, by face.", ["face", "status"], registry=WEB
+    "tumira_page_requests",
+    "Requests for anything but the API, by face; `server` refused those that were too large, slow or odd.",
+    ["face", "status"],
+    registry=WEB,
 )
 PAGE_SECONDS: Final = Histogram(
     "tumira_page_request_seconds",

@@ -7,18 +7,17 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tumira.config import Settings
 from tumira.errors import port_trouble
+from tumira.http_protocol import CROWDED, HttpProtocol, connections_max
 from tumira.stopping import Stopping
 
 DRAIN_S: Final = 20
 FAREWELL_S: Final = 0.5
 BACKLOG: Final = 2048
-# Longer than balancers keep a connection that nobody uses (nginx: 60 s), so that it is they who close it. One
-# that we closed just as they sent a request on it would be a call that failed.
-KEEP_ALIVE_S: Final = 75
+# The server looks ten times a second whether to stop, and every tenth time who takes too long.
+TICKS_PER_CHECK: Final = 10
 
 _CLOSE: Final = (b"connection", b"close")
 
@@ -36,46 +35,6 @@ def listen(settings: Settings) -> socket.socket:
             f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
             "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST.",
         ) from error
-
-
-class _Together:
-    """A connection on which all that is written in one turn of the event loop leaves together.
-
-    uvicorn writes the head of an answer and then its body; as two packets they cost us a call to the kernel
-    and the client a second look.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._written: list[bytes] = []
-        self._soon = asyncio.get_running_loop().call_soon
-
-    def write(self, data: bytes) -> None:
-        if not self._written:
-            self._soon(self._flush)
-        self._written.append(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._written:
-            together = b"".join(self._written)
-            self._written.clear()
-            self._transport.write(together)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol on such connections."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection."""
-        together = _Together(cast("asyncio.Transport", transport))
-        super().connection_made(cast("asyncio.Transport", together))
 
 
 class _Server(uvicorn.Server):
@@ -98,6 +57,8 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Tell, ten times a second, whether to stop: we were asked to, and balancers have had their time."""
+        if counter % TICKS_PER_CHECK == 0:
+            self._check_times()
         if await super().on_tick(counter):
             return True
         if not self._stopping:
@@ -109,6 +70,14 @@ class _Server(uvicorn.Server):
             # Nobody was sent to a node that was asked to stop before it had started.
             self._until = now + (self._drain_wait_s if self._has_served else 0)
         return self._stopping.is_urgent or now >= self._until
+
+    def _check_times(self) -> None:
+        """Let go of clients that take too long to send a request or to read an answer."""
+        now = asyncio.get_running_loop().time()
+        connections = cast("set[HttpProtocol]", self.server_state.connections)
+        crowded = len(connections) > CROWDED * HttpProtocol.connections_max
+        for connection in list(connections):
+            connection.check_time(now, crowded=crowded)
 
     def _let_go_after_answers(self) -> None:
         """Have every answer from now on close its connection.
@@ -147,7 +116,7 @@ class _Server(uvicorn.Server):
         return waiting
 
     def _protocol(self) -> asyncio.Protocol:
-        return _Protocol(self.config, self.server_state, self.lifespan.state)
+        return HttpProtocol(self.config, self.server_state, self.lifespan.state)
 
 
 async def serve(
@@ -158,17 +127,18 @@ async def serve(
     say_started: Callable[[], None],
 ) -> None:
     """Serve until told to stop and for the time that balancers need; then let the calls under way finish."""
+    HttpProtocol.connections_max = connections_max()
     server = _Server(
         uvicorn.Config(
             app,
-            http=_Protocol,
+            http=HttpProtocol,
+            ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=settings.trusted_proxies or None,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
         ),
         stopping,

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
+from http.client import HTTPConnection
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ from tests.contract.answers import (
     assert_rate_headers,
     assert_refused,
 )
+from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres import clone, execute
 from tests.support.service import Caller, Service, run_web
 from tumira import errors
@@ -183,6 +186,28 @@ def send_a_byte_too_many(stage: Stage) -> httpx.Response:
     return post(stage.service, caller, content + " ")
 
 
+@provokes(errors.RequestTimeout)
+def promise_more_than_is_sent(stage: Stage) -> httpx.Response:
+    with run_impatient_web(stage.service.url, BODY_S=0.5) as service:
+        caller = service.open_account()
+        assert service.send(caller).status_code == 202
+        # Not httpx: it keeps its promises.
+        line = HTTPConnection(service.base.removeprefix("http://"), timeout=30)
+        headers = {"Authorization": f"Bearer {caller.key}", "Content-Length": "100", **JSON}
+        line.request("POST", "/api/v1/messages", "{", headers)
+        with closing(line), line.getresponse() as answer:
+            return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+
+
+@provokes(errors.HeadersTooLarge)
+def send_a_header_too_many(stage: Stage) -> httpx.Response:
+    caller = stage.service.open_account()
+    headers = {f"X-{number}": "a" for number in range(90)}
+    assert stage.service.call(caller, "GET", "/balance", headers=headers).status_code == 200
+    headers = {f"X-{number}": "a" for number in range(100)}
+    return stage.service.call(caller, "GET", "/balance", headers=headers)
+
+
 @provokes(errors.UnsupportedMediaType)
 def send_a_form(stage: Stage) -> httpx.Response:
     caller = stage.service.open_account()
@@ -280,7 +305,12 @@ def wait_until_somebody_waits(service: Service) -> None:
 
 
 # Before an account is known, and when its state could not be read, there is nothing to say about its rate.
-WITHOUT_RATE: Final = (errors.Unauthenticated, errors.MethodNotAllowed)
+WITHOUT_RATE: Final = (
+    errors.Unauthenticated,
+    errors.MethodNotAllowed,
+    errors.RequestTimeout,
+    errors.HeadersTooLarge,
+)
 PERHAPS_WITHOUT_RATE: Final = (errors.InternalError, errors.ServiceUnavailable)
 
 

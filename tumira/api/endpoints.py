@@ -14,7 +14,7 @@ from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
 from tumira.api.reading import BODY_BYTES_MAX, read_send
-from tumira.errors import NotFound
+from tumira.errors import NotFound, RequestTimeout
 from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
 from tumira.outbound.traces import Tracer
 from tumira.store import batches
@@ -51,6 +51,9 @@ class Request:
         size = 0
         while True:
             event = await self.receive()
+            if event["type"] == "http.disconnect":
+                # Half a body is none; who sent it has gone, or was told by the server.
+                raise RequestTimeout
             chunk = event.get("body", b"")
             size += len(chunk)
             if size <= BODY_BYTES_MAX:

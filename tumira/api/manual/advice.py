@@ -18,8 +18,9 @@ class Advice:
 
 ADVICE: Final[Mapping[type[Refusal], Advice]] = {
     errors.MalformedRequest: Advice(
-        "The body is not JSON, not one object, not UTF-8, or names a field twice.",
-        "Correct the body; the message says where reading stopped.",
+        "The body is not JSON, not one object, not UTF-8, or names a field twice; or the request is not "
+        "valid HTTP, for example with two `Host` headers.",
+        "Correct the request; the message says where reading stopped.",
     ),
     errors.InvalidIdempotencyKey: Advice(
         "The header `Idempotency-Key` is not 6 to 64 visible ASCII characters, or is given twice.",
@@ -57,6 +58,11 @@ ADVICE: Final[Mapping[type[Refusal], Advice]] = {
     errors.MethodNotAllowed: Advice(
         "The address exists and does not take this method.",
         "Use one of the methods in the header `Allow`.",
+    ),
+    errors.RequestTimeout: Advice(
+        "The headers took longer than 20 seconds to arrive, or the body longer than a minute and a second "
+        "for every kilobyte.",
+        "Send the request again in one go, a send with the same Idempotency-Key.",
     ),
     errors.IdempotencyConflict: Advice(
         "The Idempotency-Key was used in the last 72 hours with another payload.",
@@ -103,6 +109,10 @@ ADVICE: Final[Mapping[type[Refusal], Advice]] = {
     errors.SpendLimitReached: Advice(
         "The batch would pass the account's own spending limit for the day; days end at midnight, UTC+02:00.",
         "Wait `Retry-After` seconds, or have the limit raised.",
+    ),
+    errors.HeadersTooLarge: Advice(
+        "The request line and headers are larger than 32 KiB together, or there are more than 100 headers.",
+        "Send fewer or shorter headers; a proxy or a cookie may have added some.",
     ),
     errors.InternalError: Advice(
         "Something failed on our side.",

@@ -14,19 +14,21 @@ TAGS: Final = {
 }
 
 _ANY_CALL: Final = (
+    errors.MalformedRequest,
     errors.MissingApiKey,
     errors.InvalidApiKey,
     errors.ApiKeyRevoked,
     errors.InsufficientScope,
     errors.MethodNotAllowed,
+    errors.RequestTimeout,
     errors.RateLimited,
+    errors.HeadersTooLarge,
     errors.InternalError,
     errors.ServiceUnavailable,
 )
 _LOOKUP: Final = (*_ANY_CALL, errors.NotFound)
 _SEND: Final = (
     *_ANY_CALL,
-    errors.MalformedRequest,
     errors.InvalidIdempotencyKey,
     errors.InsufficientBalance,
     errors.AccountSuspended,

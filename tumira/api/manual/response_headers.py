@@ -72,8 +72,8 @@ _RATE: Final = (
     "X-RateLimit-Reset",
 )
 # Whose account it is was not asked yet, and may not have been where the service could not go on.
-_ACCOUNT_UNKNOWN: Final = frozenset([401, 405])
-_ACCOUNT_PERHAPS_KNOWN: Final = frozenset([429, 500, 503])
+_ACCOUNT_UNKNOWN: Final = frozenset([401, 405, 408, 431])
+_ACCOUNT_PERHAPS_KNOWN: Final = frozenset([400, 429, 500, 503])
 
 # By status, what else stands there: always (True), or with some codes only (False).
 _MORE: Final[Mapping[int, Mapping[str, bool]]] = {
