@@ -12,6 +12,7 @@ from tumira.errors import port_trouble
 
 HEAD_OCTETS_MAX: Final = 8_192
 LINES_MAX: Final = 8
+CONNECTIONS_MAX: Final = 64
 ANSWER_S: Final = 5.0
 
 
@@ -23,15 +24,24 @@ async def show_metrics(host: str, port: int | None) -> AsyncIterator[None]:
         return
     metrics.BUILD.labels(VERSION).set(1)
     lines = asyncio.Semaphore(LINES_MAX)
+    connected: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(connected) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        connected.add(writer)
         # Whoever goes away, dawdles or says something else is not worth a line in the log.
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with lines, asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S), lines:
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_answer(head))
                 await writer.drain()
-        writer.close()
+                writer.close()
+                await writer.wait_closed()
+        # What was not read until now is not waited for.
+        writer.transport.abort()
+        connected.discard(writer)
 
     try:
         server = await asyncio.start_server(answer, host, port, limit=HEAD_OCTETS_MAX)
