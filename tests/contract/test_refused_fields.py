@@ -16,6 +16,18 @@ ZW: Final = "+263771200001"
 SEND: Final = {"channel": "sms", "to": ZW, "body": "Hello"}
 LONE_HIGH: Final = "\ud83d"
 LONE_LOW: Final = "\ude00"
+# Blanks of every width, ends of lines, and what has no width at all.
+BLANK: Final = (
+    "",
+    " ",
+    "\n\r\t",
+    "\xa0" * 3,
+    "\u2003\u3000",
+    "\u200b",
+    "\ufeff\u2060 \u200d",
+    "\u3164\u2800",
+    "\xad\x1b",
+)
 NUL: Final = "\x00"
 
 Faults = Sequence[tuple[str, FieldCode]]
@@ -38,7 +50,7 @@ CASES: Final[Sequence[tuple[dict[str, Any], Faults]]] = [
         for value in (None, "true", "", 0, 1, 1.0, [True], {"value": True})
     ],
     ({"to": []}, [("to", FieldCode.EMPTY)]),
-    ({"body": ""}, [("body", FieldCode.EMPTY)]),
+    *[({"body": blank}, [("body", FieldCode.EMPTY)]) for blank in BLANK],
     ({"reference": "r" * 65}, [("reference", FieldCode.TOO_LONG)]),
     ({"reference": "r" * 10_000}, [("reference", FieldCode.TOO_LONG)]),
     *[

@@ -275,6 +275,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_words_beside_its_field(
 
 FILLED: Final[dict[str, tuple[dict[str, str], str]]] = {
     "no message": ({"message": " "}, "Message : Write the message."),
+    "an invisible message": ({"message": "\u200b\xa0"}, "Message : Write the message."),
     "an unknown column": (
         {"message": "Dear {nmae}"},
         "The file has no column for {nmae}",

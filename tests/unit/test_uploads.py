@@ -273,6 +273,7 @@ def test_a_row_without_a_value_for_a_place_is_not_sent() -> None:
 
 def test_a_row_whose_whole_text_is_missing_has_an_empty_text() -> None:
     assert [one.code for one in run([[NUMBER, " "]], " {name}\n").bad] == ["EMPTY_TEXT"]
+    assert [one.code for one in run([[NUMBER, "\u200b"]], "\xa0{name}\u2060").bad] == ["EMPTY_TEXT"]
 
 
 @pytest.mark.parametrize(

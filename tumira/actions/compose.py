@@ -27,6 +27,7 @@ from tumira.rules import money
 from tumira.rules.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.rules.quotes import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.rules.recipients import CHANNEL, Entry, explain, read_recipients
+from tumira.rules.spelling import is_blank
 from tumira.store import prices, templates
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
@@ -103,7 +104,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     too_long = quote(tariff, _request([], draft))
     if isinstance(too_long, Refusal):
         refusals.append(too_long)
-    elif draft.message.strip():
+    elif not is_blank(draft.message):
         rejected = screen_text.screen(policy, account_id, draft.message)
         refusals.extend([] if rejected is None else [rejected])
     if isinstance(priced, Quote) and entries and not priced.numbers:
@@ -117,7 +118,7 @@ def _faults(entries: Sequence[Entry], draft: Draft) -> list[Mapping[str, str]]:
     faults: list[Mapping[str, str]] = []
     if not entries:
         faults.append(_fault("to", FieldCode.EMPTY))
-    if not draft.message.strip():
+    if is_blank(draft.message):
         faults.append(_fault("body", FieldCode.EMPTY))
     if len(draft.reference) > REFERENCE_MAX:
         faults.append(_fault("reference", FieldCode.TOO_LONG))

@@ -21,6 +21,7 @@ from tumira.errors import (
 )
 from tumira.rules.destinations import RECIPIENTS_MAX
 from tumira.rules.quotes import REFERENCE_MAX, SendRequest
+from tumira.rules.spelling import is_blank
 
 BODY_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 100
@@ -135,7 +136,7 @@ def _read_fields(document: dict[str, Any]) -> SendRequest | Refusal:
         faults.append(_fault("channel", FieldCode.INVALID_VALUE, "Use `sms`."))
     to = _read_recipients(document, faults)
     body = _read_text(document, "body", faults)
-    if body is not None and not body:
+    if body is not None and is_blank(body):
         faults.append(_fault("body", FieldCode.EMPTY, "Write the message text."))
     reference = _read_text(document, "reference", faults, required=False)
     if reference is not None and len(reference) > REFERENCE_MAX:

@@ -120,6 +120,8 @@ INVISIBLE: Final = (
     "\0-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u061c\u115f\u1160\u180b-\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffc"
 )
+# What a text can hold without showing anything, beside blanks and the three above: selectors and fillers.
+_UNSEEN: Final = "\u034f\u17b4\u17b5\u180f\u2800\ufe00-\ufe0f\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 # Emoji and their parts: pictures, flags, tones of skin. Room for those to come is in the last but one.
 PICTOGRAPHS: Final = (
     "\u2195-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2604\u2607-\u2714\u2719-\u2725"
@@ -161,6 +163,7 @@ _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _PICTOGRAPH: Final = re.compile(f"[{PICTOGRAPHS}]")
 _DECOMPOSED: Final = re.compile(f"[{DECOMPOSED}]")
 _DIGIT: Final = re.compile("[0-9]")
+_SHOWN: Final = re.compile(rf"[^\s{JOINERS}{INVISIBLE}{_UNSEEN}]")
 _WORD: Final = re.compile("[0-9A-Za-z]")
 _NOT_CHARACTERS: Final = re.compile("[\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]")
 
@@ -200,6 +203,11 @@ def respell(text: str) -> Respelling:
     if gap and written[-1:] == [" "]:
         written.pop()
     return Respelling("".join(written), tuple(replaced.items()), tuple(left))
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether a text shows nothing: it is empty, or has only blanks and invisible characters."""
+    return _SHOWN.search(text) is None
 
 
 def name(character: str) -> str:

@@ -15,6 +15,7 @@ from tumira.rules.destinations import Destination, Recipient, Tariff, sort_recip
 from tumira.rules.recipients import CHANNEL, explain
 from tumira.rules.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
 from tumira.rules.sheets import Row, Sheet, can_be_number, name_key
+from tumira.rules.spelling import is_blank
 from tumira.rules.spelling import name as show_character
 
 # No longer text fits: 153 characters in each segment.
@@ -36,6 +37,7 @@ _LOOK_ALIKES: Final = str.maketrans("OoIl", "0011")
 
 _SHOWN_MAX: Final = 3
 _SENTENCE_MAX: Final = 60
+_NO_TEXT: Final = "This row has no text."
 
 
 class RowCode(StrEnum):
@@ -197,7 +199,7 @@ class _Form(Struct, frozen=True):
 
 def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
     """Take a message apart at its places."""
-    if not message.strip():
+    if is_blank(message):
         return MessageFault(MessageCode.EMPTY_TEXT, "Write the message.")
     by_key = {name_key(column): place for place, column in enumerate(columns)}
     pieces: list[str] = [""]
@@ -224,7 +226,7 @@ def _read_form(message: str, columns: Sequence[str]) -> _Form | MessageFault:
     if unknown:
         return _unknown(unknown, columns)
     names = {column: columns[column] for column in used}
-    return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), not "".join(pieces).strip())
+    return _Form(pieces, used, Counter(used), names, sum(map(len, pieces)), is_blank("".join(pieces)))
 
 
 def _unknown(unknown: Sequence[str], columns: Sequence[str]) -> MessageFault:
@@ -251,6 +253,8 @@ class _Texts:
         return known
 
     def _judge(self, text: str) -> int | _Fault:
+        if is_blank(text):
+            return _Fault(RowCode.EMPTY_TEXT, _NO_TEXT)
         size = measure(text)
         if size.segments > SEGMENTS_MAX:
             return _too_many_segments(text, size.segments, size.encoding)
@@ -283,7 +287,7 @@ def _write(
 
 def _missing(form: _Form, values: Mapping[int, str]) -> _Fault:
     if form.is_blank and not any(values.values()):
-        return _Fault(RowCode.EMPTY_TEXT, "This row has no text.")
+        return _Fault(RowCode.EMPTY_TEXT, _NO_TEXT)
     names = ", ".join(f"“{form.names[column]}”" for column, value in values.items() if not value)
     return _Fault(RowCode.MISSING_VALUE, f"The message needs {names}, and this row has nothing there.")
 

@@ -31,6 +31,7 @@ from tumira.rules import money
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
+from tumira.rules.spelling import is_blank
 from tumira.rules.uploads import MessageFault, RowCode
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store import file_checks, prices, uploads
@@ -162,7 +163,7 @@ def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
     faults: dict[str, str] = {}
     if not file.name and not file.data:
         faults["file"] = "Choose a file."
-    if not draft.message.strip():
+    if is_blank(draft.message):
         faults["message"] = "Write the message."
     if draft.country and draft.country not in {one.country for one in tariff.destinations}:
         faults["country"] = "Choose one of the list."
