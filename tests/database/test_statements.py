@@ -136,6 +136,7 @@ CHARGES: Final = {
     "call_counts": "{" + ",".join(['"{}"'] * 64) + "}",
     "spent_on": f"{{{','.join(['NULL'] * 64)}}}",
     "spent_today": f"{{{','.join(['0'] * 64)}}}",
+    "unbilled_today": f"{{{','.join(['0'] * 64)}}}",
 }
 
 LOOKUPS: Final = {

@@ -32,7 +32,7 @@ from tumira.errors import (
 from tumira.ids import AccountId, BatchId, message_ids, new_id
 from tumira.rules import days, turns, window
 from tumira.rules.destinations import Tariff
-from tumira.rules.quotes import Quote, SendRequest, quote
+from tumira.rules.quotes import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
 from tumira.rules.templates import Policy
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
@@ -115,7 +115,10 @@ class Deliberation:
         fault = self._screen(account, send, send.request)
         if fault is not None:
             return fault
-        fault = over_limit(account, priced.total_cost, self._surroundings)
+        octets = unbilled_octets(send.request, priced)
+        fault = over_limit(account, priced.total_cost, self._surroundings) or _over_unbilled_limit(
+            account, octets, self._surroundings
+        )
         if fault is not None:
             return fault
         if dry_run or send.agreed_cost not in {None, priced.total_cost}:
@@ -172,7 +175,8 @@ class Deliberation:
         )
 
     def _accept(self, account: Held, send: Send, batch: NewBatch, quota: Quota) -> Answered:
-        spend(account, batch.quote.total_cost, local_day(self._surroundings))
+        octets = unbilled_octets(batch.request, batch.quote)
+        spend(account, batch.quote.total_cost, local_day(self._surroundings), octets)
         self.touched[account.id] += batch.quote.total_cost
         debit = debit_of(batch, send, self._render(Sent(batch.id, batch.quote, account.balance)))
         self.batches.append(batch)
@@ -255,16 +259,32 @@ def _over_call_limit(call_limit: Decimal, cost: Decimal, surroundings: Surroundi
     )
 
 
+def _over_unbilled_limit(account: Held, octets: int, surroundings: Surroundings) -> Refusal | None:
+    """Refuse to store more for an account that pays nothing for it than is allowed in a day."""
+    if not octets or octets + _unbilled_on(account, local_day(surroundings)) <= UNBILLED_OCTETS_MAX:
+        return None
+    return RateLimited(
+        "Too many sends without one number that can be sent to were stored today; nothing was sent or "
+        "debited. Correct the numbers.",
+        retry_after_s=_left_of_day_s(surroundings),
+    )
+
+
+def _unbilled_on(account: Held, today: date) -> int:
+    return account.unbilled_today if account.spent_on == today else 0
+
+
 def _left_of_day_s(surroundings: Surroundings) -> int:
     return DAY_S - int(surroundings.now.timestamp() + days.LOCAL_TIME.total_seconds()) % DAY_S
 
 
-def spend(account: Held, cost: Decimal, today: date) -> None:
-    """Take the cost of a batch from the balance, and count it to the day."""
+def spend(account: Held, cost: Decimal, today: date, octets: int = 0) -> None:
+    """Take the cost of a batch from the balance, and count it to the day, or what it stores for nothing."""
     assert cost <= account.balance
     account.fell_low = account.fell_low or account.balance >= account.low_balance > account.balance - cost
     account.balance -= cost
     account.spent_today = cost + (account.spent_today if account.spent_on == today else Decimal(0))
+    account.unbilled_today = octets + _unbilled_on(account, today)
     account.spent_on = today
 
 

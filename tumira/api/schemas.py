@@ -14,7 +14,7 @@ from tumira.ids import BATCH, write_id
 from tumira.rules import money
 from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
 from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
-from tumira.rules.quotes import REFERENCE_MAX
+from tumira.rules.quotes import ECHO_MAX, REFERENCE_MAX
 from tumira.store.batches import Batch, Message
 
 # The most characters that fit into 5 segments; texts outside GSM-7 end sooner.
@@ -46,7 +46,7 @@ class SendRequest(Struct, forbid_unknown_fields=True):
             min_length=1,
             max_length=BODY_MAX,
             description="The message text: at most 5 segments, which is 765 characters of GSM-7, or 335 "
-            "UTF-16 units of any other text. Marketing is refused.",
+            "UTF-16 units of any other text. Marketing is refused, and so is a text that shows nothing.",
             examples=["Your code is 493817. It is valid for 10 minutes."],
         ),
     ]
@@ -70,7 +70,15 @@ class SendRequest(Struct, forbid_unknown_fields=True):
 class RejectedEntry(Struct):
     """A recipient that was not accepted; it is not sent to and not billed."""
 
-    to: Annotated[str, Meta(description="The number as you wrote it.", examples=["+15550100"])]
+    to: Annotated[
+        str,
+        Meta(
+            max_length=ECHO_MAX,
+            description="The number as you wrote it; if that is longer than 64 characters, without white "
+            "space around it, and of what is still longer the first 63 and `…`.",
+            examples=["+15550100"],
+        ),
+    ]
     code: RecipientCode
 
 

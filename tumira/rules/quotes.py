@@ -11,6 +11,13 @@ from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_rec
 from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
 
 REFERENCE_MAX: Final = 64
+# The longest entry that is given back whole in `rejected`; a number has at most 16 characters.
+ECHO_MAX: Final = 64
+# What sends that cost nothing may store for an account in a day.
+UNBILLED_OCTETS_MAX: Final = 10_000_000
+# What each of them takes beside its text: its rows with their indexes, and each entry of `rejected`.
+_CALL_OCTETS: Final = 1_000
+_ENTRY_OCTETS: Final = 50
 
 
 class SendRequest(Struct, frozen=True):
@@ -78,11 +85,25 @@ def quote(tariff: Tariff, request: SendRequest) -> Quote | Refusal:
         numbers=[recipient.number for recipient in recipients.accepted],
         leg_of=leg_of,
         legs=legs,
-        rejected=recipients.rejected,
+        rejected=[_echo(entry) if len(entry.to) > ECHO_MAX else entry for entry in recipients.rejected],
         segments=size.segments,
         total_cost=sum((leg.cost * leg.count for leg in legs), Decimal(0)),
         tariff_version=tariff.version,
     )
+
+
+def _echo(entry: Rejected) -> Rejected:
+    """Cut an entry that is far too long for a number: it is stored with the answer, for nothing."""
+    text = entry.to.strip()
+    return Rejected(text if len(text) <= ECHO_MAX else text[: ECHO_MAX - 1] + "…", entry.code)
+
+
+def unbilled_octets(request: SendRequest, priced: Quote) -> int:
+    """Return about how much a send stores that nobody pays for; nothing if it costs anything."""
+    if priced.total_cost:
+        return 0
+    rejected = sum(len(entry.to.encode()) + _ENTRY_OCTETS for entry in priced.rejected)
+    return _CALL_OCTETS + len(request.body.encode()) + rejected
 
 
 def _too_long(body: str) -> TooManySegments:

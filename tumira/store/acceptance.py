@@ -58,10 +58,12 @@ charged AS (
            call_times = charge.call_times::bigint[],
            call_counts = charge.call_counts::integer[],
            spent_on = charge.spent_on,
-           spent_today = charge.spent_today
+           spent_today = charge.spent_today,
+           unbilled_today = charge.unbilled_today
       FROM unnest(%(charged_ids)s::uuid[], %(charged_amounts)s::numeric[], %(call_times)s::text[],
-                  %(call_counts)s::text[], %(spent_on)s::date[], %(spent_today)s::numeric[])
-           AS charge (account_id, amount, call_times, call_counts, spent_on, spent_today)
+                  %(call_counts)s::text[], %(spent_on)s::date[], %(spent_today)s::numeric[],
+                  %(unbilled_today)s::bigint[])
+           AS charge (account_id, amount, call_times, call_counts, spent_on, spent_today, unbilled_today)
      WHERE id = charge.account_id
        AND id = ANY(%(charged_ids)s::uuid[])
 )"""
@@ -211,6 +213,7 @@ def _charge(charges: Sequence[tuple[Held, Decimal]]) -> dict[str, Any]:
         "call_counts": [f"{{{','.join(map(str, account.window.counts))}}}" for account in accounts],
         "spent_on": [account.spent_on for account in accounts],
         "spent_today": [account.spent_today for account in accounts],
+        "unbilled_today": [account.unbilled_today for account in accounts],
     }
 
 

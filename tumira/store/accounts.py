@@ -30,6 +30,8 @@ class Held(Struct):
     call_limit: Decimal | None
     spent_on: date | None
     spent_today: Decimal
+    # What sends that cost nothing have stored on that day, in octets.
+    unbilled_today: int
     weight: int
     # By the operator, or because its owner closed it.
     suspended: bool
@@ -42,7 +44,8 @@ class Held(Struct):
 
 _HELD: Final = """
 SELECT id, balance, rate_limit, call_times, call_counts, daily_limit, call_limit, spent_on, spent_today,
-       weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance, review_consent
+       unbilled_today, weight, (suspended_at IS NOT NULL OR closed_at IS NOT NULL) AS suspended, low_balance,
+       review_consent
   FROM accounts
 """
 
@@ -77,6 +80,7 @@ def _held(row: asyncpg.Record) -> Held:
         call_limit=row["call_limit"],
         spent_on=row["spent_on"],
         spent_today=row["spent_today"],
+        unbilled_today=row["unbilled_today"],
         weight=row["weight"],
         suspended=row["suspended"],
         low_balance=row["low_balance"],

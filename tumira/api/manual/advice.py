@@ -103,7 +103,8 @@ ADVICE: Final[Mapping[type[Refusal], Advice]] = {
         "operator to allow it as a template.",
     ),
     errors.RateLimited: Advice(
-        "The account made its calls of the last 60 seconds, or an address tried too many unknown keys.",
+        "The account made its calls of the last 60 seconds, had too many sends stored today of which every "
+        "number was rejected, or an address tried too many unknown keys.",
         "Wait `Retry-After` seconds. The call was not processed and is always safe to repeat.",
     ),
     errors.SpendLimitReached: Advice(
@@ -127,7 +128,7 @@ ADVICE: Final[Mapping[type[Refusal], Advice]] = {
 FIELD_CODES: Final[Mapping[FieldCode, str]] = {
     FieldCode.REQUIRED: "The field is missing.",
     FieldCode.WRONG_TYPE: "The value is of another JSON type; null is no value.",
-    FieldCode.EMPTY: "The text or list is empty.",
+    FieldCode.EMPTY: "The text or list is empty, or the text has only blanks and invisible characters.",
     FieldCode.TOO_LONG: "The text has too many characters.",
     FieldCode.INVALID_VALUE: "The value is not one of those that the field takes.",
     FieldCode.INVALID_CHARACTER: "The text holds half of a surrogate pair, or NUL.",
