@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from tests.support.engine import Engine, numbers, open_engine
 from tests.support.service import Caller, free_port
-from tumira.actions.operate_carriers import remove_carrier
+from tumira.actions.operate_carriers import keep_simulator, remove_carrier
 from tumira.carriers.smpp.pdu import Status
 from tumira.engine import supervisor
 from tumira.simulator.line import Line
@@ -110,6 +110,28 @@ async def test_the_next_carrier_takes_over_while_the_first_is_away_and_gives_it_
 
             # Whoever serves a country is decided anew every second.
             await engine.until(is_taken_back, "the first is not used again")
+        assert await engine.audit() == []
+
+
+async def test_the_simulator_does_not_stand_in_for_a_carrier_that_is_away(engine: Engine) -> None:
+    port = free_port()
+    async with run_smsc() as simulator:
+        await keep_simulator(engine.database, simulator.port)
+        caller = await engine.open_account()
+        engine.start_worker()
+        assert simulator.texts.to(await send_one(engine, caller, 1))
+
+        await engine.add_carrier("real", port, ["ZW"])
+        await until_state(engine, "real", BindState.DOWN)
+        waiting, elsewhere = numbers(1, start=2)[0], "+27821230001"
+        await engine.send(caller, [waiting])
+        await engine.send(caller, [elsewhere])
+        # The simulator is the only one for South Africa, and by now it would have taken the other too.
+        await engine.until_status(elsewhere, "delivered")
+        assert (await engine.message(waiting))["status"] == "queued"
+        async with run_smsc(port) as real:
+            await engine.until_status(waiting, "delivered")
+            assert (len(real.texts.to(waiting)), len(simulator.texts.to(waiting))) == (1, 0)
         assert await engine.audit() == []
 
 

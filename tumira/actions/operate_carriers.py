@@ -1,7 +1,7 @@
 """How does the operator add, change, remove and watch carriers?"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -73,10 +73,11 @@ async def add_carrier(
     *,
     actor: Actor = OPERATOR,
     replace: bool = True,
+    password: str | None = None,
 ) -> bool:
     """Add a carrier, or change the one of this name if that may be, and tell whether it is new.
 
-    It may be away.
+    It may be away. The password stands in the URL, or is given beside it.
     """
     if not _NAME.fullmatch(name):
         # Not repeated: where name and URL are swapped, it holds the password.
@@ -84,11 +85,15 @@ async def add_carrier(
             "name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1."
         )
     _check_priority(priority)
-    settings = _read(url)
+    settings = _read(url, password)
     try:
         async with database.transaction() as connection:
             known = None if countries is None else await _known(connection, countries)
-            is_new = await carriers.put(connection, name, settings, known, priority)
+            # Whoever gives the simulator another name still reaches handsets and no phones.
+            simulator = carrier_urls.is_loopback(settings.host) and await carriers.is_simulator_port(
+                connection, settings.port
+            )
+            is_new = await carriers.put(connection, name, settings, known, priority, simulator=simulator)
             if not (is_new or replace):
                 raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
             shown = carrier_urls.write(settings)
@@ -169,13 +174,19 @@ async def list_carriers(database: Database) -> Sequence[CarrierState]:
     return [CarrierState(carrier, binds[carrier.id], _health(binds[carrier.id])) for carrier in active]
 
 
+async def list_simulated(database: Database) -> Mapping[str, str]:
+    """Return the countries, with their names, that no carrier but the simulator serves."""
+    async with database.connection() as connection:
+        return await carriers.list_simulated(connection)
+
+
 async def keep_simulator(database: Database, port: int) -> None:
     """Make the simulator a carrier, once; removed stays removed, and one that is there follows the port."""
     settings = _read(_SIMULATOR_URL.format(host=_SIMULATOR_HOST, port=port))
     async with database.transaction() as connection:
-        if not await carriers.insert(connection, SIMULATOR, settings, None, _SIMULATOR_PRIORITY):
+        if not await carriers.insert_simulator(connection, SIMULATOR, settings, _SIMULATOR_PRIORITY):
             # Whatever else the operator changed about it stays, and one that was moved elsewhere is theirs.
-            await carriers.set_port(connection, SIMULATOR, _SIMULATOR_HOST, port)
+            await carriers.move_simulator(connection, port)
 
 
 def _unknown(name: str) -> Trouble:
@@ -184,9 +195,9 @@ def _unknown(name: str) -> Trouble:
     return Trouble(f"There is {named}; `tumira carrier list` shows them.")
 
 
-def _read(url: str) -> CarrierSettings:
+def _read(url: str, password: str | None = None) -> CarrierSettings:
     try:
-        return carrier_urls.parse(url)
+        return carrier_urls.parse(url, password)
     except ValueError as error:
         raise FieldTrouble("url", str(error)) from None
 

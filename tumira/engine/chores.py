@@ -16,7 +16,6 @@ from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, write_id
-from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import (
     attempts,
     audits,
@@ -93,12 +92,15 @@ async def _forget_idempotency_keys(connection: Connection) -> int:
 
 async def _resume_due(connection: Connection) -> int:
     return await follow_up.resume_due(
-        connection, await _settings(connection), datetime.now(UTC), await _well_countries(connection)
+        connection,
+        await carriers.list_settings(connection),
+        datetime.now(UTC),
+        await _well_countries(connection),
     )
 
 
 async def _take_over_from_dead(connection: Connection) -> int:
-    return await follow_up.take_over_from_dead(connection, await _settings(connection), LEASE_S)
+    return await follow_up.take_over_from_dead(connection, await carriers.list_settings(connection), LEASE_S)
 
 
 async def _fail_unroutable(connection: Connection) -> int:
@@ -183,10 +185,6 @@ async def _add_up_ledgers(connection: Connection) -> int:
     for account_id in added.broken:
         _log.error("ledger does not add up", account_id=write_id(ACCOUNT, account_id))
     return added.marks
-
-
-async def _settings(connection: Connection) -> dict[int, CarrierSettings]:
-    return {carrier.id: carrier.settings for carrier in await carriers.list_active(connection)}
 
 
 async def _well_countries(connection: Connection) -> frozenset[str]:

@@ -1,4 +1,7 @@
-"""Which carrier serves which country now? The first that is well, and its equals in priority."""
+"""Which carrier serves which country now? The first that is well, and its equals in priority.
+
+The simulator serves only the countries that no other carrier has, however those are.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -43,7 +46,8 @@ class Routes:
         covering: dict[int, list[str]] = {carrier.id: [] for carrier in carriers}
         serving: dict[int, list[str]] = {carrier.id: [] for carrier in carriers}
         for country in destinations:
-            able = [carrier for carrier in carriers if covers(carrier, country)]
+            able = [carrier for carrier in carriers if carrier.covers(country)]
+            able = [carrier for carrier in able if not carrier.simulator] or able
             # While none is well, each may try what it can.
             first = min((carrier.priority for carrier in able if carrier.id in well), default=None)
             for carrier in able:
@@ -63,8 +67,3 @@ class Routes:
         self._covering, self._serving = covering, serving
         self._relieved = relieved
         self._relieving = {carrier_id: tuple(own) for carrier_id, own in relieving.items()}
-
-
-def covers(carrier: Carrier, country: str) -> bool:
-    """Tell whether a carrier may be used for a country."""
-    return carrier.countries is None or country in carrier.countries

@@ -6,7 +6,7 @@ What a refusal says never repeats a part of the URL in which the password could 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address
+from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -57,18 +57,32 @@ class CarrierSettings:
     refund: tuple[str, ...]
 
 
-def parse(url: str) -> CarrierSettings:
-    """Read a URL; a ValueError says in one sentence what to change."""
+def lacks_password(url: str) -> bool:
+    """Tell whether a URL names a user and no password, so that the password has to come another way."""
+    _, _, rest = url.partition("://")
+    credentials, at, _ = rest.partition("?")[0].rpartition("@")
+    return bool(at and credentials) and ":" not in credentials
+
+
+def parse(url: str, password: str | None = None) -> CarrierSettings:
+    """Read a URL; a ValueError says in one sentence what to change.
+
+    A password that is given beside the URL is taken as it is, and the URL must have none then.
+    """
     scheme, _, rest = url.partition("://")
     if scheme not in {"smpp", "smpps"}:
         raise ValueError("The URL must begin with smpp:// or, for TLS, with smpps://. " + _SHAPE)
     front, _, query = rest.partition("?")
     credentials, at, place = front.rpartition("@")
-    user, colon, password = credentials.partition(":")
+    user, colon, written = credentials.partition(":")
     # An @ behind the question mark means that the question mark stands in the password.
-    if not (at and colon) or "@" in query or "#" in place + query:
+    if not at or "@" in query or "#" in place + query or not (colon or password is not None):
         raise ValueError(_SHAPE)
-    if password == _HIDDEN:
+    if colon and password is not None:
+        raise ValueError("The password is given twice: leave it out of the URL, as in smpp://user@host:2775.")
+    if password is not None:
+        written = quote(password, safe="*")
+    if written == _HIDDEN:
         raise ValueError("The password *** is what a list shows instead of it; write the carrier's real one.")
     host, port = _read_place(place.removesuffix("/"))
     values = _read_query(query)
@@ -80,7 +94,7 @@ def parse(url: str) -> CarrierSettings:
         port=port,
         tls=scheme == "smpps" or tls is True,
         system_id=_read_credential("user", user, 1, _SYSTEM_ID_MAX),
-        password=_read_credential("password", password, 0, _PASSWORD_MAX),
+        password=_read_credential("password", written, 0, _PASSWORD_MAX),
         **values,
     )
 
@@ -106,6 +120,14 @@ def write(settings: CarrierSettings) -> str:
     scheme = "smpps" if settings.tls else "smpp"
     user = quote(settings.system_id, safe="")
     return f"{scheme}://{user}:{_HIDDEN}@{host}:{settings.port}?{'&'.join(shown)}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a carrier listens on the machine of the worker itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _read_place(place: str) -> tuple[str, int]:

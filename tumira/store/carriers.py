@@ -5,7 +5,7 @@ clocks differ agree on when a lease has ended. Statements that write several bin
 their key, because two workers may want the same ones at the same time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,6 +32,12 @@ class Carrier:
     countries: tuple[str, ...] | None
     priority: int
     changed_at: datetime
+    # The one that `tumira serve` runs: it takes no message that another carrier can.
+    simulator: bool = False
+
+    def covers(self, country: str) -> bool:
+        """Tell whether it may be used for a country."""
+        return self.countries is None or country in self.countries
 
 
 class BindState(StrEnum):
@@ -81,7 +87,10 @@ _SETTINGS: Final = """
 host, port, tls, system_id, password, bind_mode, binds, window_size, tps, source, in_doubt, doubt_wait_s,
 refund
 """
-_CARRIER: Final = f"SELECT id, name, countries, priority, changed_at, {_SETTINGS} FROM carriers "  # noqa: S608 - a constant
+_CARRIER: Final = f"""
+SELECT id, name, countries, priority, changed_at, simulator, {_SETTINGS}
+  FROM carriers
+"""  # noqa: S608 - a constant
 
 SQL_LIST_ACTIVE: Final = Statement(_CARRIER + "WHERE removed_at IS NULL ORDER BY priority, name")
 
@@ -101,7 +110,7 @@ async def find(connection: Connection, name: str) -> Carrier | None:
 
 
 def _carrier(row: asyncpg.Record) -> Carrier:
-    identifier, name, countries, priority, changed_at, *settings, refund = row
+    identifier, name, countries, priority, changed_at, simulator, *settings, refund = row
     return Carrier(
         id=identifier,
         name=name,
@@ -109,14 +118,29 @@ def _carrier(row: asyncpg.Record) -> Carrier:
         countries=None if countries is None else tuple(countries),
         priority=priority,
         changed_at=changed_at,
+        simulator=simulator,
     )
 
 
+SQL_LIST_SETTINGS: Final = Statement(f"SELECT id, {_SETTINGS} FROM carriers")  # noqa: S608 - a constant
+
+
+async def list_settings(connection: Connection) -> Mapping[int, CarrierSettings]:
+    """Return the settings of every carrier by its number, also of those that were removed.
+
+    The settings of a removed carrier still say what becomes of its messages in doubt.
+    """
+    rows = await SQL_LIST_SETTINGS.rows(connection)
+    return {
+        identifier: CarrierSettings(*(*settings, tuple(refund))) for identifier, *settings, refund in rows
+    }
+
+
 _INSERT: Final = f"""
-INSERT INTO carriers (name, countries, priority, {_SETTINGS})
-VALUES (%(name)s, %(countries)s, %(priority)s, %(host)s, %(port)s, %(tls)s, %(system_id)s, %(password)s,
-        %(bind_mode)s, %(binds)s, %(window_size)s, %(tps)s, %(source)s, %(in_doubt)s, %(doubt_wait_s)s,
-        %(refund)s)
+INSERT INTO carriers (name, countries, priority, simulator, {_SETTINGS})
+VALUES (%(name)s, %(countries)s, %(priority)s, %(simulator)s, %(host)s, %(port)s, %(tls)s,
+        %(system_id)s, %(password)s, %(bind_mode)s, %(binds)s, %(window_size)s, %(tps)s, %(source)s,
+        %(in_doubt)s, %(doubt_wait_s)s, %(refund)s)
 """  # noqa: S608 - a constant
 
 # A row without an xmax was inserted. The look at `carriers` sees the row as it was before.
@@ -124,8 +148,8 @@ SQL_PUT: Final = Statement(
     _INSERT
     + """
     ON CONFLICT (name) DO UPDATE
-   SET countries = excluded.countries, priority = excluded.priority, host = excluded.host,
-       port = excluded.port, tls = excluded.tls, system_id = excluded.system_id,
+   SET countries = excluded.countries, priority = excluded.priority, simulator = excluded.simulator,
+       host = excluded.host, port = excluded.port, tls = excluded.tls, system_id = excluded.system_id,
        password = excluded.password, bind_mode = excluded.bind_mode, binds = excluded.binds,
        window_size = excluded.window_size, tps = excluded.tps, source = excluded.source,
        in_doubt = excluded.in_doubt, doubt_wait_s = excluded.doubt_wait_s, refund = excluded.refund,
@@ -143,10 +167,17 @@ async def put(
     settings: CarrierSettings,
     countries: Sequence[str] | None,
     priority: int,
+    *,
+    simulator: bool = False,
 ) -> bool:
     """Add a carrier, or change the one of this name; tell whether it was not there or had been removed."""
     is_new = await SQL_PUT.value(
-        connection, name=name, countries=countries, priority=priority, **asdict(settings)
+        connection,
+        name=name,
+        countries=countries,
+        priority=priority,
+        simulator=simulator,
+        **asdict(settings),
     )
     return bool(is_new)
 
@@ -154,34 +185,80 @@ async def put(
 SQL_INSERT: Final = Statement(_INSERT + "ON CONFLICT (name) DO NOTHING RETURNING id")
 
 
-async def insert(
-    connection: Connection,
-    name: str,
-    settings: CarrierSettings,
-    countries: Sequence[str] | None,
-    priority: int,
+async def insert_simulator(
+    connection: Connection, name: str, settings: CarrierSettings, priority: int
 ) -> bool:
-    """Add a carrier unless one of this name is there or ever was, and tell whether it was added."""
+    """Add the simulator unless a carrier of its name is there or ever was, and tell whether it was added."""
     inserted = await SQL_INSERT.value(
-        connection, name=name, countries=countries, priority=priority, **asdict(settings)
+        connection, name=name, countries=None, priority=priority, simulator=True, **asdict(settings)
     )
     return inserted is not None
 
 
-SQL_SET_PORT: Final = Statement("""
+# Removed ones too, so that they are known by their port when they are added again.
+SQL_MOVE_SIMULATOR: Final = Statement("""
 UPDATE carriers
    SET port = %(port)s, changed_at = clock_timestamp()
- WHERE name = %(name)s
-   AND host = %(host)s
+ WHERE simulator
    AND port <> %(port)s
-   AND removed_at IS NULL
-RETURNING id
 """)
 
 
-async def set_port(connection: Connection, name: str, host: str, port: int) -> bool:
-    """Let a carrier on this host follow to another port, and tell whether it had to."""
-    return await SQL_SET_PORT.value(connection, name=name, host=host, port=port) is not None
+async def move_simulator(connection: Connection, port: int) -> None:
+    """Let the carriers that are the simulator follow it to another port."""
+    await SQL_MOVE_SIMULATOR.rows(connection, port=port)
+
+
+SQL_IS_SIMULATOR_PORT: Final = Statement(
+    "SELECT EXISTS (SELECT FROM carriers WHERE simulator AND port = %(port)s)"
+)
+
+
+async def is_simulator_port(connection: Connection, port: int) -> bool:
+    """Tell whether the simulator listens on a port of this machine."""
+    return bool(await SQL_IS_SIMULATOR_PORT.value(connection, port=port))
+
+
+# The same rule as in `queue.claim`, which no message gets past.
+SQL_LIST_SIMULATED: Final = Statement("""
+SELECT country, name
+  FROM destinations
+ WHERE EXISTS (
+       SELECT
+         FROM carriers
+        WHERE simulator
+          AND removed_at IS NULL
+          AND (countries IS NULL OR destinations.country = ANY(countries)))
+   AND NOT EXISTS (
+       SELECT
+         FROM carriers
+        WHERE NOT simulator
+          AND removed_at IS NULL
+          AND (countries IS NULL OR destinations.country = ANY(countries)))
+ ORDER BY country
+""")
+
+
+async def list_simulated(connection: Connection) -> Mapping[str, str]:
+    """Return the countries, with their names, that no carrier but the simulator serves."""
+    return {row["country"]: row["name"] for row in await SQL_LIST_SIMULATED.rows(connection)}
+
+
+# A worker that holds a lease may still hand over what it claimed before the carrier was removed.
+SQL_SIMULATOR_USE: Final = Statement("""
+SELECT EXISTS (SELECT FROM carriers WHERE simulator AND removed_at IS NULL) AS is_active,
+       EXISTS (SELECT FROM carriers
+                 JOIN binds ON binds.carrier_id = carriers.id
+                WHERE carriers.simulator
+                  AND binds.leased_until > clock_timestamp()) AS is_bound
+""")
+
+
+async def simulator_use(connection: Connection) -> tuple[bool, bool]:
+    """Tell whether the simulator is a carrier in use, and whether a worker is bound to it."""
+    row = await SQL_SIMULATOR_USE.row(connection)
+    assert row is not None
+    return row["is_active"], row["is_bound"]
 
 
 SQL_HOLD: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL FOR NO KEY UPDATE")
@@ -224,7 +301,7 @@ async def change(
 
 SQL_REMOVE: Final = Statement("""
 UPDATE carriers
-   SET removed_at = clock_timestamp()
+   SET removed_at = clock_timestamp(), password = ''
  WHERE name = %(name)s
    AND removed_at IS NULL
 RETURNING id
@@ -232,7 +309,7 @@ RETURNING id
 
 
 async def remove(connection: Connection, name: str) -> bool:
-    """Take a carrier out of use, and tell whether it was in use; its row stays for the receipts to come."""
+    """Take a carrier out of use, and tell whether it was; its row stays for receipts, without password."""
     return await SQL_REMOVE.value(connection, name=name) is not None
 
 
@@ -443,7 +520,14 @@ SELECT country
         WHERE carriers.removed_at IS NULL
           AND (carriers.countries IS NULL OR destinations.country = ANY(carriers.countries))
           AND binds.state = 'bound'
-          AND binds.leased_until > clock_timestamp())
+          AND binds.leased_until > clock_timestamp()
+          AND (NOT carriers.simulator
+               OR NOT EXISTS (
+                  SELECT
+                    FROM carriers other
+                   WHERE NOT other.simulator
+                     AND other.removed_at IS NULL
+                     AND (other.countries IS NULL OR destinations.country = ANY(other.countries)))))
 """)
 
 

@@ -66,6 +66,20 @@ WITH wanted AS MATERIALIZED (
       FROM unnest(%(countries)s::text[], %(small)s::integer[], %(bulk)s::integer[], %(bulk_max)s::integer[],
                   %(small_floors)s::bigint[], %(bulk_floors)s::bigint[], %(avoided)s::integer[])
            AS wanted (country, small, bulk, bulk_max, small_floor, bulk_floor, avoided)
+     -- The simulator takes nothing for a country that any other carrier in use serves, not even while that
+     -- one is away. Routes know it too, but only since their last renewal.
+     WHERE NOT EXISTS (
+           SELECT
+             FROM carriers own
+            WHERE own.id = %(carrier_id)s
+              AND own.simulator
+              AND (own.removed_at IS NOT NULL
+                   OR EXISTS (
+                      SELECT
+                        FROM carriers other
+                       WHERE NOT other.simulator
+                         AND other.removed_at IS NULL
+                         AND (other.countries IS NULL OR wanted.country = ANY(other.countries)))))
 ), small AS MATERIALIZED (
     SELECT first.*
       FROM wanted
