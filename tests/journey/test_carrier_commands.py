@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.postgres import execute
-from tests.support.programs import Cli, one_line
+from tests.support.postgres import complete, execute
+from tests.support.programs import Cli, finish, one_line, read_terminal, start
 from tests.support.service import free_port
+from tumira.actions.operate_carriers import keep_simulator
 from tumira.carriers.smpp.pdu import Bind, Command
 from tumira.carriers.smpp.server import ServerPeer
 from tumira.rules.answers import Status
+from tumira.store.database import Database
 
 PASSWORD: Final = "hushhush"
 URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=2"
@@ -229,6 +233,114 @@ def test_the_password_is_in_no_output_whatever_is_typed(cli: Cli) -> None:
     leaks = [one for one in done if PASSWORD in (one.stdout + one.stderr).lower()]
     assert leaks == []
     assert not [one for one in done if "Traceback" in one.stderr]
+
+
+def stored_passwords(url: str) -> dict[str, str]:
+    return {row["name"]: row["password"] for row in execute(url, "SELECT name, password FROM carriers")}
+
+
+def test_a_password_is_read_from_a_file_or_from_standard_input(
+    cli: Cli, database_url: str, tmp_path: Path
+) -> None:
+    url = "smpp://user@smpp.example.com"
+    file = tmp_path / "password"
+    file.write_text("a%2Fb:@\r\nand more\n")
+
+    done = [
+        cli.run("carrier", "add", "one", url, "--password-file", str(file), "--json"),
+        cli.run("carrier", "add", "two", url, "--password-file", "-", given=PASSWORD.encode() + b"\n"),
+        # As it stands in the URL, which goes on.
+        cli.run("carrier", "add", "three", URL),
+        cli.run("carrier", "add", "four", url, "--password-file", "-", given=b""),
+    ]
+
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
+    assert json.loads(done[0].stdout)["url"].startswith("smpp://user:***@smpp.example.com")
+    assert stored_passwords(database_url) == {
+        "one": "a%2Fb:@",
+        "two": PASSWORD,
+        "three": PASSWORD,
+        "four": "",
+    }
+    assert not [one for one in done if PASSWORD in one.stdout or "%2Fb" in one.stdout]
+
+
+def test_a_password_that_is_missing_twice_there_or_not_to_be_read_is_said(
+    cli: Cli, database_url: str, tmp_path: Path
+) -> None:
+    url = "smpp://user@smpp.example.com"
+    file = tmp_path / "password"
+    file.write_bytes(b"\xff\xfe")
+    refused = [
+        cli.refused("carrier", "add", "main", url),
+        cli.refused("carrier", "add", "main", url, "--password-file", PASSWORD),
+        cli.refused("carrier", "add", "main", url, "--password-file", str(file)),
+        one_line(cli.run("carrier", "add", "main", URL, "--password-file", "-", given=b"secret")),
+        one_line(cli.run("carrier", "add", "main", url, "--password-file", "-", given=b"secretsecret")),
+        one_line(cli.run("carrier", "add", "main", url, "--password-file", "-", given=b"***")),
+    ]
+    words = (
+        "--password-file - for standard input",
+        "cannot be read (No such file",
+        "cannot be read (it is not text)",
+        "given twice",
+        "0 to 8 characters",
+        "real one",
+    )
+    assert [word for word, line in zip(words, refused, strict=True) if word not in line] == []
+    assert not [line for line in refused if PASSWORD in line or "secret" in line]
+    assert stored_passwords(database_url) == {}
+
+
+def test_a_terminal_is_asked_for_the_password_and_does_not_show_it(database_url: str) -> None:
+    ours, theirs = os.openpty()
+    # Without the terminal that the tests may run at, which would be asked instead.
+    process = start(
+        *("carrier", "add", "main", "smpp://user@smpp.example.com"),
+        prefix=("setsid",),
+        stdin=theirs,
+        database_url=database_url,
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    # What is typed before the question is thrown away.
+    asked = b""
+    while not asked.endswith(b": "):
+        chunk = os.read(process.stderr.fileno(), 100)
+        assert chunk, asked
+        asked += chunk
+    os.write(ours, PASSWORD.encode() + b"\n")
+    done = finish(process)
+    shown = read_terminal(ours)
+    os.close(ours)
+
+    assert (done.returncode, asked, done.stderr.strip()) == (0, b"Password: ", "")
+    assert stored_passwords(database_url) == {"main": PASSWORD}
+    assert PASSWORD not in done.stdout + shown
+
+
+def test_the_first_carrier_beside_the_simulator_is_said_and_the_last_one_too(
+    cli: Cli, database_url: str
+) -> None:
+    complete(make_simulator(database_url))
+    first = cli.run("carrier", "add", "main", URL, "--countries", "ZW", "--json")
+    second = cli.run("carrier", "add", "other", URL, "--countries", "ZW", "--json")
+    gone = [cli.run("carrier", "remove", name, "--json") for name in ("other", "main")]
+
+    assert [one.returncode for one in (first, second, *gone)] == [0] * 4
+    assert "The simulator gets no more messages to ZW, not even" in first.stderr
+    assert "`tumira carrier remove simulator`" in first.stderr
+    assert [second.stderr, gone[0].stderr] == ["", ""]
+    assert "The simulator is now the only carrier for ZW: " in gone[1].stderr
+    assert list(json.loads(first.stdout)) == [*KEYS, "added"]
+
+
+async def make_simulator(url: str) -> None:
+    database = Database(url, connections_max=1)
+    try:
+        await keep_simulator(database, free_port())
+    finally:
+        await database.close()
 
 
 def test_nothing_of_it_is_said_when_the_database_is_away() -> None:

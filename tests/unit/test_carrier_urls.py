@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.carrier_urls import REFUNDS, CarrierSettings, parse, write
+from tumira.rules.carrier_urls import REFUNDS, CarrierSettings, lacks_password, parse, write
 
 DEFAULTS = CarrierSettings(
     host="smpp.example.com",
@@ -224,6 +224,39 @@ def test_a_url_that_is_none_is_refused_without_its_password(url: str, words: str
 
 def test_a_password_may_be_empty_but_not_left_out() -> None:
     assert parse("smpp://user:@smpp.example.com").password == ""
+
+
+def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
+    found = parse("smpp://user@host", "a%2F:@?#")
+    assert found == parse("smpp://user:a%252F%3A%40%3F%23@host")
+    assert parse("smpp://user@host", "").password == ""
+    for url, password in (
+        ("smpp://user:@host", "secret"),
+        ("smpp://host", "secret"),
+        ("smpp://user@host", "***"),
+        ("smpp://user@host", "sécret"),
+        ("smpp://user@host", "secret\n"),
+        ("smpp://user@host", "secretsecret"),
+    ):
+        with pytest.raises(ValueError, match=r"\A[^\n]+\Z") as refused:
+            parse(url, password)
+        assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "lacks"),
+    [
+        ("smpp://user@host", True),
+        ("smpps://user@host:2775?tps=1", True),
+        ("smpp://user:@host", False),
+        ("smpp://user:secret@host", False),
+        ("smpp://host", False),
+        ("smpp://@host", False),
+        ("main", False),
+    ],
+)
+def test_it_is_known_whether_a_password_has_to_be_asked_for(url: str, lacks: bool) -> None:  # noqa: FBT001 - a case
+    assert lacks_password(url) is lacks
 
 
 def test_the_password_is_in_no_repr_and_in_no_url_that_is_written() -> None:

@@ -1,24 +1,30 @@
 """How does the operator add, watch, try out and remove carriers?
 
-A carrier's password comes in with its URL and never goes out again, not even in a complaint about what was
-typed.
+A carrier's password comes in with its URL, from a file or from the terminal, and never goes out again, not
+even in a complaint about what was typed.
 """
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from tumira.actions import operate_carriers
-from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, CarrierState
+from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
 from tumira.carriers.trial import try_out
-from tumira.cli.output import actor, json_option, show, show_all, with_database
+from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
+from tumira.errors import Trouble
 from tumira.rules import carrier_urls
 from tumira.store.carriers import BindState
 from tumira.store.changes import Actor
 from tumira.store.database import Database
+
+PASSWORD_BYTES_MAX: Final = 1024
+STANDARD_INPUT: Final = "-"
 
 _URL: Final = re.compile(r"smpps?://.*", re.IGNORECASE | re.DOTALL)
 
@@ -53,19 +59,80 @@ def carrier() -> None:
     show_default=True,
     help="The lowest is used first.",
 )
+@click.option(
+    "--password-file",
+    metavar="FILE",
+    help="Read the password from the first line of FILE, or of standard input if it is -.",
+)
 @json_option
-@with_database
-async def carrier_add(
-    database: Database, *, name: str, url: str, countries: str | None, priority: int, as_json: bool
+@plainly
+def carrier_add(
+    *, name: str, url: str, countries: str | None, priority: int, password_file: str | None, as_json: bool
 ) -> None:
     """Add a carrier, or change the one of this name; it may be away meanwhile.
 
     The URL is smpp://user:password@host:2775?window=64&tps=200&bind=transceiver|pair&binds=1&source=Tumira
     &in_doubt=resend|hold&doubt_wait=30&refund=failed,expired,undelivered&tls=0, in quotes; what is left out
     is as in this example, and smpps:// is the same as tls=1.
+
+    Other users of this machine can read a command line. Leave the password out of the URL, as in
+    smpp://user@host:2775, and it is asked for at the terminal, or give --password-file.
     """
     listed = None if countries is None else [one.strip().upper() for one in countries.split(",")]
-    added = await operate_carriers.add_carrier(database, name, url, listed, priority, actor=Actor(actor()))
+    _add(
+        name=name,
+        url=url,
+        countries=listed,
+        priority=priority,
+        password=_read_password(url, password_file),
+        as_json=as_json,
+    )
+
+
+def _read_password(url: str, password_file: str | None) -> str | None:
+    """Return the password that does not stand in the URL; None if it does."""
+    if password_file is not None:
+        return _read_line(password_file)
+    if not carrier_urls.lacks_password(url):
+        return None
+    if not sys.stdin.isatty():
+        raise Trouble(
+            "The URL has no password: give --password-file FILE, or --password-file - for standard input."
+        )
+    return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
+
+
+def _read_line(password_file: str) -> str:
+    """Read the first line of a file."""
+    try:
+        if password_file == STANDARD_INPUT:
+            line = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX)
+        else:
+            with Path(password_file).open("rb") as file:
+                line = file.readline(PASSWORD_BYTES_MAX)
+        return line.decode().removesuffix("\n").removesuffix("\r")
+    except (OSError, ValueError) as error:
+        # Neither the error nor the name: one quotes what it read, and the other may be the password itself.
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise Trouble(f"The file of --password-file cannot be read ({reason}).") from None
+
+
+@with_database
+async def _add(
+    database: Database,
+    *,
+    name: str,
+    url: str,
+    countries: Sequence[str] | None,
+    priority: int,
+    password: str | None,
+    as_json: bool,
+) -> None:
+    simulated = await operate_carriers.list_simulated(database)
+    added = await operate_carriers.add_carrier(
+        database, name, url, countries, priority, actor=Actor(actor()), password=password
+    )
+    _tell_simulated(simulated, await operate_carriers.list_simulated(database))
     states = await operate_carriers.list_carriers(database)
     shown = next((_carrier(one, as_json=as_json) for one in states if one.carrier.name == name), {})
     title = "Carrier added." if added else "Carrier changed; the workers follow in a moment."
@@ -91,7 +158,9 @@ async def carrier_list(database: Database, *, as_json: bool) -> None:
 @with_database
 async def carrier_remove(database: Database, *, name: str, as_json: bool) -> None:
     """Take a carrier out of use; its receipts still count when it is added again."""
+    simulated = await operate_carriers.list_simulated(database)
     await operate_carriers.remove_carrier(database, name, actor=Actor(actor()))
+    _tell_simulated(simulated, await operate_carriers.list_simulated(database))
     show({"name": name, "removed": True}, as_json=as_json, title="Carrier removed.")
 
 
@@ -106,6 +175,20 @@ async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
     settings = found.settings
     place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
     show({"name": name, **place, **asdict(tried)}, as_json=as_json, title="The carrier answers.")
+
+
+def _tell_simulated(before: Collection[str], after: Collection[str]) -> None:
+    """Say for which countries the simulator is not used any more, or is used from now on."""
+    if taken := [country for country in before if country not in after]:
+        tell(
+            f"The simulator gets no more messages to {', '.join(taken)}, not even while other carriers are "
+            f"away. `tumira carrier remove {SIMULATOR}` removes it and empties its handsets."
+        )
+    if given := [country for country in after if country not in before]:
+        tell(
+            f"The simulator is now the only carrier for {', '.join(given)}: messages there, also those that "
+            "wait, reach no real phone, and are billed."
+        )
 
 
 def _carrier(state: CarrierState, *, as_json: bool) -> Mapping[str, Any]:
