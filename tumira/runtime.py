@@ -5,7 +5,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,7 +16,7 @@ from tumira.config import Settings
 from tumira.errors import TemporaryTrouble, Trouble
 from tumira.rules.backoff import restart_wait_s
 from tumira.stopping import LOOK_S, Stopping
-from tumira.store import embedded, migrate, partitions, replication
+from tumira.store import carriers, embedded, migrate, partitions, replication
 from tumira.store.database import UNAVAILABLE, Database, check
 from tumira.store.embedded_place import Heed, go_on
 
@@ -158,3 +158,12 @@ async def waits_for_standby(database: Database) -> bool:
             return await replication.lacks_standby(connection)
     except (*UNAVAILABLE, asyncpg.PostgresError):
         return False
+
+
+async def list_simulated(database: Database) -> Mapping[str, str]:
+    """Return the countries that no carrier but the simulator serves, as far as can be known."""
+    try:
+        async with database.connection() as connection:
+            return await carriers.list_simulated(connection)
+    except (*UNAVAILABLE, asyncpg.PostgresError):
+        return {}

@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from tumira.html import assets
 from tumira.outbound.traces import Tracer, tracing
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
-from tumira.runtime import is_ready, waits_for_standby
+from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
@@ -69,6 +69,7 @@ class Web:
         is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._database = database
+        self._simulator = simulator
         self._is_draining = is_draining
         self._is_https = public_url.startswith("https:")
         self._api = Api(database, document(), tracer, is_https=self._is_https)
@@ -125,7 +126,10 @@ class Web:
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        async with present(self._database):
+        async with (
+            present(self._database),
+            self._simulator.cleanup.running() if self._simulator else nullcontext(),
+        ):
             yield
         await self._api.close()
         await self._database.close()
@@ -135,13 +139,18 @@ class Web:
             gone = {"status": "draining", "problem": "This node was asked to stop; use another."}
             return JSONResponse(gone, status_code=503)
         problem = await is_ready(self._database)
-        if problem is None and await waits_for_standby(self._database):
-            # No other node would do better, so a balancer shall not take this one away.
-            waits = "No synchronous standby follows: sends wait and are answered 503; reading goes on."
-            return JSONResponse({"status": "ready", "problem": waits})
-        if problem is None:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "not ready", "problem": problem}, status_code=503)
+        if problem is not None:
+            return JSONResponse({"status": "not ready", "problem": problem}, status_code=503)
+        # No other node would do better, so a balancer shall not take this one away.
+        known = []
+        if await waits_for_standby(self._database):
+            known.append("No synchronous standby follows: sends wait and are answered 503; reading goes on.")
+        if simulated := await list_simulated(self._database):
+            known.append(
+                f"The simulator is the only carrier for {', '.join(simulated)}: messages there reach no real "
+                "phone, and are billed."
+            )
+        return JSONResponse({"status": "ready"} | ({"problem": " ".join(known)} if known else {}))
 
     async def _metrics(self, _request: Request) -> Response:
         return Response(await self._scrape.page(), media_type=CONTENT_TYPE_LATEST)
@@ -211,12 +220,18 @@ async def run_web(
     """Serve all faces until told to stop."""
     # What it learnt takes a tenth of a second to read, and nobody shall wait for that.
     judge("")
+    database = Database(url, settings=PLANNED_ONCE)
     simulator = None
     if settings.simulator_port is not None:
-        simulator = Pages(directory_in(settings.data_dir), settings.simulator_port)
+        simulator = Pages(
+            directory_in(settings.data_dir),
+            settings.simulator_port,
+            database,
+            is_public=settings.simulator_public,
+        )
     async with tracing(settings.tracing, "web") as tracer:
         web = Web(
-            Database(url, settings=PLANNED_ONCE),
+            database,
             simulator,
             public_url=settings.public_url,
             code_limits=CodeLimits(settings.codes_per_address, settings.codes_per_hour),

@@ -24,7 +24,7 @@ def test_nothing_has_to_be_set() -> None:
     assert found.public_url == found.local_url == "http://127.0.0.1:8080"
     assert found.database_url is None
     assert (found.trusted_proxies, found.log_level) == ("", "info")
-    assert found.simulator_port == 2775
+    assert (found.simulator_port, found.simulator_public) == (2775, False)
     assert found.smtp is None
 
 
@@ -39,6 +39,7 @@ def test_the_environment_is_read() -> None:
             "TUMIRA_TRUSTED_PROXIES": "10.0.0.0/8",
             "TUMIRA_LOG_LEVEL": "WARNING",
             "TUMIRA_SIMULATOR_PORT": "2776",
+            "TUMIRA_SIMULATOR_PUBLIC": "1",
             "TUMIRA_WEBHOOKS_ALLOW_PRIVATE": "1",
             "TUMIRA_SMTP_URL": "smtps://tumira:secret@mail.example:8465",
             "TUMIRA_MAIL_FROM": "Codes <codes@sms.example>",
@@ -69,6 +70,7 @@ def test_the_environment_is_read() -> None:
             sender_address="codes@sms.example",
         ),
         payments=Payments(),
+        simulator_public=True,
     )
     assert found.local_url == "http://10.0.0.7:80"
 

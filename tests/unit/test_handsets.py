@@ -140,6 +140,31 @@ def test_old_files_give_way(tmp_path: Path) -> None:
     assert len(kept) >= (FILES_MAX - 1) * FILE_BYTES_MAX // len(megabyte)
 
 
+def sizes(directory: Path) -> list[int]:
+    return [file.stat().st_size for file in directory.iterdir()]
+
+
+async def test_all_texts_can_be_deleted_while_they_are_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handsets, "FILE_BYTES_MAX", 500)
+    handsets.empty(tmp_path / "never")
+    for _ in range(3):
+        keeper = Keeper(tmp_path)
+        for number in range(6):
+            keeper.add(a_text(str(number)))
+        keeper.close()
+    keeper = Keeper(tmp_path)
+    assert len(sizes(tmp_path)) == 4
+
+    handsets.empty(tmp_path)
+
+    assert sizes(tmp_path) == [0]
+    keeper.add(a_text("after"))
+    keeper.close()
+    assert texts_of(read_of(tmp_path, NUMBER)) == ["after"]
+
+
 def test_the_latest_are_found_across_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handsets, "FILE_BYTES_MAX", 20_000)
     for start in range(0, 1200, 100):

@@ -63,6 +63,14 @@ def warn_of_private_webhooks(settings: Settings) -> None:
         )
 
 
+def warn_of_public_simulator(settings: Settings) -> None:
+    if settings.simulator_public and settings.simulator_port is not None:
+        tell(
+            "TUMIRA_SIMULATOR_PUBLIC=1: everybody who reaches this address can read the texts on "
+            "/simulator, passcodes included. Do not let real customers have accounts here."
+        )
+
+
 def say_started(who: str, started: Mapping[str, str], *, quiet: bool, as_json: bool) -> None:
     if as_json:
         show(started, as_json=True)

@@ -8,7 +8,13 @@ from typing import Final
 import click
 
 from tumira import VERSION, parts
-from tumira.cli.nodes import check_keys, node_command, until_stopped, warn_of_private_webhooks
+from tumira.cli.nodes import (
+    check_keys,
+    node_command,
+    until_stopped,
+    warn_of_private_webhooks,
+    warn_of_public_simulator,
+)
 from tumira.cli.output import json_option, load_settings, show, tell
 from tumira.cli.tools import own_command
 from tumira.config import Settings
@@ -34,6 +40,7 @@ def serve(*, as_json: bool) -> None:
     with until_stopped() as stopping:
         _check_ports(settings, stopping)
         warn_of_private_webhooks(settings)
+        warn_of_public_simulator(settings)
         parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
 
@@ -75,7 +82,9 @@ def _check_web_port(settings: Settings, stopping: Stopping) -> None:
 
 def _welcome(settings: Settings, *, as_json: bool) -> None:
     url = settings.public_url
-    simulator_url = None if settings.simulator_port is None else f"{url}/simulator"
+    # The page is for callers on this machine, whatever stands in front of it for the others.
+    shown_at = url if settings.simulator_public else settings.local_url
+    simulator_url = None if settings.simulator_port is None else f"{shown_at}/simulator"
     if as_json:
         ready = {"status": "ready", "version": VERSION, "url": url, "api": f"{url}/api/v1"}
         show(ready | {"simulator": simulator_url}, as_json=True)

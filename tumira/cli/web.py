@@ -5,7 +5,14 @@ from functools import partial
 import click
 import uvloop
 
-from tumira.cli.nodes import check_keys, node_command, quiet_option, say_started, until_stopped
+from tumira.cli.nodes import (
+    check_keys,
+    node_command,
+    quiet_option,
+    say_started,
+    until_stopped,
+    warn_of_public_simulator,
+)
 from tumira.cli.output import json_option, load_settings, tell
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
 from tumira.server import listen
@@ -21,6 +28,8 @@ def web(*, quiet: bool, as_json: bool) -> None:
     settings = load_settings()
     check_keys(settings)
     configure_logging(settings.log_level)
+    if not quiet:
+        warn_of_public_simulator(settings)
     with (
         until_stopped() as stopping,
         listen(settings) as listening,

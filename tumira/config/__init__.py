@@ -103,6 +103,8 @@ class Settings:
     tracing: Tracing | None = None
     # For how many weeks batches and messages are kept; None for good.
     keep_weeks: int | None = KEEP_WEEKS
+    # Whether everybody who reaches the web process may read the simulator's handsets, passcodes included.
+    simulator_public: bool = False
     # How long a web process that is to stop goes on, so that balancers look elsewhere first.
     drain_wait_s: int = 0
 
@@ -138,6 +140,7 @@ def load(environment: Mapping[str, str] | None = None, env_file: Path = Path(".e
         worker_metrics_port=_metrics_port(values, port),
         tracing=read_tracing(values),
         keep_weeks=_keep_weeks(values),
+        simulator_public=_switch(PREFIX + "SIMULATOR_PUBLIC", values),
         drain_wait_s=_drain_wait(values),
     )
 

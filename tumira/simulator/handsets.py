@@ -10,6 +10,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -65,6 +66,23 @@ def directory_in(data_dir: Path) -> Path:
     return data_dir / "simulator"
 
 
+def make_directory(directory: Path) -> None:
+    """Make the directory of the texts, for its user alone: texts hold passcodes, even those of a trial."""
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)
+
+
+def empty(directory: Path) -> None:
+    """Delete all texts, also while a simulator adds to them."""
+    numbers = _numbers(directory)
+    for number in numbers[:-1]:
+        (directory / f"texts-{number:09}.jsonl").unlink(missing_ok=True)
+    for number in numbers[-1:]:
+        # It may be open: cut short it is still the file that is appended to, and deleted it would not be.
+        with suppress(FileNotFoundError):
+            os.truncate(directory / f"texts-{number:09}.jsonl", 0)
+
+
 class Keeper:
     """Appends texts to the files of a directory; `close` writes what still waits."""
 
@@ -77,9 +95,7 @@ class Keeper:
         self._number = self._size = 0
         self._torn = False
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            # Texts hold passcodes, even if only those of a trial.
-            directory.chmod(0o700)
+            make_directory(directory)
             self._open(max(_numbers(directory), default=1))
         except OSError as error:
             raise Trouble(

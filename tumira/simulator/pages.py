@@ -1,7 +1,7 @@
 """How do people and programs look at the handsets? A page that refreshes itself, and the texts as JSON."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tumira.html.styles import stylesheet
+from tumira.rules.local_callers import is_local
 from tumira.simulator import handsets
+from tumira.simulator.cleanup import Cleanup
 from tumira.simulator.handsets import Text
 from tumira.simulator.numbers import OUTCOMES
+from tumira.store.database import Database
 
 PAGE_PATH: Final = "/simulator"
 MESSAGES_PATH: Final = "/simulator/messages.json"
@@ -40,6 +43,7 @@ _HEADERS: Final = {
 }
 
 Result = TypeVar("Result")
+Handle = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,13 @@ def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
 
 
 class Pages:
-    """The pages of a node whose texts lie in a directory."""
+    """The pages of a node whose texts lie in a directory; for callers on this machine unless `is_public`."""
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, port: int, database: Database, *, is_public: bool) -> None:
         self._directory = directory
         self._port = port
+        self.cleanup = Cleanup(database, directory)
+        self._is_public = is_public
         self._readers = asyncio.Semaphore(READERS_MAX)
         environment = Environment(
             loader=FileSystemLoader(_HERE),
@@ -83,13 +89,26 @@ class Pages:
     def routes(self) -> Sequence[Route]:
         """Return where they are found."""
         return [
-            Route(PAGE_PATH, self._page),
-            Route(MESSAGES_PATH, self._messages),
-            Route(STYLESHEET_PATH, _stylesheet),
-            Route(SCRIPT_PATH, _script),
+            Route(PAGE_PATH, self._guarded(self._page)),
+            Route(MESSAGES_PATH, self._guarded(self._messages)),
+            Route(STYLESHEET_PATH, self._guarded(_stylesheet)),
+            Route(SCRIPT_PATH, self._guarded(_script)),
         ]
 
+    def _guarded(self, handle: Handle) -> Handle:
+        """Refuse callers from elsewhere: whoever reads passcodes can take accounts over."""
+
+        async def answer(request: Request) -> Response:
+            scope = request.scope
+            peer, own = ((scope.get(end) or (None,))[0] for end in ("client", "server"))
+            if not (self._is_public or is_local(peer, own, scope["http_version"], scope["headers"])):
+                raise HTTPException(403, "Handsets are shown to callers on the machine itself only")
+            return await handle(request)
+
+        return answer
+
     async def _page(self, request: Request) -> Response:
+        await self.cleanup.look_soon()
         # Of a moment before the texts are read, so that one which comes meanwhile is not missed.
         tag = f'"{await self._read(handsets.state)}"'
         headers = {**_HEADERS, "ETag": tag, "Content-Security-Policy": _POLICY}
@@ -110,6 +129,7 @@ class Pages:
 
     async def _messages(self, request: Request) -> Response:
         wanted = request.query_params.get("to")
+        await self.cleanup.look_soon()
         read = handsets.read_latest
         if wanted is not None:
             read = partial(handsets.read_of, number=_number(wanted))
