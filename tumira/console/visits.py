@@ -1,6 +1,6 @@
 """Who looks at a page of the console? An operator, who may look at all of it, or may change things too."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
@@ -56,6 +57,8 @@ class Visit:
     services: Services
     request: Request
     operator: Visitor
+    # The names of the countries whose messages reach the simulator and no phone.
+    simulated: Sequence[str]
 
     @property
     def may_change(self) -> bool:
@@ -73,6 +76,7 @@ class Visit:
             template,
             status,
             operator=self.operator,
+            simulated=self.simulated,
             may_change=self.may_change,
             navigation=NAVIGATION,
             here=place_of(self.request.url.path, NAVIGATION),
@@ -101,7 +105,7 @@ def look(services: Services, path: str, handle: Private) -> Route:
         visitor = await find_visitor(services, request)
         if visitor is None:
             return go(SIGN_IN)
-        return await handle(Visit(services, request, visitor))
+        return await handle(await _visit(services, request, visitor))
 
     return Route(path, answer, methods=("GET",))
 
@@ -114,12 +118,17 @@ def change(services: Services, path: str, handle: Private) -> Route:
         visitor = await find_visitor(services, request)
         if visitor is None:
             return go(SIGN_IN)
-        visit = Visit(services, request, visitor)
+        visit = await _visit(services, request, visitor)
         if not visit.may_change:
             raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
         return await handle(visit)
 
     return Route(path, answer, methods=("POST",))
+
+
+async def _visit(services: Services, request: Request, visitor: Visitor) -> Visit:
+    simulated = await list_simulated(services.database)
+    return Visit(services, request, visitor, list(simulated.values()))
 
 
 async def find_visitor(services: Services, request: Request) -> Visitor | None:

@@ -1,6 +1,6 @@
 """Who looks at a page? Somebody who is signed in, or somebody whom we do not know."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
+from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
@@ -64,6 +65,8 @@ class Visit:
     services: Services
     request: Request
     visitor: Visitor
+    # The names of the countries whose messages reach a simulator and no phone.
+    simulated: Sequence[str]
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Answer with a page inside the dashboard."""
@@ -71,6 +74,7 @@ class Visit:
             template,
             status,
             visitor=self.visitor,
+            simulated=self.simulated,
             navigation=NAVIGATION,
             here=_here(self.request.url.path),
             **values,
@@ -106,7 +110,8 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
         visitor = await find_visitor(services, request)
         if visitor is None:
             return _ask_to_sign_in(request)
-        return await handle(Visit(services, request, visitor))
+        simulated = await list_simulated(services.database)
+        return await handle(Visit(services, request, visitor, list(simulated.values())))
 
     return Route(path, answer, methods=methods or ("GET",))
 

@@ -1,6 +1,7 @@
 """How is each carrier, what does it make of its messages, and how is one added, changed and removed?
 
-A carrier's password comes in with its URL and is never shown again, not even in a form that comes back.
+A carrier's password comes in with its URL or beside it and is never shown again, not even in a form that
+comes back.
 """
 
 import re
@@ -32,6 +33,8 @@ TRIAL: Final = Timing(bind_s=5, enquire_answer_s=4, unbind_s=1)
 
 DONE: Final = {
     "added": "The carrier is added. A worker binds to it within seconds.",
+    "first": "The carrier is added. A worker binds to it within seconds. The simulator gets no more messages "
+    "that this carrier can take, not even while it is away; remove the simulator to empty its handsets.",
     "changed": "The carrier is changed. Workers bind to it anew within seconds.",
     "same": "Nothing was different, so nothing was changed.",
     "removed": "The carrier is removed. Workers part from it once what is under way is answered.",
@@ -39,6 +42,7 @@ DONE: Final = {
 LABELS: Final = {
     "name": "Name",
     "url": "URL",
+    "password": "Password",
     "countries": "Countries",
     "priority": "Priority",
     "window": "Window",
@@ -119,17 +123,21 @@ async def _page(
     async with visit.services.database.connection() as connection:
         destinations = (await prices.get_tariff(connection)).destinations
     rest = [one.carrier for one in others if one.carrier.name != carrier.name]
-    alone = [
+    own = [one for one in destinations if carrier.covers(one.country)]
+    alone = [one.name for one in own if not any(other.covers(one.country) for other in rest)]
+    left_to_simulator = [
         one.name
-        for one in destinations
-        if not any(other.countries is None or one.country in other.countries for other in rest)
-        and (carrier.countries is None or one.country in carrier.countries)
+        for one in own
+        if not carrier.simulator
+        and one.name not in alone
+        and all(other.simulator for other in rest if other.covers(one.country))
     ]
     return visit.page(
         "carrier.html.jinja",
         status,
         shown=show(state, tallies),
         alone=alone,
+        left_to_simulator=left_to_simulator,
         path=f"{CARRIERS}/{carrier.name}",
         badges=BADGES,
         labels=LABELS,
@@ -174,8 +182,11 @@ async def add(visit: Visit) -> Response:
                 priority,
                 actor=visit.actor,
                 replace=False,
+                password=form.text("password") or None,
             )
-            return go(CARRIERS + "?done=added")
+            simulated = await operate_carriers.list_simulated(visit.services.database)
+            is_first = len(simulated) < len(visit.simulated)
+            return go(CARRIERS + ("?done=first" if is_first else "?done=added"))
         except Trouble as trouble:
             faults[_field_of(trouble)] = str(trouble)
     return await _list(visit, faults, 422, filled)

@@ -1,0 +1,107 @@
+"""Is everybody told where messages reach a simulator and no phone, and is it said when that ends?"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.customers import Customer, open_session, words
+from tests.support.operators import OperatorBrowser, new_operator
+from tests.support.people import goes_to, run_behind_proxy
+from tests.support.service import NO_TLS, Service, free_port
+from tumira.actions.operate_carriers import keep_simulator, remove_carrier
+
+CARRIERS: Final = "/operator/carriers"
+PASSWORD: Final = "hushhush"
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a service whose one carrier is the simulator."""
+    with run_behind_proxy(server_url) as running:
+        running.run(keep_simulator, free_port())
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service: Service) -> OperatorBrowser:
+    return new_operator(service)
+
+
+@pytest.fixture(scope="module")
+def customer(service: Service) -> Customer:
+    caller = service.open_account()
+    return Customer(service, caller, open_session(service, caller))
+
+
+def ready(service: Service) -> tuple[int, Any]:
+    answer = httpx.get(f"{service.base}/readyz", trust_env=False, verify=NO_TLS, timeout=30)
+    return answer.status_code, answer.json()
+
+
+def console(admin: OperatorBrowser, path: str) -> str:
+    page = admin.browser.get(path)
+    assert page.status_code == 200, page.text
+    assert PASSWORD not in page.text
+    return words(page.text)
+
+
+def test_everybody_is_told_until_a_real_carrier_serves_every_country(
+    service: Service, admin: OperatorBrowser, customer: Customer
+) -> None:
+    trial = (
+        "This is a trial: messages to South Africa and Zimbabwe go to a simulator and reach no real phone."
+    )
+    only = "The simulator is the only carrier for South Africa and Zimbabwe: "
+    assert ready(service) == (
+        200,
+        {
+            "status": "ready",
+            "problem": "The simulator is the only carrier for ZA, ZW: messages there reach no real phone, "
+            "and are billed.",
+        },
+    )
+    for path in ("/dashboard", "/dashboard/compose", "/dashboard/keys"):
+        assert trial in words(customer.page(path))
+    for path in ("/operator", CARRIERS, "/operator/system", CARRIERS + "/simulator"):
+        assert only in console(admin, path)
+
+    fields = {"url": "smpp://user@smpp.example.com", "password": PASSWORD, "priority": "1"}
+    added = admin.browser.post(CARRIERS, data=fields | {"name": "first", "countries": "ZW"})
+    assert goes_to(added) == CARRIERS + "?done=first"
+    listed = console(admin, CARRIERS + "?done=first")
+    assert (
+        "The simulator gets no more messages that this carrier can take, not even while it is away" in listed
+    )
+    assert "The simulator is the only carrier for South Africa: " in listed
+    assert "only carrier for ZA: " in ready(service)[1]["problem"]
+    assert "Only the simulator is left for Zimbabwe." in console(admin, CARRIERS + "/first")
+    assert "Only the simulator is left" not in console(admin, CARRIERS + "/simulator")
+
+    # The second for Zimbabwe takes South Africa from the simulator, and then there is nothing left to take.
+    assert goes_to(admin.browser.post(CARRIERS, data=fields | {"name": "second"})).endswith("?done=first")
+    assert goes_to(admin.browser.post(CARRIERS, data=fields | {"name": "third"})).endswith("?done=added")
+    assert ready(service) == (200, {"status": "ready"})
+    assert "a trial" not in words(customer.page("/dashboard"))
+    assert "only carrier" not in console(admin, "/operator")
+
+    for name in ("first", "second", "third"):
+        service.run(remove_carrier, name)
+    assert trial in words(customer.page("/dashboard"))
+
+
+def test_a_form_that_comes_back_has_no_password(service: Service, admin: OperatorBrowser) -> None:
+    before = service.sql("SELECT count(*) FROM carriers")[0][0]
+    for fields, said in (
+        ({"url": "smpp://user@host", "password": PASSWORD, "priority": "first"}, "a whole number"),
+        ({"url": "smpp://user@host", "password": PASSWORD * 2, "priority": "1"}, "0 to 8 characters"),
+        ({"url": f"smpp://user:{PASSWORD}@host", "password": "secret", "priority": "1"}, "given twice"),
+        ({"url": "smpp://user@host", "password": "", "priority": "1"}, "Write the URL as"),
+    ):
+        refused = admin.browser.post(CARRIERS, data={"name": "fresh", **fields})
+        assert refused.status_code == 422
+        assert said in words(refused.text)
+        assert PASSWORD not in refused.text
+        assert 'name="password" type="password" value=""' in refused.text
+    assert service.sql("SELECT count(*) FROM carriers")[0][0] == before
