@@ -30,6 +30,7 @@ class Cleanup:
         self._database = database
         self._directory = directory
         self._looking = asyncio.Lock()
+        self._failed = False
         # Says that they were emptied since the simulator was last a carrier; it outlives this process.
         self._mark = directory / "emptied"
 
@@ -53,8 +54,12 @@ class Cleanup:
         try:
             async with asyncio.timeout(WAIT_S):
                 await self.look()
-        except (*UNAVAILABLE, asyncpg.PostgresError, OSError) as error:
-            _log.warning("could not check whether handsets are to be emptied", error=repr(error))
+            self._failed = False
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            # Once an outage: it is tried again every other second.
+            if not self._failed:
+                _log.warning("could not check whether handsets are to be emptied", error=repr(error))
+            self._failed = True
 
     async def look(self) -> None:
         """Empty the handsets if the simulator has gone."""
