@@ -192,6 +192,8 @@ WITH picked AS MATERIALIZED (
      WHERE avoid IS NOT NULL
        AND avoid <> %(carrier_id)s
        AND country = ANY(%(countries)s::text[])
+       -- The simulator takes nothing from real carriers, also while routes are a second old.
+       AND NOT EXISTS (SELECT FROM carriers WHERE id = %(carrier_id)s AND simulator)
      ORDER BY lane, turn, message_id
      LIMIT %(total)s
        FOR UPDATE SKIP LOCKED
