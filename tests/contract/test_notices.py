@@ -139,15 +139,20 @@ def test_keys_are_told_of_without_their_names(service: Service, person: Person) 
 
 def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> None:
     account_id = account_of(service, person)
-    for _ in range(2):
-        key_id, _ = service.run(manage_access.create_key, account_id, "shop", list(Scope), actor=CLI)
+    key_id, _ = service.run(manage_access.create_key, account_id, "shop", list(Scope), actor=CLI)
     service.run(manage_access.revoke_key, key_id, actor=CLI)
 
-    # The first key of an account belongs to its opening.
     assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
         "Tumira: An API key was made for your account by the operator",
         "Tumira: An API key of your account was revoked by the operator",
     ]
+
+
+def test_an_account_that_nobody_can_sign_in_to_gets_no_notices(service: Service) -> None:
+    caller = service.open_account()
+    service.run(manage_access.create_key, caller.id, "shop", list(Scope), actor=CLI)
+    (row,) = service.sql("SELECT phone FROM accounts WHERE id = $1", caller.id)
+    assert notices(service, row["phone"]) == []
 
 
 def test_the_second_factor_and_its_recovery_codes_are_told_of(service: Service, person: Person) -> None:

@@ -10,8 +10,8 @@ from tumira.actions import tell_owner
 from tumira.errors import Trouble
 from tumira.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.rules.keys import ParsedKey, write_key
-from tumira.store import accounts, changes, credentials
-from tumira.store.changes import OPERATOR, OWNER, Actor
+from tumira.store import accounts, credentials
+from tumira.store.changes import OPERATOR, Actor
 from tumira.store.credentials import ApiKey, Scope, Secret
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -58,10 +58,7 @@ async def create_key(
         await credentials.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
-        await changes.note(connection, account_id, actor, "key created", _described(key_id, name))
-        # An account that the operator opens gets its first key from them too: that is no news to anybody.
-        if counts.in_all or actor.name == OWNER:
-            await tell_owner.tell(connection, account_id, actor, "key created")
+        await tell_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
     return key_id, write_key(ParsedKey(key_id, secret))
 
 

@@ -88,7 +88,8 @@ async def tell(
 ) -> None:
     """Tell an owner of a change; `old_email` is the address that they had before it."""
     account = await accounts.find(connection, account_id)
-    if account is None or account.closed_at is not None:
+    # An account that the operator opened gets its keys from the operator until its owner has a password.
+    if account is None or account.closed_at is not None or not await logins.exists(connection, account_id):
         return
     notice = NOTICES[what]
     by_owner = actor.name == OWNER

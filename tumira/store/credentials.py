@@ -104,16 +104,14 @@ async def list_revoked(
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """How many keys an account has in all, how many are not revoked, and how many were made in 24 hours."""
+    """How many keys of an account are not revoked, and how many were made in 24 hours."""
 
-    in_all: int
     in_use: int
     made_today: int
 
 
 SQL_COUNT: Final = Statement("""
-SELECT count(*),
-       count(*) FILTER (WHERE revoked_at IS NULL),
+SELECT count(*) FILTER (WHERE revoked_at IS NULL),
        count(*) FILTER (WHERE created_at > clock_timestamp() - interval '1 day')
   FROM api_keys
  WHERE account_id = %(account_id)s

@@ -90,6 +90,14 @@ async def get_contact(connection: Connection, account_id: AccountId) -> Contact:
     return Contact(*row)
 
 
+SQL_EXISTS: Final = Statement("SELECT EXISTS (SELECT FROM logins WHERE account_id = %(account_id)s)")
+
+
+async def exists(connection: Connection, account_id: AccountId) -> bool:
+    """Tell whether the owner of an account can sign in to the dashboard."""
+    return bool(await SQL_EXISTS.value(connection, account_id=account_id))
+
+
 SQL_FIND_EMAIL: Final = Statement("SELECT email FROM logins WHERE account_id = %(account_id)s")
 
 
