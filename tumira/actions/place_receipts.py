@@ -4,7 +4,7 @@ Nothing here is believed by itself: what fits a receipt in some other way than b
 operator, with what would have to be so for it to match.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from tumira.actions.settle_messages import settle
 from tumira.errors import FieldTrouble, Trouble
 from tumira.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.rules import receipt_ids, receipts
-from tumira.rules.destinations import Destination
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules.receipts import same_number, spellings
@@ -74,7 +73,7 @@ async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> 
     numbers = [
         (place, number, first_id(int(one.received_at.timestamp() * _MS) + 1))
         for place, one in enumerate(kept)
-        for number in _whole_numbers(one.receipt.recipient, destinations)
+        for number in receipts.whole_numbers(one.receipt.recipient, destinations)
     ]
     found: dict[tuple[int, MessageId, int, int], Segment] = {}
     for segment in [
@@ -86,16 +85,6 @@ async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> 
         _likeliest(one, [segment for segment in found.values() if segment.place == place])
         for place, one in enumerate(kept)
     ]
-
-
-def _whole_numbers(recipient: str, destinations: Iterable[Destination]) -> Collection[str]:
-    """Return the numbers that a receipt may mean: carriers leave out the country, or put zeros in front."""
-    digits = receipts.digits(recipient).lstrip("0")
-    whole = {f"+{digits}"}
-    for one in destinations:
-        if len(digits) in one.national_lengths:
-            whole.add(f"+{one.calling_code}{digits}")
-    return whole if digits else ()
 
 
 def _likeliest(kept: Unmatched, segments: Iterable[Segment]) -> Sequence[Candidate]:

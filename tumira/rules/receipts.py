@@ -1,11 +1,12 @@
 """What does a carrier's receipt say, and under which spellings of an id may we know its message?"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
 
+from tumira.rules.destinations import Destination
 from tumira.rules.pseudonyms import MARK
 
 TEXT_MAX: Final = 500
@@ -13,7 +14,8 @@ TEXT_MAX: Final = 500
 _REF_MAX: Final = 255
 # Longer than a UUID as a number; nobody counts so far, and a number of any length could be sent to us.
 _NUMBER_MAX: Final = 40
-_LAST_DIGITS: Final = 8
+# So many last digits of a number are the same however a carrier writes it; an index is made of them.
+NUMBER_END: Final = 8
 _DIGITS_MIN: Final = 5
 
 
@@ -130,6 +132,15 @@ def digits(address: str) -> str:
     return address if address.isdecimal() and address.isascii() else _NOT_DIGIT.sub("", address)
 
 
+def whole_numbers(address: str, destinations: Iterable[Destination]) -> frozenset[str]:
+    """Return the numbers that a receipt may mean: carriers leave out the country, or put zeros in front."""
+    bare = digits(address).lstrip("0")
+    if not bare:
+        return frozenset()
+    national = (f"+{one.calling_code}{bare}" for one in destinations if len(bare) in one.national_lengths)
+    return frozenset({f"+{bare}", *national})
+
+
 def same_number(a: str, b: str) -> bool:
     """Tell whether two numbers may be the same, however each is prefixed; too few digits tell nothing.
 
@@ -140,7 +151,7 @@ def same_number(a: str, b: str) -> bool:
     a, b = digits(a), digits(b)
     if len(a) < _DIGITS_MIN or len(b) < _DIGITS_MIN:
         return True
-    return a[-_LAST_DIGITS:] == b[-_LAST_DIGITS:]
+    return a[-NUMBER_END:] == b[-NUMBER_END:]
 
 
 class Outcome(Struct, frozen=True):
