@@ -263,7 +263,7 @@ def matched(ids: Sequence[UUID]) -> Values:
 
 
 def doubted(ids: Sequence[UUID]) -> Values:
-    return bounds_of(ids) | {"carrier_id": 1, "recipient": "263771200001"}
+    return bounds_of(ids) | {"carrier_id": 1, "recipients": ["263771200001", "27771200001"], "count_max": 50}
 
 
 # What the engine runs for every group of messages, and from which tables each reads weeks.
@@ -277,7 +277,8 @@ ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set
     "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
     "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
     "match": (receipts.SQL_MATCH, matched, {"messages", "parts"}),
-    "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages", "parts"}),
+    "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages"}),
+    "known parts": (receipts.SQL_KNOWN_PARTS, bounds_of, {"parts"}),
     "states": (settlement.SQL_STATES, bounds_of, {"parts"}),
     "numbers": (settlement.SQL_NUMBERS, bounds_of, {"parts"}),
     "parts before": (queue.SQL_PARTS_BEFORE, bounds_of, {"parts"}),
@@ -360,21 +361,58 @@ async def test_what_a_worker_runs_looks_into_the_weeks_of_its_messages_by_their_
             assert {relation.partition("_")[0] for relation in large} >= tables, (name, span)
 
 
-async def test_a_claim_reads_no_more_than_it_takes_and_a_receipt_without_a_doubt_nothing_in_flight(
-    busy: "asyncpg.Connection[asyncpg.Record]",
-) -> None:
+async def test_a_claim_reads_no_more_than_it_takes(busy: "asyncpg.Connection[asyncpg.Record]") -> None:
     taken = await generic_plan(busy, queue.SQL_TAKE, claimed([]))
     looked = [node for node in nodes(taken) if node.get("Relation Name") == "queue"]
     assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
     assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) <= 2 * GROUP
 
-    # Hundreds of receipts that match nothing may be tried every second, with thousands in flight.
-    rows = await busy.fetch("SELECT id FROM messages ORDER BY id DESC LIMIT $1", GROUP)
-    values = doubted([row["id"] for row in rows])
-    for recipient, tables in (("263771200001", {"incidents", "in"}), ("263771299999", {"incidents"})):
-        found = await generic_plan(busy, receipts.SQL_DOUBTS, values | {"recipient": recipient})
-        looked_into = {relation.partition("_")[0] for relation, _ in scans(found)}
-        assert looked_into & {"incidents", "in"} == tables
+
+async def test_a_message_in_flight_is_looked_up_by_its_week_and_key(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await busy.execute(
+        "INSERT INTO in_flight (message_id, worker, bind, carrier_id)"
+        " SELECT id, '', '', 1 FROM messages ORDER BY id DESC LIMIT 200"
+    )
+    rows = await busy.fetch("SELECT message_id AS id FROM in_flight")
+    values = doubted([row["id"] for row in rows]) | {"numbers": ["+263771200001"]}
+    found = dict(scans(await generic_plan(busy, receipts.SQL_BEING_HANDED_OVER, values)))
+    weeks = {relation: kind for relation, kind in found.items() if relation.startswith("messages")}
+    assert len(weeks) == 1
+    assert "Seq Scan" not in weeks.values()
+
+
+# One carrier floods us with receipts that match nothing; another has a few.
+FLOOD: Final = """
+    INSERT INTO carriers (name, host, port, tls, system_id, password, bind_mode, binds, window_size, tps,
+                          source, in_doubt, doubt_wait_s, refund, priority)
+    SELECT name, 'localhost', 2775, false, '', '', 'transceiver', 1, 1, 0, '', 'resend', 30, '{}', 1
+      FROM unnest(ARRAY['one', 'two']) AS name;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 1, '26377' || lpad(n::text, 7, '0'), 'DELIVRD', '', now() - n * interval '1 ms', now()
+      FROM generate_series(1, 20000) AS n;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 2, '077' || lpad(n::text, 7, '0'), 'DELIVRD', '', now(), now() + n * interval '1 ms'
+      FROM generate_series(1, 20) AS n;
+"""
+
+
+async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_are(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(FLOOD)
+    await set_all(connection, KEY_LOOKUPS)
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await connection.execute("VACUUM ANALYZE unmatched_receipts, carriers")
+        values: Values = {"carrier_id": 2, "ends": ["70000007", "70000008", "79999999"], "count_max": 50}
+        found = await generic_plan(connection, receipts.SQL_TO_NUMBERS, values)
+        assert round(rows_read(found, "unmatched_receipts")) == 2, when
+        taken = await generic_plan(connection, receipts.SQL_TAKE, {"count_max": 200})
+        # Found by what is due, and then updated by their keys.
+        assert round(rows_read(taken, "unmatched_receipts")) == 2 * (200 + 20), when
+        assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
 
 
 # Much that waits, is kept or is remembered, and none of it due.

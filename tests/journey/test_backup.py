@@ -214,7 +214,7 @@ async def _late_receipt(url: str, number: str) -> tuple[str, Decimal]:
             await receipts.keep(connection, carrier_id, [(receipt, datetime.now(UTC))])
             await connection.execute("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with database.transaction() as connection:
-            assert await follow_up.try_unmatched_receipts(connection) == 1
+            assert (await follow_up.try_unmatched_receipts(connection)).found == 1
             row = await connection.fetchrow(
                 "SELECT status, (SELECT sum(amount) FROM transfers WHERE message_id = messages.id) AS back"
                 " FROM messages WHERE recipient = $1",

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import asyncpg
@@ -93,7 +93,7 @@ class World:
         """Do the chore that tries kept receipts again, as if that were due."""
         await self.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with self.engine.database.transaction() as connection:
-            return await follow_up.try_unmatched_receipts(connection)
+            return (await follow_up.try_unmatched_receipts(connection)).found
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement."""
@@ -145,7 +145,7 @@ class World:
             reference=None,
             carrier_ref=reference,
             carrier_key=key(reference),
-            claimed_at=now,
+            claimed_at=claimed.claimed_at,
             submitted_at=now,
             answered_at=now,
         )
@@ -178,6 +178,25 @@ class World:
     def returned(self, claimed: Claimed, *, again: bool = False) -> Returned:
         """Say that it was not handed over."""
         return Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+
+
+class Owner:
+    """Whoever waits for what is recorded: nobody."""
+
+    def recorded(self, count: int) -> None:
+        """Go on."""
+
+
+class Phone:
+    """The carrier's end of a line: receipts that are not acknowledged are sent again."""
+
+    def __init__(self) -> None:
+        self.unacknowledged: dict[int, Receipt] = {}
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Forget receipts that are on disk."""
+        for token in tokens:
+            del self.unacknowledged[cast("int", token)]
 
 
 @asynccontextmanager

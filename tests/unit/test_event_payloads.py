@@ -252,7 +252,7 @@ def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now:
         row.id, BATCH_ID, ACCOUNT_ID, row.country, row.recipient, row.status, 1, row.cost, row.refunded_at
     )
     decided = Consequences({row.id: standing}, refunds, now, tell_sent={ACCOUNT_ID}, again=False)
-    decided.own = frozenset([UUID(int=row.id.int)])
+    decided.own = {UUID(int=row.id.int): now}
     for outcome in group:
         decided.apply(outcome)
     moved = decided.changed.get(row.id)

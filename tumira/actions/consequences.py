@@ -68,13 +68,17 @@ class Consequences:
         *,
         tell_sent: Collection[AccountId],
         again: bool,
+        refund_rules: Mapping[int, Collection[str]] | None = None,
     ) -> None:
         self._held = held
+        # What each carrier's messages get back, where receipts of several carriers are decided together.
+        self._refund_rules = refund_rules or {}
         self._tell_sent = tell_sent
         self._again = again
         self._refunded = refunded
         self.now = now
-        self.own: frozenset[UUID] = frozenset()
+        # The messages that this worker still had in flight, and when it claimed each.
+        self.own: Mapping[UUID, datetime] = {}
         self.changed: dict[UUID, Moving] = {}
         self.parts: dict[Segment, NewPart] = {}
         # Segments that may have been recorded before.
@@ -294,6 +298,7 @@ class Consequences:
                     doubtful.carrier_id,
                     recipient=message.standing.recipient.removeprefix("+"),
                     detail=doubtful.detail,
+                    claimed_at=self.own[doubtful.message_id],
                 )
             )
 
@@ -334,7 +339,11 @@ class Consequences:
         message.status, message.reason = status, reason
         self.changed[standing.id] = message
         self.events.append((standing, f"message.{status}"))
-        if status in (refunded or self._refunded) and standing.cost > 0 and standing.refunded_at is None:
+        if refunded is None:
+            refunded = self._refunded
+            if report is not None:
+                refunded = self._refund_rules.get(report.carrier_id, refunded)
+        if status in refunded and standing.cost > 0 and standing.refunded_at is None:
             message.refunded_at = self.now
             self.refunds.append(Refund(standing.account_id, standing.batch_id, standing.id, standing.cost))
             self.events.append((standing, "message.refunded"))

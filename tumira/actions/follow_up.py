@@ -3,25 +3,30 @@
 They look for candidates without locks, then hold the messages and decide again by what they find.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from tumira.actions.match_receipts import match_unmatched
+from msgspec import Struct
+
+from tumira.actions.match_receipts import Look, look, match_kept
 from tumira.actions.outcomes import Doubtful, Ended, Outcome, Resumed
 from tumira.actions.settle_messages import settle, settle_held
 from tumira.ids import MessageId, first_id, made_at_ms
 from tumira.rules import turns, validity
 from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import carriers, places, queue, receipts, settlement
+from tumira.rules.receipts import NUMBER_END
+from tumira.store import carriers, places, prices, queue, receipts, settlement
 from tumira.store.places import Due
 from tumira.store.queue import Past
 from tumira.store.settlement import Standing
 from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
+# So many kept receipts of each carrier are tried at a time.
+RECEIPTS_MAX: Final = 200
 DOUBT_WAIT_S: Final = 30
 
 
@@ -33,7 +38,12 @@ async def resume_due(
     if not candidates:
         return 0
     held = await settlement.hold_free(connection, sorted(one.message_id for one in candidates))
-    due = await places.take_due(connection, list(held)) if held else []
+    # A message is not sent again, nor given up, before its own receipt was looked for.
+    evidence = await _look_for_receipts(connection, candidates, held)
+    found = [outcome for outcomes in evidence.found.values() for outcome in outcomes]
+    held = {**held, **evidence.held}
+    free = [one.message_id for one in candidates if one.message_id in held.keys() - evidence.contested]
+    due = await places.take_due(connection, free) if free else []
     if not due:
         return 0
     ids = [one.message_id for one in due]
@@ -41,7 +51,8 @@ async def resume_due(
     recipients = await places.count_recipients(
         connection, sorted({held[identifier].batch_id for identifier in ids})
     )
-    outcomes: list[Outcome] = []
+    # What a receipt settles is left alone by what follows: it is not `sending` any more.
+    outcomes: list[Outcome] = list(found)
     for one in due:
         standing = held[one.message_id]
         lane = turns.lane(recipients[standing.batch_id])
@@ -52,8 +63,44 @@ async def resume_due(
             outcomes.append(_expired(standing, past[one.message_id], well))
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
-    await settle_held(connection, held, outcomes, worker="")
+    refund_rules = await settlement.list_refund_rules(connection) if found else None
+    await settle_held(connection, held, outcomes, worker="", refund_rules=refund_rules)
+    if evidence.found:
+        await receipts.delete(connection, list(evidence.found))
     return len(due)
+
+
+class _Evidence(Struct, frozen=True):
+    """What kept receipts say of messages in doubt, with the messages that are held for it."""
+
+    found: Mapping[int, Sequence[Outcome]]
+    held: Mapping[UUID, Standing]
+    # Somebody else is deciding about these, and they wait for that.
+    contested: frozenset[UUID]
+
+
+async def _look_for_receipts(
+    connection: Connection, candidates: Sequence[Due], held: Mapping[UUID, Standing]
+) -> _Evidence:
+    """Look for receipts that settle messages in doubt, however many others are kept."""
+    ends: dict[int, set[str]] = {}
+    for one in candidates:
+        if one.in_doubt and one.carrier_id is not None and one.message_id in held:
+            ends.setdefault(one.carrier_id, set()).add(held[one.message_id].recipient[-NUMBER_END:])
+    looks: list[Look] = []
+    for carrier_id, own in sorted(ends.items()):
+        kept = await receipts.list_to_numbers(connection, carrier_id, own)
+        if kept:
+            destinations = (await prices.get_tariff(connection)).destinations
+            looks.append(await look(connection, carrier_id, kept, destinations))
+    others = sorted({identifier for one in looks for identifier in one.message_ids} - held.keys())
+    more = await settlement.hold_free(connection, others) if others else {}
+    matchings = [await match_kept(connection, one, held.keys() | more.keys()) for one in looks]
+    return _Evidence(
+        {identifier: outcomes for one in matchings for identifier, outcomes in one.found.items()},
+        more,
+        frozenset().union(*(one.contested for one in matchings)),
+    )
 
 
 def _after_doubt(due: Due, lane: int, carrier: CarrierSettings | None, past: Past, now: datetime) -> Outcome:
@@ -122,21 +169,32 @@ async def give_up_receipts(connection: Connection, now: datetime) -> int:
     return await settle(connection, outcomes, worker="")
 
 
-async def try_unmatched_receipts(connection: Connection) -> int:
-    """Try receipts again that matched nothing when they came, and return how many found their message."""
-    due = await receipts.take_due(connection, GROUP_MAX)
+class Tried(Struct, frozen=True):
+    """How many kept receipts found their message, and whether more of them are due already."""
+
+    found: int
+    is_more_due: bool
+
+
+async def try_unmatched_receipts(connection: Connection) -> Tried:
+    """Try receipts again that matched nothing when they came, those of every carrier in turn."""
+    due = await receipts.take_due(connection, RECEIPTS_MAX)
     if not due:
-        return 0
-    found = await match_unmatched(connection, due)
+        return Tried(0, is_more_due=False)
+    destinations = (await prices.get_tariff(connection)).destinations
+    looks = [await look(connection, carrier_id, kept, destinations) for carrier_id, kept in due.items()]
+    ids = sorted({identifier for one in looks for identifier in one.message_ids})
+    found: dict[int, Sequence[Outcome]] = {}
+    if ids:
+        held = await settlement.hold(connection, ids)
+        for one in looks:
+            found |= (await match_kept(connection, one, held.keys())).found
     if found:
-        refunded = await settlement.list_refund_rules(connection)
-        for carrier_id in {one.carrier_id for one in due if one.id in found}:
-            outcomes = [
-                outcome for one in due if one.carrier_id == carrier_id for outcome in found.get(one.id, ())
-            ]
-            await settle(connection, outcomes, worker="", refunded=refunded[carrier_id])
+        outcomes = [outcome for own in found.values() for outcome in own]
+        refund_rules = await settlement.list_refund_rules(connection)
+        await settle_held(connection, held, outcomes, worker="", refund_rules=refund_rules)
         await receipts.delete(connection, list(found))
-    return len(found)
+    return Tried(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))
 
 
 async def take_over_from_dead(

@@ -77,10 +77,16 @@ async def settle_held(
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
     endings: list[Ending] | None = None,
+    refund_rules: Mapping[int, Collection[str]] | None = None,
 ) -> int:
-    """Do the same for messages that the caller holds already."""
+    """Do the same for messages that the caller holds already.
+
+    `refund_rules` say what is refunded by carrier, where receipts of several carriers are among the outcomes.
+    """
     known = [outcome for outcome in outcomes if outcome.message_id in held]
-    decided = Consequences(held, refunded, datetime.now(UTC), tell_sent=tell_sent, again=again)
+    decided = Consequences(
+        held, refunded, datetime.now(UTC), tell_sent=tell_sent, again=again, refund_rules=refund_rules
+    )
     long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
     if long:
         decided.add_parts_before(await settlement.list_states(connection, long))

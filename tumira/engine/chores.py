@@ -49,6 +49,9 @@ MAILS_PER_TURN_MAX: Final = 1_000
 NUMBERS_PER_TURN_MAX: Final = 2_000
 SLOTS_PER_TURN_MAX: Final = 5_000
 AUDITS_PER_TURN_MAX: Final = 100
+RECEIPTS_PER_TURN_MAX: Final = 5_000
+# Of each carrier: one that sends receipts for messages that are not ours fills no disk.
+RECEIPTS_KEPT_MAX: Final = 20_000
 # Each has up to ten thousand rows.
 UPLOADS_PER_TURN_MAX: Final = 20
 # Events can be sent once more, and tries to deliver them looked at, for 30 days.
@@ -97,6 +100,24 @@ async def _resume_due(connection: Connection) -> int:
         datetime.now(UTC),
         await _well_countries(connection),
     )
+
+
+async def _try_unmatched(database: Database) -> int:
+    """Try kept receipts, a group in each transaction, until none is due."""
+    found = 0
+    while True:
+        async with database.transaction() as connection:
+            if not await SQL_TRY_LOCK.value(connection, name="try unmatched receipts"):
+                return found
+            tried = await follow_up.try_unmatched_receipts(connection)
+        found += tried.found
+        if not tried.is_more_due:
+            return found
+
+
+async def _forget_unmatched(connection: Connection) -> int:
+    old = await receipts.delete_old(connection)
+    return old + await receipts.delete_beyond(connection, RECEIPTS_KEPT_MAX, RECEIPTS_PER_TURN_MAX)
 
 
 async def _take_over_from_dead(connection: Connection) -> int:
@@ -197,8 +218,8 @@ CHORES: Final[Sequence[Chore | OwnChore]] = (
     Chore("create partitions", 3600, _create_partitions),
     Chore("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
     Chore("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
-    Chore("try unmatched receipts", 1, follow_up.try_unmatched_receipts, more_at=follow_up.GROUP_MAX),
-    Chore("forget unmatched receipts", 600, receipts.delete_old),
+    OwnChore("try unmatched receipts", 1, _try_unmatched),
+    Chore("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
     Chore("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
     Chore("adopt orphans", 60, places.adopt_orphans),
     Chore("fail what has no route", 1, _fail_unroutable, more_at=follow_up.GROUP_MAX),

@@ -16,16 +16,17 @@ from msgspec import Struct
 
 from tumira import metrics
 from tumira.actions.consequences import Ending
-from tumira.actions.match_receipts import match_by_id
+from tumira.actions.match_receipts import find_by_id
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.session import Session
 from tumira.engine.observer import Observer
 from tumira.ids import AccountId, MessageId
-from tumira.rules.receipts import Receipt, same_number, spellings
+from tumira.rules.receipts import Receipt, key, same_number, spellings
 from tumira.store import receipts
 from tumira.store.database import BUSY, Database, is_unavailable
 from tumira.store.lines import Line
+from tumira.store.receipts import Match
 from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
@@ -244,6 +245,7 @@ class Recorder:
                 if len(items) == 1:
                     # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
                     _log.error("cannot be recorded", exc_info=error)
+                    self._forget(items)
                     _tell_owners(items)
                     self._count(items)
                     return
@@ -296,19 +298,10 @@ class Recorder:
                 self._recent[part.carrier_key] = _Recent(
                     part.message_id, part.number, part.attempt, recipient
                 )
-        unknown: list[tuple[Receipt, datetime]] = []
-        unmatched: Sequence[tuple[Receipt, datetime]] = ()
-        for arrival in arrivals:
-            reported = self._match_recent(arrival)
-            if reported is None:
-                unknown.append((arrival.receipt, arrival.received_at))
-            else:
-                outcomes.append(reported)
-        if unknown:
-            found, unmatched = await match_by_id(connection, self._carrier_id, unknown)
-            outcomes.extend(found)
-            if unmatched:
-                await receipts.keep(connection, self._carrier_id, unmatched)
+        reported, unmatched = await self._match(connection, arrivals)
+        outcomes.extend(reported)
+        if unmatched:
+            await receipts.keep(connection, self._carrier_id, unmatched)
         if outcomes:
             await settle(
                 connection,
@@ -326,22 +319,52 @@ class Recorder:
             del self._recent[next(iter(self._recent))]
         return _Written(endings, len(arrivals) - len(unmatched), len(unmatched))
 
-    def _match_recent(self, arrival: _Arrival) -> Reported | None:
-        receipt = arrival.receipt
+    async def _match(
+        self, connection: Connection, arrivals: Sequence[_Arrival]
+    ) -> tuple[Sequence[Reported], Sequence[tuple[Receipt, datetime]]]:
+        """Return what receipts say of messages, and those that match none."""
+        reported: list[Reported] = []
+        unmatched: list[tuple[Receipt, datetime]] = []
+        unknown: list[tuple[Receipt, datetime]] = []
+        for arrival in arrivals:
+            recent = self._find_recent(arrival.receipt)
+            if recent is None:
+                unknown.append((arrival.receipt, arrival.received_at))
+            else:
+                reported.append(self._reported(recent, arrival.receipt, arrival.received_at))
+        if unknown:
+            readings = [self._find_recent(receipt, readings=True) for receipt, _ in unknown]
+            as_spelt = {place for place, reading in enumerate(readings) if reading is not None}
+            found = await find_by_id(connection, self._carrier_id, unknown, as_spelt)
+            for (receipt, received_at), reading, matches in zip(unknown, readings, found, strict=True):
+                # An id as it is spelt comes before another reading of it, however recent that is.
+                segment = matches[0] if matches else reading
+                if segment is None:
+                    unmatched.append((receipt, received_at))
+                else:
+                    reported.append(self._reported(segment, receipt, received_at))
+        return reported, unmatched
+
+    def _find_recent(self, receipt: Receipt, *, readings: bool = False) -> _Recent | None:
+        """Return the segment that was taken lately under a receipt's id, or under another reading of it."""
         if receipt.carrier_ref is None:
             return None
-        for spelling in spellings(receipt.carrier_ref):
+        for spelling in spellings(receipt.carrier_ref)[1:] if readings else (key(receipt.carrier_ref),):
             recent = self._recent.get(spelling)
             if recent is not None and same_number(recent.recipient, receipt.recipient):
-                return Reported(
-                    recent.message_id,
-                    recent.number,
-                    recent.attempt,
-                    self._carrier_id,
-                    receipt,
-                    arrival.received_at,
-                )
+                return recent
         return None
+
+    def _reported(self, segment: _Recent | Match, receipt: Receipt, received_at: datetime) -> Reported:
+        return Reported(
+            segment.message_id, segment.number, segment.attempt, self._carrier_id, receipt, received_at
+        )
+
+    def _forget(self, items: Sequence[Item]) -> None:
+        """Forget segments that could not be recorded: a receipt would settle a message without them."""
+        for item in items:
+            if not isinstance(item, _Arrival) and isinstance(item[0], Taken):
+                self._recent.pop(item[0].part.carrier_key, None)
 
 
 def _acknowledge(items: Sequence[Item]) -> None:

@@ -147,13 +147,13 @@ SQL_OWN: Final = Statement("""
 DELETE FROM in_flight
  WHERE message_id = ANY(%(ids)s::uuid[])
    AND worker = %(worker)s
-RETURNING message_id
+RETURNING message_id, claimed_at
 """)
 
 
-async def land(connection: Connection, ids: Sequence[UUID], worker: str) -> frozenset[UUID]:
-    """Take messages out of flight as far as this worker still has them there, and return those."""
-    return frozenset(row[0] for row in await SQL_OWN.rows(connection, ids=ids, worker=worker))
+async def land(connection: Connection, ids: Sequence[UUID], worker: str) -> Mapping[UUID, datetime]:
+    """Take messages out of flight as far as this worker still has them there; return when it claimed each."""
+    return {row[0]: row[1] for row in await SQL_OWN.rows(connection, ids=ids, worker=worker)}
 
 
 SQL_OF_WORKER: Final = Statement("""
@@ -230,13 +230,15 @@ class Incident(Struct, frozen=True):
     part: int | None = None
     recipient: str | None = None
     detail: str | None = None
+    # Of a doubt: when the message had been claimed. A receipt that came before is not about it.
+    claimed_at: datetime | None = None
 
 
 SQL_NOTE: Final = Statement("""
-INSERT INTO incidents (message_id, kind, carrier_id, part, recipient, detail)
+INSERT INTO incidents (message_id, kind, carrier_id, part, recipient, detail, claimed_at)
 SELECT *
   FROM unnest(%(message_ids)s::uuid[], %(kinds)s::text[], %(carrier_ids)s::integer[], %(parts)s::smallint[],
-              %(recipients)s::text[], %(details)s::text[])
+              %(recipients)s::text[], %(details)s::text[], %(claimed_ats)s::timestamptz[])
 """)
 
 
@@ -250,6 +252,7 @@ async def note(connection: Connection, incidents: Sequence[Incident]) -> None:
         parts=[incident.part for incident in incidents],
         recipients=[incident.recipient for incident in incidents],
         details=[incident.detail for incident in incidents],
+        claimed_ats=[incident.claimed_at for incident in incidents],
     )
 
 
