@@ -195,7 +195,7 @@ async def test_a_dead_worker_is_buried_by_one_and_its_binds_are_free(
         assert await carriers.bury_dead(rival, LEASE_S) == []
         # One that is not dead after all waits for its burial, and then lives again without its binds.
         risen = asyncio.create_task(carriers.heartbeat(rival, "one", LEASE_S))
-        await carriers.forget_worker(connection, "one")
+        await carriers.forget_workers(connection, ["one"])
 
     assert await risen == 2
     assert await carriers.bury_dead(connection, LEASE_S) == []
@@ -255,7 +255,7 @@ async def test_workers_that_lease_report_and_give_back_at_once_never_block_each_
                 reports = [told(carrier_id, number, worker=worker) for number in order if number in mine]
                 await carriers.report(line, reports, ENDED_S)
                 await carriers.release(line, worker, [(carrier_id, number) for number in order[::3]])
-                await carriers.forget_worker(line, worker)
+                await carriers.forget_workers(line, [worker])
 
     # A deadlock would be an error of one of them.
     await asyncio.gather(*(work(str(place), numbers[:: 1 if place % 2 else -1]) for place in range(4)))

@@ -28,6 +28,7 @@ from tumira.store.settlement import NewPart, PartReport, Refund, Standing
 from tumira.store.traffic import Place
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
+NO_RULES: Final[Mapping[int, Collection[str]]] = {}
 
 Segment = tuple[UUID, int, int]
 
@@ -68,11 +69,11 @@ class Consequences:
         *,
         tell_sent: Collection[AccountId],
         again: bool,
-        refund_rules: Mapping[int, Collection[str]] | None = None,
+        refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     ) -> None:
         self._held = held
         # What each carrier's messages get back, where receipts of several carriers are decided together.
-        self._refund_rules = refund_rules or {}
+        self._refund_rules = refund_rules
         self._tell_sent = tell_sent
         self._again = again
         self._refunded = refunded
@@ -199,7 +200,7 @@ class Consequences:
             self._send(message, report.received_at)
         if status == "delivered":
             message.delivered_at = report.received_at
-        self._move(message, status, reason, report=report)
+        self._move(message, status, reason, self._refund_rules.get(report.carrier_id), report)
 
     def _write_receipt(self, message: Moving, report: Reported, *, final: bool) -> bool:
         """Keep a receipt with its segment; False if the segment had its last one already."""
@@ -339,11 +340,8 @@ class Consequences:
         message.status, message.reason = status, reason
         self.changed[standing.id] = message
         self.events.append((standing, f"message.{status}"))
-        if refunded is None:
-            refunded = self._refunded
-            if report is not None:
-                refunded = self._refund_rules.get(report.carrier_id, refunded)
-        if status in refunded and standing.cost > 0 and standing.refunded_at is None:
+        paid_back = self._refunded if refunded is None else refunded
+        if status in paid_back and standing.cost > 0 and standing.refunded_at is None:
             message.refunded_at = self.now
             self.refunds.append(Refund(standing.account_id, standing.batch_id, standing.id, standing.cost))
             self.events.append((standing, "message.refunded"))

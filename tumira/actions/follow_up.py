@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.actions.consequences import NO_RULES
 from tumira.actions.match_receipts import Look, look, match_kept
 from tumira.actions.outcomes import Doubtful, Ended, Outcome, Resumed
 from tumira.actions.settle_messages import settle, settle_held
@@ -63,7 +64,7 @@ async def resume_due(
             outcomes.append(_expired(standing, past[one.message_id], well))
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
-    refund_rules = await settlement.list_refund_rules(connection) if found else None
+    refund_rules = await settlement.list_refund_rules(connection) if found else NO_RULES
     await settle_held(connection, held, outcomes, worker="", refund_rules=refund_rules)
     if evidence.found:
         await receipts.delete(connection, list(evidence.found))
@@ -146,16 +147,15 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
     """Fail messages to countries that no carrier covers; None if some carrier covers them all."""
     if covered is None:
         return 0
-    failed = 0
+    ids: list[UUID] = []
     for country in await queue.waiting_countries(connection):
-        if country not in covered:
-            ids = await places.list_of_country(connection, country, GROUP_MAX)
-            if not ids:
-                continue
-            past = await queue.read_past(connection, ids)
-            outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE") for one in ids]
-            failed += await settle(connection, outcomes, worker="")
-    return failed
+        if country not in covered and len(ids) < GROUP_MAX:
+            ids.extend(await places.list_of_country(connection, country, GROUP_MAX - len(ids)))
+    if not ids:
+        return 0
+    past = await queue.read_past(connection, ids)
+    outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE") for one in ids]
+    return await settle(connection, outcomes, worker="")
 
 
 async def give_up_receipts(connection: Connection, now: datetime) -> int:
@@ -201,20 +201,31 @@ async def take_over_from_dead(
     connection: Connection, settings: Mapping[int, CarrierSettings], lease_s: float
 ) -> int:
     """Put in doubt what workers had claimed that are not alive any more, and give back their binds."""
-    doubted = 0
+    claims: dict[str, Mapping[UUID, int]] = {}
+    room = GROUP_MAX
     for worker in await carriers.bury_dead(connection, lease_s):
-        in_flight = await places.list_in_flight(connection, worker, GROUP_MAX)
-        if in_flight:
-            outcomes = [
-                Doubtful(
-                    MessageId(message_id),
-                    carrier_id,
-                    settings[carrier_id].doubt_wait_s if carrier_id in settings else DOUBT_WAIT_S,
-                    "its worker died",
-                )
-                for message_id, carrier_id in in_flight.items()
-            ]
-            doubted += await settle(connection, outcomes, worker=worker)
-        if len(in_flight) < GROUP_MAX:
-            await carriers.forget_worker(connection, worker)
+        # With a full group, the last of them may have more, and is found dead once more.
+        if room == 0:
+            break
+        claims[worker] = await places.list_in_flight(connection, worker, room)
+        room -= len(claims[worker])
+    # All at once and by id, whichever worker had them: receipts for them may be settled just now.
+    ids = sorted(message_id for in_flight in claims.values() for message_id in in_flight)
+    held = await settlement.hold(connection, ids) if ids else {}
+    doubted = 0
+    for worker, in_flight in claims.items():
+        outcomes = [
+            Doubtful(
+                MessageId(message_id),
+                carrier_id,
+                settings[carrier_id].doubt_wait_s if carrier_id in settings else DOUBT_WAIT_S,
+                "its worker died",
+            )
+            for message_id, carrier_id in in_flight.items()
+        ]
+        if outcomes:
+            doubted += await settle_held(connection, held, outcomes, worker=worker)
+    emptied = list(claims) if room else list(claims)[:-1]
+    if emptied:
+        await carriers.forget_workers(connection, emptied)
     return doubted

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.actions.consequences import REFUND_ALL, Consequences, Ending
+from tumira.actions.consequences import NO_RULES, REFUND_ALL, Consequences, Ending
 from tumira.actions.outcomes import (
     Doubtful,
     Known,
@@ -40,6 +40,7 @@ async def settle(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
@@ -47,10 +48,14 @@ async def settle(
 ) -> int:
     """Carry out what became of messages, in order, and return how many of them changed.
 
-    `refunded` are the final statuses whose cost this carrier's messages get back, `tell_sent` the accounts
-    that want to know as soon as a carrier has a message. `again` is for outcomes that may have been carried
+    `refunded` are the final statuses whose cost this carrier's messages get back; where receipts are of
+    several carriers, `refund_rules` has those of each. `tell_sent` are the accounts that want to know as soon
+    as a carrier has a message. `again` is for outcomes that may have been carried
     out before. Whoever gives `endings` finds there which messages ended, and counts them after the commit;
     else they are counted here. The caller has begun a transaction, and commits it.
+
+    A transaction settles once: messages are locked before batches, accounts and counters, so a second group
+    in the same transaction would lock messages while it holds counters for which others wait.
     """
     held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
     return await settle_held(
@@ -59,6 +64,7 @@ async def settle(
         outcomes,
         worker=worker,
         refunded=refunded,
+        refund_rules=refund_rules,
         tell_sent=tell_sent,
         before_writing=before_writing,
         again=again,
@@ -73,16 +79,13 @@ async def settle_held(
     *,
     worker: str,
     refunded: Collection[str] = REFUND_ALL,
+    refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     tell_sent: Collection[AccountId] = (),
     before_writing: Callable[[], Awaitable[None]] | None = None,
     again: bool = False,
     endings: list[Ending] | None = None,
-    refund_rules: Mapping[int, Collection[str]] | None = None,
 ) -> int:
-    """Do the same for messages that the caller holds already.
-
-    `refund_rules` say what is refunded by carrier, where receipts of several carriers are among the outcomes.
-    """
+    """Do the same for messages that the caller holds already."""
     known = [outcome for outcome in outcomes if outcome.message_id in held]
     decided = Consequences(
         held, refunded, datetime.now(UTC), tell_sent=tell_sent, again=again, refund_rules=refund_rules

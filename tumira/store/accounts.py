@@ -231,8 +231,16 @@ async def set_names(connection: Connection, account_id: AccountId, name: str, bu
 
 
 # Nothing is told to endpoints of an account that nobody can look at any more; what waits for them stays.
+# The endpoints are locked by id, as by a worker that writes what it delivered to several.
 SQL_CLOSE: Final = Statement("""
-WITH closed AS (
+WITH told AS MATERIALIZED (
+    SELECT id
+      FROM webhook_endpoints
+     WHERE account_id = %(account_id)s
+       AND state <> 'paused'
+     ORDER BY id
+       FOR NO KEY UPDATE
+), closed AS (
     UPDATE accounts SET closed_at = coalesce(closed_at, clock_timestamp()) WHERE id = %(account_id)s
 ), revoked AS (
     UPDATE api_keys
@@ -242,8 +250,7 @@ WITH closed AS (
 )
 UPDATE webhook_endpoints
    SET state = 'paused', reason = NULL, changed_at = clock_timestamp()
- WHERE account_id = %(account_id)s
-   AND state <> 'paused'
+ WHERE id = ANY(ARRAY(SELECT id FROM told))
 RETURNING id
 """)
 

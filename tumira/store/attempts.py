@@ -57,7 +57,12 @@ async def forgive(connection: Connection, phone: str) -> None:
 
 SQL_DELETE_OLD: Final = Statement("""
 WITH old AS MATERIALIZED (
-    SELECT id FROM attempts WHERE at < clock_timestamp() - interval '1 day' ORDER BY at LIMIT %(count_max)s
+    SELECT id
+      FROM attempts
+     WHERE at < clock_timestamp() - interval '1 day'
+     ORDER BY at
+     LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM attempts WHERE id = ANY(ARRAY(SELECT id FROM old))
 )

@@ -490,7 +490,7 @@ SQL_FORGET_BINDS: Final = Statement("""
 WITH held AS (
     SELECT carrier_id, number
       FROM binds
-     WHERE worker = %(worker)s
+     WHERE worker = ANY(%(workers)s::text[])
      ORDER BY carrier_id, number
        FOR UPDATE
 )
@@ -498,16 +498,16 @@ DELETE FROM binds
  USING held
  WHERE binds.carrier_id = held.carrier_id
    AND binds.number = held.number
-   AND binds.worker = %(worker)s
+   AND binds.worker = ANY(%(workers)s::text[])
 """)
 
-SQL_FORGET_WORKER: Final = Statement("DELETE FROM workers WHERE id = %(worker)s")
+SQL_FORGET_WORKERS: Final = Statement("DELETE FROM workers WHERE id = ANY(%(workers)s::text[])")
 
 
-async def forget_worker(connection: Connection, worker: str) -> None:
-    """Delete a worker and give back its binds."""
-    await SQL_FORGET_BINDS.rows(connection, worker=worker)
-    await SQL_FORGET_WORKER.rows(connection, worker=worker)
+async def forget_workers(connection: Connection, workers: Sequence[str]) -> None:
+    """Delete workers that we hold and give back their binds, all in the order of the binds' key."""
+    await SQL_FORGET_BINDS.rows(connection, workers=workers)
+    await SQL_FORGET_WORKERS.rows(connection, workers=workers)
 
 
 SQL_WITHOUT_CARRIER: Final = Statement("""

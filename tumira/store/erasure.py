@@ -216,6 +216,11 @@ async def list_faults(
     return [Fault(*row) for row in rows]
 
 
+# Whoever forgets old files, with all their rows, passes these over meanwhile.
+SQL_HOLD_FILES: Final = Statement("""
+SELECT FROM uploads WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR KEY SHARE
+""")
+
 # All of the row goes: what stands beside the number tells whose it is.
 SQL_ERASE_FAULT: Final = Statement("""
 UPDATE upload_faults
@@ -228,5 +233,8 @@ UPDATE upload_faults
 
 
 async def erase_faults(connection: Connection, faults: Sequence[Fault]) -> None:
-    """Blank rows that cannot be sent."""
+    """Blank rows that cannot be sent; files are locked before their rows."""
+    if not faults:
+        return
+    await SQL_HOLD_FILES.rows(connection, ids=sorted({one.upload_id for one in faults}))
     await SQL_ERASE_FAULT.each(connection, [{"upload_id": one.upload_id, "line": one.line} for one in faults])

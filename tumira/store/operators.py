@@ -329,6 +329,7 @@ WITH old AS MATERIALIZED (
      WHERE created_at < clock_timestamp() - interval '{HOURS_MAX} hours'
      ORDER BY created_at
      LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM operator_sessions WHERE id = ANY(ARRAY(SELECT id FROM old))
 )

@@ -109,6 +109,10 @@ async def take_due(connection: Connection, count_max: int) -> Sequence[Scheduled
     return [ScheduledPrice(*row) for row in rows]
 
 
+# Every change of a price raises the tariff's version. Its row is locked before the price: whoever changes
+# several prices holds it from the first one on.
+SQL_HOLD_TARIFF: Final = Statement("SELECT version FROM tariff FOR NO KEY UPDATE")
+
 SQL_GET_PRICE: Final = Statement("""
 SELECT price_usd
   FROM prices
@@ -123,6 +127,7 @@ async def hold_price(
     connection: Connection, channel: str, country: str, status: PriceStatus
 ) -> Decimal | None:
     """Return a price as it is until this transaction changes it; None when there is none."""
+    await SQL_HOLD_TARIFF.rows(connection)
     found: Decimal | None = await SQL_GET_PRICE.value(
         connection, channel=channel, country=country, status=status
     )

@@ -133,20 +133,36 @@ SELECT message_id, country, lane, turn, again, avoid
 """)
 
 # A message that was settled meanwhile is not `queued` any more; it is not returned, and let go of below.
+# Messages and batches are locked by id before they are updated, as everybody locks them: an UPDATE alone
+# takes them in whatever order its plan finds them.
 SQL_START: Final = Statement("""
-WITH started AS (
-    UPDATE messages
-       SET status = 'sending'
+WITH free AS MATERIALIZED (
+    SELECT id
+      FROM messages
      WHERE id = ANY(%(ids)s::uuid[])
        AND id BETWEEN %(low)s AND %(high)s
        AND status = 'queued'
+     ORDER BY id
+       FOR NO KEY UPDATE
+), started AS (
+    UPDATE messages
+       SET status = 'sending'
+     WHERE id = ANY(ARRAY(SELECT id FROM free))
+       AND id BETWEEN %(low)s AND %(high)s
  RETURNING id, batch_id, account_id, recipient, segments, body
-), begun AS (
-    UPDATE batches
-       SET status = 'processing'
+), untouched AS MATERIALIZED (
+    SELECT id
+      FROM batches
      WHERE id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
        AND id BETWEEN %(batch_low)s AND %(batch_high)s
        AND status = 'queued'
+     ORDER BY id
+       FOR NO KEY UPDATE
+), begun AS (
+    UPDATE batches
+       SET status = 'processing'
+     WHERE id = ANY(ARRAY(SELECT id FROM untouched))
+       AND id BETWEEN %(batch_low)s AND %(batch_high)s
 )
 SELECT started.id, started.batch_id, started.account_id, started.recipient, started.segments,
        coalesce(started.body, batches.body, '') AS body, batches.created_at, clock_timestamp() AS claimed_at

@@ -213,6 +213,7 @@ WITH old AS MATERIALIZED (
       FROM sessions s
      WHERE NOT ({_VALID})
      LIMIT %(count_max)s
+       FOR UPDATE OF s SKIP LOCKED
 ), deleted AS (
     DELETE FROM sessions WHERE id = ANY(ARRAY(SELECT id FROM old))
 )
@@ -226,6 +227,7 @@ WITH old AS MATERIALIZED (
       FROM half_sessions
      WHERE created_at < clock_timestamp() - interval '{HALF_MINUTES} minutes'
      LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM half_sessions WHERE token_sha256 = ANY(ARRAY(SELECT token_sha256 FROM old))
 )

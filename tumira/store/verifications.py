@@ -259,6 +259,7 @@ WITH old AS MATERIALIZED (
      WHERE created_at < clock_timestamp() - interval '{2 * HOURS_KEPT} hours'
      ORDER BY created_at
      LIMIT %(count_max)s
+       FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM verifications WHERE id = ANY(ARRAY(SELECT id FROM old))
 )
