@@ -93,6 +93,20 @@ def test_a_call_leaves_the_window_after_60_seconds_and_its_place_can_be_taken(se
     assert 30 <= int(answer.headers["X-RateLimit-Reset"]) <= 45
 
 
+def test_a_clock_that_was_set_back_locks_a_full_window_for_a_minute_only(service: Service) -> None:
+    caller = service.open_account(rate=2)
+    for _ in range(2):
+        look(service, caller)
+    # As if the database's clock had been an hour ahead until now.
+    shift(service, caller, -3600)
+    for _ in range(2):
+        refused = look(service, caller)
+        assert_refused(refused, errors.RateLimited)
+        assert int(refused.headers["Retry-After"]) <= 61
+    shift(service, caller, 61)
+    assert look(service, caller).status_code == 200
+
+
 COUNTED: Final[dict[str, Callable[[Service, Caller], httpx.Response]]] = {
     "live send": lambda service, caller: service.send(caller),
     "large send": lambda service, caller: service.send(caller, to=[f"+2637712{n:05}" for n in range(60)]),

@@ -120,6 +120,21 @@ def test_a_clock_set_far_back_is_forgotten_with_the_next_call() -> None:
         assert look(place.window, limit, START + MINUTE + SECOND).remaining == limit
 
 
+@pytest.mark.parametrize("limit", [60, EXACT_MAX + 1])
+def test_a_full_window_of_a_clock_set_back_locks_nobody_for_longer_than_a_minute(limit: int) -> None:
+    window = filled(limit, [START + 3600 * SECOND] * limit)
+    refused = take(window, limit, START)
+    assert not refused.allowed
+    assert refused.reset_s <= 61
+    assert look(window, limit, START).reset_s == refused.reset_s
+    # Who goes on asking meanwhile is refused, and does not wait for longer because of it.
+    for second in range(1, 60):
+        again = take(refused.window, limit, START + second * SECOND)
+        assert not again.allowed
+        assert again.window is refused.window
+    assert take(refused.window, limit, START + 61 * SECOND).allowed
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_our_mistake(limit: int) -> None:
     with pytest.raises(AssertionError):

@@ -84,9 +84,12 @@ class Deliberation:
         place = look(account.window, account.rate_limit, now_us)
         quota = Quota(account.rate_limit, place)
         if call.key_id is not None:
+            if place.window is not account.window:
+                # Also by a call that is refused: it may have dated anew what a wrong clock dated later.
+                account.window = place.window
+                self.touched.setdefault(account.id, Decimal(0))
             if not place.allowed:
                 return Refused(_rate_limited(quota), quota)
-            account.window = place.window
         self.touched.setdefault(account.id, Decimal(0))
         if call.send is None:
             return Admitted(quota, account.balance, self._tariff)

@@ -9,6 +9,9 @@ Up to `EXACT_MAX` calls a minute, each call is an entry with its own time. Above
 share an entry that bears the end of this second, which keeps the list at 61 entries and holds a call against
 the account for at most one second too long. Entries of both kinds may stand in one list, as they do after
 the limit was changed.
+
+When the clock was set back, entries bear times that are still to come. Their calls happened before now, so
+they are dated at the end of this second: they leave after a minute, and not when the old time is reached.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +37,8 @@ class Window(Struct, frozen=True):
 class Place(Struct, frozen=True):
     """The answer to a call that wants a place in the window.
 
-    `window` is to be written back, and is the very object that was given when nothing changed. A caller that
+    `window` is to be written back, also for a call that was refused, and is the very object that was given
+    when nothing changed. A caller that
     was refused and waits `reset_s` seconds finds a place, unless another call takes it first; otherwise
     `reset_s` says when the next place becomes free, and is 0 when none is taken.
     """
@@ -48,6 +52,7 @@ class Place(Struct, frozen=True):
 def take(window: Window, limit: int, now_us: int) -> Place:
     """Take a place for one call, if there is one."""
     assert limit > 0
+    window = _without_future(window, now_us)
     oldest, total = _counted(window, now_us)
     if total >= limit:
         # A limit that was lowered may lie far below what is counted; then many calls must leave first.
@@ -62,9 +67,22 @@ def take(window: Window, limit: int, now_us: int) -> Place:
 def look(window: Window, limit: int, now_us: int) -> Place:
     """Say how the window stands without taking a place; `allowed` is what `take` would answer."""
     assert limit > 0
-    oldest, total = _counted(window, now_us)
-    reset_s = _until_left_s(window, oldest, max(1, total - limit + 1), now_us) if total else 0
+    seen = _without_future(window, now_us)
+    oldest, total = _counted(seen, now_us)
+    reset_s = _until_left_s(seen, oldest, max(1, total - limit + 1), now_us) if total else 0
     return Place(allowed=total < limit, remaining=max(0, limit - total), reset_s=reset_s, window=window)
+
+
+def _without_future(window: Window, now_us: int) -> Window:
+    """Date what a clock that was since set back has dated later than the end of this second."""
+    end_us = _end_of_second(now_us)
+    past = bisect_right(window.times_us, end_us)
+    later = len(window.times_us) - past
+    return Window(window.times_us[:past] + (end_us,) * later, window.counts) if later else window
+
+
+def _end_of_second(now_us: int) -> int:
+    return (now_us // _SECOND_US + 1) * _SECOND_US
 
 
 def _counted(window: Window, now_us: int) -> tuple[int, int]:
@@ -83,8 +101,8 @@ def _until_left_s(window: Window, oldest: int, leaving: int, now_us: int) -> int
 
 def _add_exact(window: Window, oldest: int, now_us: int) -> Window:
     """Add a call as an entry of its own."""
-    # Whatever is counted already happened before now, so an entry with a later time (the end of a second, or
-    # the clock was set back) may be dated now. That keeps the order, and forgets a wrong clock.
+    # Whatever is counted already happened before now, so an entry that bears the end of this second may be
+    # dated now. That keeps the order.
     past = bisect_right(window.times_us, now_us, oldest)
     later = len(window.times_us) - past
     return Window(
@@ -95,8 +113,8 @@ def _add_exact(window: Window, oldest: int, now_us: int) -> Window:
 
 def _add_to_second(window: Window, oldest: int, now_us: int) -> Window:
     """Add a call to the entry of its second."""
-    end_us = (now_us // _SECOND_US + 1) * _SECOND_US
-    # From here on stands the entry of this very second, or what was dated later by a clock since set back.
+    end_us = _end_of_second(now_us)
+    # From here on stands the entry of this very second.
     past = bisect_left(window.times_us, end_us, oldest)
     return Window(
         (*window.times_us[oldest:past], end_us),
