@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -140,7 +141,9 @@ async def bring_all(till: Till, top_up_id: TopUpId) -> Counter[str]:
             return str((await client.post(address, content=body)).status_code)
 
         async def poll() -> str:
-            return await bring(await till.provider.look(order_of(await till.find(top_up_id))))
+            return await bring(
+                await till.provider.look(order_of(await till.find(top_up_id), datetime.now(UTC)))
+            )
 
         copies = [bring(Paid(str(payment.number), FIVE)) for _ in range(COPIES)]
         outcomes = await asyncio.gather(poll(), *copies, *(tell() for _ in range(COPIES)))
@@ -200,7 +203,7 @@ async def paid_top_up(till: Till) -> tuple[AccountId, TopUpId]:
     """Have Paynow take the money for a top-up that is as it was begun, without anybody settling it."""
     till.paynow.outcomes[LOCAL] = Outcome("Paid")
     account_id, top_up_id = await till.begin()
-    await till.provider.start(order_of(await till.find(top_up_id)))
+    await till.provider.start(order_of(await till.find(top_up_id), datetime.now(UTC)))
     return account_id, top_up_id
 
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tests.support.old_weeks import make_weeks, name_of
 from tumira.ids import first_id
-from tumira.store import partitions
+from tumira.store import clock, partitions
 from tumira.store.partitions import State
 
 
@@ -76,7 +76,7 @@ async def test_the_weeks_of_some_ids_are_named_the_newest_first_without_those_ah
     connection: "asyncpg.Connection[asyncpg.Record]",
 ) -> None:
     await make_weeks(connection, 60, ["batches"])
-    now = await partitions.SQL_NOW.value(connection)
+    now = await clock.read_now(connection)
     last = partitions._name("batches", now + partitions.AHEAD)
     lowest, highest = UUID(int=0), UUID(int=(1 << 128) - 1)
 

@@ -249,7 +249,16 @@ def receipt(state: str) -> Receipt:
 def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now: datetime) -> Any:
     """Carry out a group of outcomes as `settle_messages` does, and return the row and the events."""
     standing = Standing(
-        row.id, BATCH_ID, ACCOUNT_ID, row.country, row.recipient, row.status, 1, row.cost, row.refunded_at
+        row.id,
+        BATCH_ID,
+        ACCOUNT_ID,
+        row.country,
+        row.recipient,
+        row.status,
+        1,
+        row.cost,
+        row.refunded_at,
+        now,
     )
     decided = Consequences({row.id: standing}, refunds, now, tell_sent={ACCOUNT_ID}, again=False)
     decided.own = {UUID(int=row.id.int): now}

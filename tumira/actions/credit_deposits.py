@@ -1,6 +1,5 @@
 """How do payments on the chain become a balance? All final ones of an account at once, in one transaction."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +11,7 @@ from tumira.actions.start_usdt import open_top_up
 from tumira.ids import AccountId, TopUpId, first_id
 from tumira.rules.deposits import in_usdt
 from tumira.rules.top_ups import SMALLEST, Lapsed, Method, State, may_move, worth
-from tumira.store import deposit_addresses, deposit_moves, deposits, top_up_transfers, top_ups
+from tumira.store import clock, deposit_addresses, deposit_moves, deposits, top_up_transfers, top_ups
 from tumira.store.database import Database
 from tumira.store.top_ups import Step
 
@@ -61,9 +60,9 @@ async def credit_deposits(database: Database, chain_id: int, account_id: Account
 
 async def expire_unpaid(database: Database) -> Sequence[Settled]:
     """End top-ups for which nothing came in a week; deposits that are only seen keep theirs open."""
-    begun = time.time_ns() // 1_000_000 - int(UNPAID_FOR.total_seconds() * 1_000)
     async with database.connection() as connection:
+        begun = await clock.read_now(connection) - UNPAID_FOR
         unpaid = await deposit_addresses.list_unpaid_top_ups(
-            connection, TopUpId(first_id(begun)), _EXPIRED_PER_TURN_MAX
+            connection, TopUpId(first_id(int(begun.timestamp() * 1000))), _EXPIRED_PER_TURN_MAX
         )
     return [await settle(database, top_up_id, Lapsed()) for top_up_id in unpaid]

@@ -8,13 +8,13 @@ then made once more.
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
 from tumira.errors import Trouble
 from tumira.rules.pseudonyms import Subject, read_subject
-from tumira.store import accounts, changes, erasures, operator_changes, prices
+from tumira.store import accounts, changes, clock, erasures, operator_changes, prices
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.erasures import Erasure
@@ -74,13 +74,16 @@ async def _begin(database: Database, subject: Subject, note: str, actor: Actor) 
 
 async def rehearse(database: Database, subject: Subject) -> Erasure:
     """Return what would be erased now: each step is made, and undone."""
-    going = Erasure(0, datetime.now(UTC), "", "", subject.number, Stage.MESSAGES, [], [], 0, {}, 0, None)
+    async with database.connection() as connection:
+        begun_at = await clock.read_now(connection)
+    going = Erasure(0, begun_at, "", "", subject.number, Stage.MESSAGES, [], [], 0, {}, 0, None)
     for _ in range(STEPS_MAX):
         async with database.connection() as connection:
             undone = connection.transaction()
             await undone.start()
             try:
-                going = await _advance(connection, Walk(going, subject, datetime.now(UTC)))
+                now = await clock.read_now(connection)
+                going = await _advance(connection, Walk(going, subject, now))
             finally:
                 await undone.rollback()
         if going.finished_at is not None or going.stage == Stage.PAUSE:
@@ -102,7 +105,7 @@ async def go_on(connection: Connection) -> int:
 async def _step(connection: Connection, held: Erasure, subject: Subject) -> Erasure:
     if held.stage == Stage.PAUSE:
         held = replace(held, stage=Stage.MESSAGES, place=[], waiting=0)
-    ahead = await _advance(connection, Walk(held, subject, datetime.now(UTC)))
+    ahead = await _advance(connection, Walk(held, subject, await clock.read_now(connection)))
     await erasures.save(connection, ahead, PAUSE if ahead.stage == Stage.PAUSE else timedelta())
     return ahead
 

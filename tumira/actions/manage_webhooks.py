@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import structs
@@ -15,7 +15,7 @@ from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import accounts, changes, deliveries, endpoints, events, operator_changes, tries
+from tumira.store import accounts, changes, clock, deliveries, endpoints, events, operator_changes, tries
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Retry, Waiting
@@ -78,11 +78,11 @@ async def add_endpoint(
 ) -> tuple[Endpoint, str]:
     """Add an endpoint, which is told of what happens from now on; return it and its secret."""
     assert by.account_id in {None, account_id}
-    now = datetime.now(UTC)
     secret = Secret(secrets.token_bytes(SECRET_BYTES))
     url = _plain_url(url, allow_private=allow_private)
     _check_description(description)
     async with database.transaction() as connection:
+        now = await clock.read_now(connection)
         if await accounts.find(connection, account_id) is None:
             raise Trouble(NO_ACCOUNT)
         # Held, so that two at once do not make one too many.
@@ -199,7 +199,7 @@ async def change_endpoint(
             )
             # What failed at the old place says nothing about the new one.
             changed = structs.replace(changed, health=_afresh(endpoint))
-            await deliveries.hurry_retries(connection, [endpoint_id], datetime.now(UTC))
+            await deliveries.hurry_retries(connection, [endpoint_id], await clock.read_now(connection))
         await endpoints.change(connection, changed)
         different = _differences(endpoint, changed)
         if different:
@@ -246,8 +246,8 @@ async def resume_endpoint(
     database: Database, endpoint_id: EndpointId, *, from_now: bool, by: By = OPERATOR
 ) -> Endpoint:
     """Send again to an endpoint: all that waits for it, or only what happens from now on."""
-    now = datetime.now(UTC)
     async with database.transaction() as connection:
+        now = await clock.read_now(connection)
         endpoint = await _hold(connection, endpoint_id, by)
         position = endpoint.position
         if from_now:
@@ -284,7 +284,7 @@ async def rotate_secret(
             endpoint,
             secret=secret,
             old_secret=endpoint.secret,
-            old_secret_until=datetime.now(UTC) + OVERLAP,
+            old_secret_until=await clock.read_now(connection) + OVERLAP,
         )
         await endpoints.change(connection, rotated)
         await _note(connection, by, endpoint, "endpoint secret rotated")
@@ -293,9 +293,9 @@ async def rotate_secret(
 
 async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR) -> EventId:
     """Have a test delivered to an endpoint, by a worker and at once; return its event."""
-    now = datetime.now(UTC)
-    event_id = EventId(new_id(int(now.timestamp() * 1000)))
     async with database.transaction() as connection:
+        now = await clock.read_now(connection)
+        event_id = EventId(new_id(int(now.timestamp() * 1000)))
         endpoint = await _hold(connection, endpoint_id, by)
         _refuse_unless_active(endpoint)
         if await tries.count_tests(connection, endpoint_id) >= TESTS_MAX:
@@ -324,7 +324,7 @@ async def replay_event(
                 "There is no such event; `tumira webhook attempts` shows those that were sent.",
                 plain="The event is not kept any more, so it cannot be sent again.",
             )
-        if event.at < datetime.now(UTC) - REPLAYABLE:
+        if event.at < await clock.read_now(connection) - REPLAYABLE:
             raise EndpointError(f"The event is older than {REPLAYABLE.days} days, and is not sent any more.")
         if event.sequence == 0:
             raise EndpointError(
@@ -380,9 +380,9 @@ async def replay_failed(
     database: Database, endpoint_id: EndpointId, since: datetime, *, by: By = OPERATOR
 ) -> int:
     """Have what was tried since then, and never arrived, tried now and from the start; return how many."""
-    now = datetime.now(UTC)
-    oldest = max(since, now - REPLAYABLE)
     async with database.transaction() as connection:
+        now = await clock.read_now(connection)
+        oldest = max(since, now - REPLAYABLE)
         endpoint = await _hold(connection, endpoint_id, by)
         _refuse_unless_active(endpoint)
         failed = await tries.list_failed(

@@ -3,7 +3,7 @@
 As its owner could, with a note of it both for the owner and among what operators changed.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -11,7 +11,7 @@ from msgspec import structs
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.ids import ENDPOINT, EndpointId, first_id, write_id
 from tumira.rules.endpoint_health import Health
-from tumira.store import changes, deliveries, endpoints, events, operator_changes, tries
+from tumira.store import changes, clock, deliveries, endpoints, events, operator_changes, tries
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Retry
@@ -38,7 +38,7 @@ async def enable(database: Database, endpoint_id: EndpointId, actor: Actor, *, f
             position = await events.last(connection, endpoint.account_id)
             await deliveries.forget_waiting(connection, endpoint_id)
         else:
-            await deliveries.hurry_retries(connection, [endpoint_id], datetime.now(UTC))
+            await deliveries.hurry_retries(connection, [endpoint_id], await clock.read_now(connection))
         health = Health(succeeded_at=endpoint.health.succeeded_at)
         await endpoints.change(
             connection,
@@ -50,9 +50,9 @@ async def enable(database: Database, endpoint_id: EndpointId, actor: Actor, *, f
 
 async def replay_failed(database: Database, endpoint_id: EndpointId, actor: Actor, back: timedelta) -> int:
     """Have what was tried in that time and never arrived tried again, now; return how many events."""
-    now = datetime.now(UTC)
-    since = first_id(int((now - min(back, REPLAYABLE)).timestamp() * 1000))
     async with database.transaction() as connection:
+        now = await clock.read_now(connection)
+        since = first_id(int((now - min(back, REPLAYABLE)).timestamp() * 1000))
         endpoint = await _hold(connection, endpoint_id)
         if endpoint.state != "active":
             raise EndpointError(f"The endpoint is {endpoint.state}: enable it first.")

@@ -7,7 +7,7 @@ the second factor.
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from tumira.actions import tell_owner
@@ -127,8 +127,9 @@ async def sign_in(
     assert operator is not None
     async with database.transaction() as connection:
         held = await operators.hold(connection, operator.id)
+        now = await verifications.now(connection)
         # One that was changed while it was compared opens nothing.
-        if held is None or held.password_hash != operator.password_hash or _is_over(held):
+        if held is None or held.password_hash != operator.password_hash or _is_over(held, now):
             return Mismatch(0)
         stage = Stage.CODE if held.one_time_until is None else Stage.NEW
         if stage is Stage.NEW:
@@ -137,8 +138,8 @@ async def sign_in(
         return Begun(await _begin(connection, guest, held.id, stage), stage)
 
 
-def _is_over(operator: Operator) -> bool:
-    return operator.one_time_until is not None and operator.one_time_until < datetime.now(UTC)
+def _is_over(operator: Operator, now: datetime) -> bool:
+    return operator.one_time_until is not None and operator.one_time_until < now
 
 
 async def begin_factor(database: Database, token: str) -> tuple[Operator, bytes] | None:
@@ -162,7 +163,8 @@ async def move_in(
         return operator
     async with database.transaction() as connection:
         held = await _at(connection, token, Stage.NEW)
-        if held is None or held.totp_secret is None or _is_over(held):
+        now = await verifications.now(connection)
+        if held is None or held.totp_secret is None or _is_over(held, now):
             return None
         step = await _step(connection, held, code)
         if step is None:

@@ -7,7 +7,6 @@ accepted, all in the same transaction. What follows from each outcome is decided
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -87,9 +86,12 @@ async def settle_held(
 ) -> int:
     """Do the same for messages that the caller holds already."""
     known = [outcome for outcome in outcomes if outcome.message_id in held]
-    decided = Consequences(
-        held, refunded, datetime.now(UTC), tell_sent=tell_sent, again=again, refund_rules=refund_rules
-    )
+    if not known:
+        if before_writing is not None:
+            await before_writing()
+        return 0
+    now = max(standing.held_at for standing in held.values())
+    decided = Consequences(held, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules)
     long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
     if long:
         decided.add_parts_before(await settlement.list_states(connection, long))

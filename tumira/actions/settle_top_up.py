@@ -6,7 +6,7 @@ stands: a notice that came meanwhile leads to another question, whatever this on
 """
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, assert_never
 
@@ -35,7 +35,7 @@ from tumira.rules.top_ups import (
     may_resolve,
     worth,
 )
-from tumira.store import accounts, changes, top_up_transfers, top_ups
+from tumira.store import accounts, changes, clock, top_up_transfers, top_ups
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -87,15 +87,18 @@ async def settle_in(
     connection: Connection, before: TopUp, news: News, *, is_overtaken: bool = False
 ) -> Settled:
     """Carry out a word on a top-up that is held, in the transaction that holds it."""
-    step = _step(before, news)
+    now = await clock.read_now(connection)
+    step = _step(before, news, now)
     if step is None:
-        await _leave(connection, before, news, is_overtaken=is_overtaken)
+        await _leave(connection, before, news, now, is_overtaken=is_overtaken)
         return Settled(before.state, before)
     await _carry_out(connection, before, replace(step, keeps_due=is_overtaken))
     return Settled(before.state, await top_ups.hold(connection, before.id))
 
 
-async def _leave(connection: Connection, before: TopUp, news: News, *, is_overtaken: bool) -> None:
+async def _leave(
+    connection: Connection, before: TopUp, news: News, now: datetime, *, is_overtaken: bool
+) -> None:
     """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
     if before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
         problem = (
@@ -104,7 +107,7 @@ async def _leave(connection: Connection, before: TopUp, news: News, *, is_overta
         await top_ups.note_problem(connection, before.id, problem)
     if is_overtaken:
         return
-    is_over = before.finished_at is not None and datetime.now(UTC) - before.finished_at > LOOKED_AFTER_FOR
+    is_over = before.finished_at is not None and now - before.finished_at > LOOKED_AFTER_FOR
     may_tell = isinstance(news, Silent) or (isinstance(news, Unclear) and not news.is_last)
     if before.state is not State.REVERSED and may_tell and not is_over:
         # Somebody said that it was taken back, or paid after all, and that could not be found out yet.
@@ -130,15 +133,15 @@ async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
         await top_up_transfers.credit(connection, before.account_id, before.id, before.method, step.amount)
 
 
-def _step(before: TopUp, news: News) -> Step | None:
+def _step(before: TopUp, news: News, now: datetime) -> Step | None:
     """Return what becomes of a top-up, or None when the word comes too late to change anything."""
-    step = _wanted(before, news)
+    step = _wanted(before, news, now)
     is_same_and_open = step.state is before.state and before.state in rules.OPEN
     return step if is_same_and_open or may_move(before.state, step.state) else None
 
 
-def _wanted(before: TopUp, news: News) -> Step:
-    is_over = datetime.now(UTC) - before.created_at > OPEN_FOR
+def _wanted(before: TopUp, news: News, now: datetime) -> Step:
+    is_over = now - before.created_at > OPEN_FOR
     wait_s = look_again_s(max(1, before.tries))
     match news:
         case Waiting():

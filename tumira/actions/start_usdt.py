@@ -1,6 +1,5 @@
 """How does a top-up in USDT begin? The account gets an address once, and whatever comes there is its own."""
 
-import time
 from dataclasses import dataclass
 
 from tumira.config.payments import Payments
@@ -8,7 +7,7 @@ from tumira.errors import Trouble
 from tumira.ids import AccountId, TopUpId, new_id
 from tumira.rules.deposit_addresses import ExtendedKey, derive_address, read_xpub, with_checksum
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store import accounts, deposit_addresses, top_ups
+from tumira.store import accounts, clock, deposit_addresses, top_ups
 from tumira.store.database import Database
 from tumira.store.deposit_addresses import Allotted
 from tumira.store.sql import Connection
@@ -44,7 +43,9 @@ async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
     # It may have expired just now.
     if found is not None and (await top_ups.hold(connection, found)).state is State.PENDING:
         return found
-    top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
+    # By the database's clock, by which it also expires.
+    now = await clock.read_now(connection)
+    top_up_id = TopUpId(new_id(int(now.timestamp() * 1000)))
     await top_ups.insert(
         connection,
         NewTopUp(

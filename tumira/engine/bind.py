@@ -8,7 +8,6 @@ with the session over which they came and on which they are acknowledged.
 import asyncio
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
@@ -197,7 +196,7 @@ class Bind:
 
     def hear(self, receipt: Receipt, session: Session, token: object) -> None:
         """Have a receipt recorded, from whichever session it came."""
-        self._recorder.receive(receipt, datetime.now(UTC), session, token)
+        self._recorder.receive(receipt, self._recorder.clock.now(), session, token)
 
     def deaf(self) -> None:
         """Note that the receiving half is gone; the other half is bound anew with it."""

@@ -7,7 +7,7 @@ whose provider is asked what became of it, and never for the money again.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -38,9 +38,8 @@ _RECORD_PAUSE_S: Final = 1.0
 _log: Final = structlog.get_logger()
 
 
-def order_of(top_up: TopUp) -> Order:
-    """Return a top-up as its provider needs to know it."""
-    now = datetime.now(UTC)
+def order_of(top_up: TopUp, now: datetime) -> Order:
+    """Return a top-up as its provider needs to know it, by the database's clock."""
     return Order(
         id=top_up.id,
         provider=top_up.provider,
@@ -130,7 +129,7 @@ class Cashier:
         if not claimed.was_asked and asyncio.get_running_loop().time() > until:
             # We were away for long: others may have given it up for lost. It is asked what became of it.
             return Silent("it was not asked for in time")
-        order = order_of(claimed.top_up)
+        order = order_of(claimed.top_up, self._database.clock.now())
         try:
             async with asyncio.timeout(CALL_S):
                 return await (provider.look(order) if claimed.was_asked else provider.start(order))

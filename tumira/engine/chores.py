@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -22,6 +21,7 @@ from tumira.store import (
     batches,
     calls,
     carriers,
+    clock,
     content_refusals,
     file_checks,
     latencies,
@@ -97,7 +97,7 @@ async def _resume_due(connection: Connection) -> int:
     return await follow_up.resume_due(
         connection,
         await carriers.list_settings(connection),
-        datetime.now(UTC),
+        await clock.read_now(connection),
         await _well_countries(connection),
     )
 
@@ -133,11 +133,13 @@ async def _fail_unroutable(connection: Connection) -> int:
 
 
 async def _expire_waiting(connection: Connection) -> int:
-    return await follow_up.expire_waiting(connection, datetime.now(UTC), await _well_countries(connection))
+    return await follow_up.expire_waiting(
+        connection, await clock.read_now(connection), await _well_countries(connection)
+    )
 
 
 async def _give_up_receipts(connection: Connection) -> int:
-    return await follow_up.give_up_receipts(connection, datetime.now(UTC))
+    return await follow_up.give_up_receipts(connection, await clock.read_now(connection))
 
 
 async def _erase_texts(connection: Connection) -> int:
@@ -153,7 +155,7 @@ async def _forget_mails(connection: Connection) -> int:
 
 
 async def _forget_latencies(connection: Connection) -> int:
-    return await latencies.delete_old(connection, datetime.now(UTC), SLOTS_PER_TURN_MAX)
+    return await latencies.delete_old(connection, await clock.read_now(connection), SLOTS_PER_TURN_MAX)
 
 
 async def _forget_audits(connection: Connection) -> int:
@@ -181,7 +183,7 @@ async def _forget_uploads(connection: Connection) -> int:
 
 
 async def _cut_old_numbers(connection: Connection) -> int:
-    return await old_numbers.cut_old(connection, datetime.now(UTC), NUMBERS_PER_TURN_MAX)
+    return await old_numbers.cut_old(connection, await clock.read_now(connection), NUMBERS_PER_TURN_MAX)
 
 
 async def _drop_attempts(database: Database) -> int:

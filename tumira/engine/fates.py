@@ -1,7 +1,7 @@
 """What became of a message that was handed over, in the words that the recorder writes down?"""
 
 import random
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tumira.actions.outcomes import Doubtful, Outcome, PutOff, Refused, Returned, Taken
 from tumira.engine.handovers import Handover
@@ -12,9 +12,9 @@ from tumira.store.settlement import NewPart
 
 
 def of_segment(
-    handover: Handover, number: int, carrier: Carrier, submitted_at: datetime, carrier_ref: str
+    handover: Handover, number: int, carrier: Carrier, times: tuple[datetime, datetime], carrier_ref: str
 ) -> Taken:
-    """Return that the carrier has just taken a segment, which the hand-over counts already."""
+    """Return that a carrier took a segment, submitted and answered at these times; it is counted already."""
     claimed = handover.claimed
     part = NewPart(
         claimed.id,
@@ -25,8 +25,7 @@ def of_segment(
         carrier_ref,
         key(carrier_ref),
         claimed.claimed_at,
-        submitted_at,
-        datetime.now(UTC),
+        *times,
     )
     return Taken(claimed.id, part, handover.complete, late=handover.closed)
 

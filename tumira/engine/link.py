@@ -9,7 +9,7 @@ dead, and what it holds may be on its way elsewhere.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, cast
 from uuid import UUID
 
@@ -242,7 +242,7 @@ class Link:
             self._recorder.hurry()
         allowed = self._circuit.places(now, self._pace.allowance(now, max(0, room)))
         sent = 0
-        at = datetime.now(UTC)
+        at = self._recorder.clock.now()
         while sent < allowed and self._held:
             sent += self._submit_next(session, at, now)
         if sent:
@@ -317,16 +317,17 @@ class Link:
         handover.touched_at = now
         self._has_answered = True
         self._quiet_since = now if self._connection.outstanding else None
+        at = self._recorder.clock.now()
         verdict = answers.judge(status)
         self._counts.answers[verdict.action].inc()
-        self._counts.seconds.observe((datetime.now(UTC) - submitted_at).total_seconds())
+        self._counts.seconds.observe(max(0.0, (at - submitted_at).total_seconds()))
         if verdict.action is not Action.TAKEN:
             self._observer.refused(self.carrier.id, handover.claimed, status)
         if verdict.action is Action.TAKEN:
             self._pace.succeeded(now)
             self._circuit.succeeded(now)
             handover.taken += 1
-            taken = fates.of_segment(handover, number, self.carrier, submitted_at, carrier_ref)
+            taken = fates.of_segment(handover, number, self.carrier, (submitted_at, at), carrier_ref)
             self._put(taken, handover.claimed.recipient)
             if taken.complete:
                 self._observer.handed_over(self.carrier.id, handover.claimed)

@@ -5,9 +5,8 @@ few seconds, in a transaction of its own. What cannot be added is lost, and noth
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -72,7 +71,7 @@ class Observer:
 
     def handed_over(self, carrier_id: int, claimed: Claimed) -> None:
         """Note that a carrier has just taken the last segment of a message."""
-        now_ms = int(time.time() * 1000)
+        now_ms = int(self._database.clock.now().timestamp() * 1000)
         took_ms = now_ms - made_at_ms(claimed.id)
         _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
         network = network_of(claimed.recipient, claimed.country)
@@ -143,7 +142,7 @@ class Observer:
         timings, self._timings = self._timings, {}
         if not outcomes and not timings and not receipts:
             return
-        slot = latencies.slot_of(datetime.now(UTC))
+        slot = latencies.slot_of(self._database.clock.now())
         try:
             async with self._database.transaction() as connection:
                 if receipts:

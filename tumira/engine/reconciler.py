@@ -162,7 +162,7 @@ class Reconciler:
             if self._silent[desk] >= SILENT_MAX:
                 self._silent[desk] += 1
                 return None
-            news = await _asked(self._providers[desk], top_up)
+            news = await _asked(self._providers[desk], top_up, self._database.clock.now())
         if not isinstance(news, Unclear | Silent):
             self._silent[desk] = 0
         elif not _may_be_unheard_of(top_up):
@@ -232,10 +232,10 @@ class Reconciler:
             after = max(page)
 
 
-async def _asked(provider: Provider, top_up: TopUp) -> News:
+async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> News:
     try:
         async with asyncio.timeout(CALL_S):
-            return await provider.look(order_of(top_up))
+            return await provider.look(order_of(top_up, now))
     except TimeoutError:
         return Silent(f"no answer within {CALL_S:.0f} seconds")
     except Exception as error:  # noqa: BLE001 - a fault of ours; the others are compared all the same

@@ -96,6 +96,7 @@ class Recorder:
 
     def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
         self._lines = (Line(database), Line(database))
+        self.clock = database.clock
         self._carrier_id = carrier_id
         self._observer = observer
         # The final statuses whose cost messages of this carrier get back.

@@ -121,6 +121,7 @@ class Supervisor:
         """Say that we live, keep what is ours, take our share of what is free, and look how all are."""
         async with self._database.connection() as connection:
             began = asyncio.get_running_loop().time()
+            await self._database.clock.follow(connection)
             workers = await self._renew_leases(connection)
             active = await carriers.list_active(connection)
             self._observer.carriers.update({carrier.id: carrier.name for carrier in active})

@@ -57,6 +57,7 @@ async def run_worker(
             allow_private=webhooks_allow_private,
             resolve=Resolver(),
             tls=tls or default_tls(),
+            clock=database.clock.now,
             tracer=tracer,
         )
         group.create_task(notifier.run())

@@ -10,7 +10,7 @@ from tumira.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.rules.codes import LIFETIME
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store.accounts import SYSTEM
-from tumira.store.partitions import SQL_NOW
+from tumira.store.clock import read_now
 from tumira.store.sql import Connection, Statement
 
 
@@ -214,7 +214,7 @@ SELECT count(*) FROM old
 
 async def erase_codes(connection: Connection, count_max: int) -> int:
     """Erase the texts of our own messages soon after they ended, and return how many."""
-    now: datetime = await SQL_NOW.value(connection)
+    now = await read_now(connection)
     return int(
         await SQL_ERASE_CODES.value(
             connection,

@@ -11,6 +11,7 @@ import structlog
 
 from tumira.errors import TemporaryTrouble, Trouble
 from tumira.store.addresses import Host, read_address
+from tumira.store.clock import Clock
 from tumira.store.sql import Connection, Statement
 from tumira.store.wires import CONNECT_TIMEOUT_S, SESSION, Ear, UnreachedError, Wire, reach
 
@@ -90,6 +91,7 @@ class Database:
         self, url: str, *, connections_max: int = CONNECTIONS_MAX, settings: Mapping[str, str] | None = None
     ) -> None:
         self.url = url
+        self.clock = Clock()
         self._address = read_address(url)
         self._connections_max = connections_max
         self._settings = settings or {}
@@ -182,9 +184,17 @@ class Database:
         if wire.host != self._host:
             self._move(wire.host)
         self._wires.add(wire)
+        await self._read_clock(wire)
         if self._look_out is None and len(self._address.hosts) > 1:
             self._look_out = asyncio.create_task(self._keep_looking())
         return wire
+
+    async def _read_clock(self, wire: Wire) -> None:
+        try:
+            await self.clock.follow(wire)
+        except BaseException:
+            wire.terminate()
+            raise
 
     def _move(self, host: Host | None) -> None:
         """Close what is connected to another host than this one, which is the primary now."""

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.ids import first_id, made_at_ms
+from tumira.store.clock import read_now
 from tumira.store.sql import Connection, Statement
 
 WEEKS_AHEAD: Final = 8
@@ -35,8 +36,6 @@ _VACUUMED: Final = {
     "messages": ", autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000"
 }
 
-SQL_NOW: Final = Statement("SELECT clock_timestamp()")
-
 SQL_NAMES: Final = Statement("""
 SELECT inhrelid::regclass::text AS name
   FROM pg_inherits
@@ -47,7 +46,7 @@ SELECT inhrelid::regclass::text AS name
 
 async def create_ahead(connection: Connection) -> Sequence[str]:
     """Create the weeks from last week's to eight ahead that are missing, and return their names."""
-    monday = _monday(await SQL_NOW.value(connection))
+    monday = _monday(await read_now(connection))
     created = []
     for table, fillfactor in TABLES.items():
         present = await names(connection, table)
@@ -86,7 +85,7 @@ async def names_within(connection: Connection, table: str, low: UUID, high: UUID
 
 async def weeks_left(connection: Connection) -> int:
     """Return how many weeks after this one every table is ready for."""
-    monday = _monday(await SQL_NOW.value(connection))
+    monday = _monday(await read_now(connection))
     left = []
     for table in TABLES:
         present = await names(connection, table)
@@ -132,7 +131,7 @@ async def list_weeks(connection: Connection, table: str) -> Sequence[Week]:
 
 async def this_week(connection: Connection) -> datetime:
     """Return when this week began, by the database's clock."""
-    return _monday(await SQL_NOW.value(connection))
+    return _monday(await read_now(connection))
 
 
 class State(StrEnum):

@@ -30,10 +30,13 @@ class Standing(Struct, frozen=True):
     segments: int
     cost: Decimal
     refunded_at: datetime | None
+    # When we came to hold it, by the database's clock.
+    held_at: datetime
 
 
 _STANDING: Final = """
-SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at
+SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at,
+       clock_timestamp() AS held_at
   FROM messages
  WHERE id = ANY(%(ids)s::uuid[])
    AND id BETWEEN %(low)s AND %(high)s
