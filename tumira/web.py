@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+import asyncpg
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -100,7 +101,8 @@ class Web:
             # A fault of ours is also logged by whoever serves us; a database that is away is none.
             exception_handlers={
                 HTTPException: dashboard.refuse,
-                **dict.fromkeys(UNAVAILABLE, dashboard.fail),
+                # Also how a missing partition is reported.
+                **dict.fromkeys((*UNAVAILABLE, asyncpg.CheckViolationError), dashboard.fail),
                 Exception: dashboard.fail,
             },
             lifespan=self._lifespan,

@@ -11,7 +11,9 @@ import pytest
 from tests.support.gates import broken_promises, open_gates, read_call, send_call
 from tests.support.service import new_caller
 from tumira.actions.calls import Admitted, Answered, Refused
+from tumira.engine.chores import CHORES, run_chore
 from tumira.errors import InternalError, ServiceUnavailable
+from tumira.store import clock, partitions
 
 # Stands for any value that the database refuses and our checks do not know of.
 POISON = """
@@ -89,6 +91,30 @@ async def test_a_refused_row_is_not_quoted_in_the_log(
     assert "CheckViolationError" in said
     assert "299999" not in said
     assert "493817" not in said
+
+
+@pytest.mark.parametrize("table", ["batches", "messages"])
+async def test_without_a_partition_for_this_week_only_sends_are_answered_503_until_a_worker_makes_it(
+    database_url: str, capfd: pytest.CaptureFixture[str], table: str
+) -> None:
+    caller, reader = await new_caller(database_url), await new_caller(database_url)
+    sends = [send_call(caller, [f"+2637712{n:05}" for n in range(count)]) for count in (1, 60)]
+    async with connected(database_url) as connection:
+        now = await clock.read_now(connection)
+        await connection.execute(f"DROP TABLE {partitions._name(table, now)}")
+    async with open_gates(database_url, 1) as gates:
+        *refused, read = await gates.ask_all([*sends, read_call(reader)])
+        for decision in refused:
+            assert isinstance(decision, Refused)
+            assert isinstance(decision.refusal, ServiceUnavailable)
+        assert isinstance(read, Admitted)
+        said = capfd.readouterr().err
+        assert "no partition for this week" in said
+        assert "Traceback" not in said
+
+        await run_chore(gates.database, next(one for one in CHORES if one.name == "create partitions"))
+        assert all(isinstance(decision, Answered) for decision in await gates.ask_all(sends))
+        assert await broken_promises(gates.database) == []
 
 
 async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(database_url: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -15,11 +16,13 @@ from tests.support.service import Caller
 from tumira.actions import follow_up
 from tumira.carriers.smpp.pdu import Status
 from tumira.carriers.smpp.peer import Timing
+from tumira.ids import first_id
 from tumira.rules import backoff
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.smsc import run_smsc
+from tumira.store import clock, partitions
 
 # Doubts come and go in a second.
 BRISK: Final = Timing(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
@@ -271,3 +274,36 @@ async def test_nothing_more_of_a_message_is_handed_over_once_a_segment_was_refus
         await engine.until_status(NUMBER, "failed")
         assert smsc.submits.received == 2
         assert await engine.audit() == []
+
+
+async def test_answers_wait_for_a_partition_that_is_missing(engine: Engine) -> None:
+    async with run_smsc() as smsc:
+        await engine.add_carrier("one", smsc.port)
+        engine.start_worker()
+        caller = await engine.open_account()
+        await engine.send(caller, numbers(1))
+        await engine.until_all("delivered")
+        async with engine.database.connection() as connection:
+            now = await clock.read_now(connection)
+            weeks = await partitions.list_weeks(connection, "events")
+            week = next(one for one in weeks if one.low <= at(now) < one.high)
+            await connection.execute(f"ALTER TABLE events DETACH PARTITION {week.name}")
+        undone = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+        ((before,),) = await engine.rows(undone)
+        await engine.send(caller, numbers(5))
+
+        async def tried_in_vain() -> bool:
+            return (await engine.rows(undone))[0][0] >= before + 3
+
+        await engine.until(tried_in_vain, "nobody tries to record")
+        await engine.rows(
+            f"ALTER TABLE events ATTACH PARTITION {week.name}"
+            f" FOR VALUES FROM ('{week.low}') TO ('{week.high}')"
+        )
+        await engine.until_all("delivered")
+        assert len(smsc.texts) == 6
+        assert await engine.audit() == []
+
+
+def at(moment: datetime) -> UUID:
+    return first_id(int(moment.timestamp() * 1000))

@@ -27,7 +27,7 @@ from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
 from tumira.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.rules.quotes import SendRequest
-from tumira.store.database import BUSY, Database, is_unavailable
+from tumira.store.database import BUSY, Database, is_partition_missing, is_unavailable
 from tumira.store.lines import Line, make_sure
 from tumira.store.waking import Waker
 
@@ -42,6 +42,8 @@ ALONE_S: Final = 10.0
 # So few that the pool keeps connections for everybody else.
 ALONE_MAX: Final = 4
 PAUSE_S: Final = 0.005
+# A worker looks every minute whether a partition is missing.
+PARTITION_RETRY_S: Final = 10
 IDLE_S: Final = 0.25
 # A call takes two turns of the event loop from its socket to the gate.
 QUIET_TURNS: Final = 2
@@ -157,7 +159,9 @@ class Gate:
             decisions = await self._transact(group)
         except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
             await self._line.roll_back(error)
-            if is_unavailable(error) or len(group) == 1:
+            # Calls that write nothing go through without a partition.
+            everybody = is_unavailable(error) and not is_partition_missing(error)
+            if everybody or len(group) == 1:
                 refusal = _refusal(error, group)
                 for waiting in group:
                     waiting.resolve(Refused(refusal, None))
@@ -230,6 +234,9 @@ class Gate:
 def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
     """Say to whom it was that calls failed; a call outside of any group has its name in the line already."""
     names = {"request_ids": _names(group)} if group else {}
+    if is_partition_missing(error):
+        _log.error("no partition for this week; is a worker running?", error=repr(error), **names)
+        return ServiceUnavailable(retry_after_s=PARTITION_RETRY_S)
     if is_unavailable(error) or isinstance(error, BUSY):
         _log.warning("call not admitted", error=repr(error), **names)
         return ServiceUnavailable(retry_after_s=1)

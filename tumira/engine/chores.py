@@ -217,7 +217,7 @@ async def _well_countries(connection: Connection) -> frozenset[str]:
 
 
 CHORES: Final[Sequence[Chore | OwnChore]] = (
-    Chore("create partitions", 3600, _create_partitions),
+    Chore("create partitions", 60, _create_partitions),
     Chore("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
     Chore("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
     OwnChore("try unmatched receipts", 1, _try_unmatched),

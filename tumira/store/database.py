@@ -77,7 +77,14 @@ BUSY: Final = (
 def is_unavailable(error: BaseException) -> bool:
     """Tell a database that is away from a statement that is wrong."""
     # A value that cannot be sent is reported as an InterfaceError too; that is the statement's fault.
-    return isinstance(error, UNAVAILABLE) and not isinstance(error, ValueError)
+    away = isinstance(error, UNAVAILABLE) and not isinstance(error, ValueError)
+    return away or is_partition_missing(error)
+
+
+def is_partition_missing(error: BaseException) -> bool:
+    """Tell that a table has no partition for a row: a worker creates it, and the statement then succeeds."""
+    # Reported as a violated CHECK; one of ours has a name.
+    return isinstance(error, asyncpg.CheckViolationError) and error.constraint_name is None
 
 
 class Database:

@@ -6,7 +6,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.store.database import Database, is_unavailable
+from tumira.store.database import Database, is_partition_missing, is_unavailable
 from tumira.store.sql import Connection, Statement
 from tumira.store.wires import Ear
 
@@ -87,7 +87,8 @@ class Line:
 
         Nothing is raised: whoever comes here has a failure to deal with already, and goes on afterwards.
         """
-        if is_unavailable(error) or self._connection is None:
+        lost = is_unavailable(error) and not is_partition_missing(error)
+        if lost or self._connection is None:
             self._part()
             return
         try:
