@@ -174,7 +174,7 @@ async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything
                 (claimed,) = await top_ups.claim_due(connection, {issuer: 1}, LEASE_S)
             if turn < asked:
                 provider = desk.providers[issuer]
-                order = order_of(claimed.top_up)
+                order = order_of(claimed.top_up, desk.database.clock.now())
                 await (provider.look(order) if claimed.was_asked else provider.start(order))
         seen = await desk.decide(top_up_id)
         if issuer is Issuer.OTT and asked == 0:
