@@ -112,7 +112,8 @@ class Crowd:
 
     async def expire(self, connection: Connection) -> None:
         """End what has waited for too long."""
-        await follow_up.expire_waiting(connection, datetime.now(UTC) + DAY_LATER, COUNTRIES)
+        found = await follow_up.list_expired(connection, datetime.now(UTC) + DAY_LATER)
+        await follow_up.expire(connection, found, COUNTRIES)
 
     async def fail(self, connection: Connection) -> None:
         """End what has no route."""

@@ -1,7 +1,7 @@
 """Is the right thing done about a message when time has passed and nothing came?"""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
@@ -10,6 +10,8 @@ import pytest
 from tests.support.engine import numbers
 from tests.support.settling import World
 from tumira.actions import follow_up
+from tumira.engine.chores import CHORES, run_chore
+from tumira.rules import validity
 from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.receipts import Receipt
 from tumira.store import carriers
@@ -49,6 +51,44 @@ async def test_what_waited_for_longer_than_a_day_expires_and_is_paid_back(world:
     for row in await world.rows("SELECT id FROM messages"):
         assert await world.ending(row["id"]) == ("expired", "QUEUE_EXPIRED", COST)
     assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize("where", ["retries", "another turn", "nowhere else"])
+async def test_what_moved_since_it_was_found_too_old_leaves_its_new_place(world: World, where: str) -> None:
+    await world.send()
+    async with world.engine.database.connection() as connection:
+        found = await follow_up.list_expired(connection, datetime.now(UTC) + TOO_LONG)
+    if where != "nowhere else":
+        (claimed,) = await world.claim()
+        await world.settle(world.put_off(claimed))
+    if where == "another turn":
+        await world.rows("INSERT INTO clocks VALUES ('ZW', 0, 777777)")
+        await world.resume_due()
+    async with world.engine.database.transaction() as connection:
+        assert await follow_up.expire(connection, found, {"ZW"}) == 1
+    (row,) = await world.rows("SELECT id FROM messages")
+    assert await world.ending(row["id"]) == ("expired", "QUEUE_EXPIRED", COST)
+    assert await world.engine.audit() == []
+
+
+async def test_a_long_queue_expires_in_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validity, "VALIDITY", timedelta())
+    monkeypatch.setattr(follow_up, "GROUP_MAX", 2)
+    await world.send(5)
+    chore = next(one for one in CHORES if one.name == "expire waiting messages")
+    assert await run_chore(world.engine.database, chore) == 5
+    (row,) = await world.rows("SELECT count(DISTINCT xmin::text) FROM messages")
+    assert row[0] == 3
+    assert await world.engine.audit() == []
+
+
+async def test_what_is_in_doubt_keeps_nothing_from_expiring(world: World) -> None:
+    await world.send(4)
+    *doubts, retried = await world.claim(4)
+    await world.settle(*(world.doubtful(one) for one in doubts), world.put_off(retried))
+    async with world.engine.database.connection() as connection:
+        found = await follow_up.list_expired(connection, datetime.now(UTC) + TOO_LONG, 1)
+    assert list(found) == [retried.id]
 
 
 async def test_what_expires_while_no_carrier_is_well_says_so(world: World) -> None:

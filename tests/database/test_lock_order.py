@@ -7,7 +7,7 @@ has to be locked later. If it does, another transaction that keeps the order can
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -165,6 +165,22 @@ async def test_messages_to_several_countries_without_a_route_fail_at_once(world:
     async with stopped_at(world, lambda line: follow_up.fail_unroutable(line, ()), row, countries[-1]):
         assert await is_free(world, "SELECT FROM event_counters")
     assert (await world.engine.statuses())["failed"] == 2
+    assert await world.engine.audit() == []
+
+
+async def test_an_account_is_locked_when_its_messages_are_written(world: World) -> None:
+    await world.send(3)
+
+    async def expire(line: Connection) -> None:
+        found = await follow_up.list_expired(line, datetime.now(UTC) + timedelta(hours=25))
+        await follow_up.expire(line, found, {"ZW"})
+
+    # Its calls wait for whoever holds it, so it is not held while the queue and the messages are written.
+    account = "SELECT FROM accounts WHERE id = $1"
+    async with stopped_at(world, expire, account, world.caller.id):
+        assert not await is_free(world, "SELECT FROM queue LIMIT 1")
+        assert not await is_free(world, "SELECT FROM messages LIMIT 1")
+    assert await world.engine.statuses() == {"expired": 3}
     assert await world.engine.audit() == []
 
 

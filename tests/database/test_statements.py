@@ -415,6 +415,18 @@ async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_
         assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
 
 
+async def test_messages_leave_the_queue_by_their_places_however_many_wait(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await busy.fetch("SELECT * FROM queue ORDER BY turn DESC LIMIT $1", GROUP)
+    columns = {"ids": "message_id", "countries": "country", "lanes": "lane", "turns": "turn"}
+    values: Values = {name: [row[column] for row in rows] for name, column in columns.items()}
+    left = await generic_plan(busy, places.SQL_LEAVE_PLACES, values)
+    looked = [node for node in nodes(left) if node.get("Relation Name") == "queue"]
+    assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) == GROUP
+
+
 # Much that waits, is kept or is remembered, and none of it due.
 NOT_DUE: Final = """
     INSERT INTO accounts (id, phone, name, business)

@@ -71,7 +71,8 @@ class World:
     async def expire_waiting(self, later: timedelta, well: Collection[str] = ("ZW",)) -> int:
         """Do the chore that ends what waited for too long, so much later."""
         async with self.engine.database.transaction() as connection:
-            return await follow_up.expire_waiting(connection, datetime.now(UTC) + later, well)
+            found = await follow_up.list_expired(connection, datetime.now(UTC) + later)
+            return await follow_up.expire(connection, found, well)
 
     async def fail_unroutable(self, covered: Collection[str] = ()) -> int:
         """Do the chore that fails what no carrier covers."""

@@ -23,7 +23,7 @@ from tumira.actions.outcomes import (
 from tumira.ids import AccountId, BatchId, made_at_ms
 from tumira.rules import lifecycle, receipts
 from tumira.rules.days import local_ordinal
-from tumira.store.places import Delay, Entry, Incident
+from tumira.store.places import Delay, Entry, Incident, QueuePlace
 from tumira.store.settlement import NewPart, PartReport, Refund, Standing
 from tumira.store.traffic import Place
 
@@ -99,8 +99,9 @@ class Consequences:
         # Of messages that were tried more than once: the segments that a carrier took in any try.
         self._numbers: dict[UUID, set[int]] = {}
         self.landed: list[Standing] = []
-        # Messages that may wait somewhere else than in flight.
+        # Messages that may wait somewhere else than in flight, and where those were found that did.
         self.elsewhere: list[Standing] = []
+        self.places: dict[UUID, QueuePlace] = {}
 
     def add_parts_before(self, states: Sequence[tuple[UUID, int, str, str | None]]) -> None:
         """Take note of the segments that had a receipt before."""
@@ -244,6 +245,8 @@ class Consequences:
             return
         if message.status == "queued":
             self.elsewhere.append(message.standing)
+            if ended.place is not None:
+                self.places[ended.message_id] = ended.place
         if ended.incident is not None:
             self.incidents.append(Incident(ended.message_id, ended.incident, None))
         self._move(message, ended.status, ended.reason)

@@ -20,7 +20,7 @@ from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import NUMBER_END
 from tumira.store import carriers, places, prices, queue, receipts, settlement
-from tumira.store.places import Due
+from tumira.store.places import Due, QueuePlace
 from tumira.store.queue import Past
 from tumira.store.settlement import Standing
 from tumira.store.sql import Connection
@@ -117,29 +117,35 @@ def _is_stale(message_id: UUID, now: datetime) -> bool:
     return made_at_ms(message_id) < int((now - validity.VALIDITY).timestamp() * 1000)
 
 
-def _expired(standing: Standing, past: Past, well: Collection[str]) -> Ended:
+def _expired(standing: Standing, past: Past, well: Collection[str], place: QueuePlace | None = None) -> Ended:
     reason = "QUEUE_EXPIRED" if standing.country in well else "CARRIER_UNAVAILABLE"
-    return _ended(standing.id, past, "expired", reason)
+    return _ended(standing.id, past, "expired", reason, place)
 
 
-def _ended(message_id: MessageId, past: Past, status: str, reason: str) -> Ended:
+def _ended(message_id: MessageId, past: Past, status: str, reason: str, place: QueuePlace | None) -> Ended:
     """End a message that waits; one that was in doubt may have reached its carrier, so it stays open."""
     if past.resends:
-        return Ended(message_id, "queued", "unconfirmed", None)
-    return Ended(message_id, "queued", status, reason)
+        return Ended(message_id, "queued", "unconfirmed", None, place=place)
+    return Ended(message_id, "queued", status, reason, place=place)
 
 
-async def expire_waiting(connection: Connection, now: datetime, well: Collection[str]) -> int:
-    """End messages that have waited past their validity; `well` are the countries with a working carrier."""
+async def list_expired(
+    connection: Connection, now: datetime, count_max: int = GROUP_MAX
+) -> Mapping[UUID, QueuePlace | None]:
+    """Return messages that have waited past their validity, with their places; it may read all that waits."""
     before = first_id(int((now - validity.VALIDITY).timestamp() * 1000))
-    ids = await places.list_older(connection, before, GROUP_MAX)
-    if not ids:
-        return 0
-    held = await settlement.hold_free(connection, sorted(ids))
+    return await places.list_older(connection, before, count_max)
+
+
+async def expire(
+    connection: Connection, found: Mapping[UUID, QueuePlace | None], well: Collection[str]
+) -> int:
+    """End those of these messages that still wait; `well` are the countries with a working carrier."""
+    held = await settlement.hold_free(connection, sorted(found)) if found else {}
     if not held:
         return 0
     past = await queue.read_past(connection, list(held))
-    outcomes = [_expired(standing, past[standing.id], well) for standing in held.values()]
+    outcomes = [_expired(one, past[one.id], well, found[one.id]) for one in held.values()]
     return await settle_held(connection, held, outcomes, worker="")
 
 
@@ -147,14 +153,16 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
     """Fail messages to countries that no carrier covers; None if some carrier covers them all."""
     if covered is None:
         return 0
-    ids: list[UUID] = []
+    found: dict[UUID, QueuePlace] = {}
     for country in await queue.waiting_countries(connection):
-        if country not in covered and len(ids) < GROUP_MAX:
-            ids.extend(await places.list_of_country(connection, country, GROUP_MAX - len(ids)))
-    if not ids:
+        if country not in covered and len(found) < GROUP_MAX:
+            found.update(await places.list_of_country(connection, country, GROUP_MAX - len(found)))
+    if not found:
         return 0
-    past = await queue.read_past(connection, ids)
-    outcomes = [_ended(MessageId(one), past[one], "failed", "NO_ROUTE") for one in ids]
+    past = await queue.read_past(connection, list(found))
+    outcomes = [
+        _ended(MessageId(one), past[one], "failed", "NO_ROUTE", place) for one, place in found.items()
+    ]
     return await settle(connection, outcomes, worker="")
 
 

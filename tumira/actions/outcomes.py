@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tumira.ids import MessageId
 from tumira.rules.receipts import Receipt
+from tumira.store.places import QueuePlace
 from tumira.store.settlement import NewPart
 
 
@@ -99,6 +100,8 @@ class Ended(Struct, frozen=True):
     reason: str | None
     # What the message's timeline says beside it, if anything.
     incident: str | None = None
+    # Where it stood in the queue when it was found, so that nobody has to look for it.
+    place: QueuePlace | None = None
 
 
 Outcome = Taken | Known | Reported | Refused | PutOff | Doubtful | Returned | Resumed | Ended

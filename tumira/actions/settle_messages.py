@@ -26,6 +26,7 @@ from tumira.actions.tell_events import News, tell_events
 from tumira.ids import AccountId, BatchId, MessageId
 from tumira.rules.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
+from tumira.store.places import QueuePlace
 from tumira.store.settlement import BatchChange, Change, Standing
 from tumira.store.sql import Connection
 
@@ -126,16 +127,26 @@ async def _count(connection: Connection, decided: Consequences) -> None:
 
 
 async def _write(connection: Connection, decided: Consequences) -> None:
-    """Write what was decided; locks have one order: batches, accounts, counters of events, traffic."""
+    """Write what was decided; locks have one order: batches, accounts, counters of events, traffic.
+
+    Accounts come as late as that allows, because an account's calls wait while its row is held.
+    """
     batches = await _close_batches(connection, decided)
+    await _write_messages(connection, decided, batches)
     if decided.refunds:
         await settlement.hold_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
     await _tell(connection, decided, [one.id for one in batches if one.completed])
     if decided.ended:
         await traffic.count(connection, decided.ended)
+
+
+async def _write_messages(
+    connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
+) -> None:
+    """Write what becomes of messages and batches that are held, and let messages go where they wait now."""
     if decided.elsewhere:
-        await _leave(connection, decided.elsewhere)
+        await _leave(connection, decided.elsewhere, decided.places)
     landed = await settlement.write(
         connection,
         [
@@ -155,7 +166,7 @@ async def _write(connection: Connection, decided: Consequences) -> None:
     )
     if landed < len(decided.landed):
         # Somebody took us for dead meanwhile, and put what we had in flight somewhere else.
-        await _leave(connection, decided.landed)
+        await _leave(connection, decided.landed, {})
     if decided.parts:
         await settlement.add_parts(connection, list(decided.parts.values()))
     if decided.doubled:
@@ -175,10 +186,9 @@ async def _write(connection: Connection, decided: Consequences) -> None:
         await places.note(connection, decided.incidents)
 
 
-async def _leave(connection: Connection, left: Sequence[Standing]) -> None:
+async def _leave(connection: Connection, left: Sequence[Standing], known: Mapping[UUID, QueuePlace]) -> None:
     """Take messages out of wherever they wait."""
-    countries = sorted({standing.country for standing in left})
-    await places.leave(connection, [standing.id for standing in left], countries)
+    await places.leave(connection, {standing.id: standing.country for standing in left}, known)
 
 
 async def _close_batches(connection: Connection, decided: Consequences) -> Sequence[BatchChange]:

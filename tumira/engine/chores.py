@@ -52,6 +52,8 @@ AUDITS_PER_TURN_MAX: Final = 100
 RECEIPTS_PER_TURN_MAX: Final = 5_000
 # Of each carrier: one that sends receipts for messages that are not ours fills no disk.
 RECEIPTS_KEPT_MAX: Final = 20_000
+EXPIRED_PER_TURN_MAX: Final = 20 * follow_up.GROUP_MAX
+EXPIRY: Final = "expire waiting messages"
 # Each has up to ten thousand rows.
 UPLOADS_PER_TURN_MAX: Final = 20
 # Events can be sent once more, and tries to deliver them looked at, for 30 days.
@@ -82,7 +84,7 @@ class OwnChore:
     name: str
     every_s: float
     do: Callable[[Database], Awaitable[int]]
-    more_at: None = None
+    more_at: int | None = None
 
 
 async def _create_partitions(connection: Connection) -> int:
@@ -132,10 +134,23 @@ async def _fail_unroutable(connection: Connection) -> int:
     return await follow_up.fail_unroutable(connection, covered)
 
 
-async def _expire_waiting(connection: Connection) -> int:
-    return await follow_up.expire_waiting(
-        connection, await clock.read_now(connection), await _well_countries(connection)
-    )
+async def _expire_waiting(database: Database) -> int:
+    """End what has waited for too long, a group a transaction: nobody's account is held for long.
+
+    All that waits is read to find it, so what is found is for many groups.
+    """
+    async with database.connection() as connection:
+        now = await clock.read_now(connection)
+        found = list((await follow_up.list_expired(connection, now, EXPIRED_PER_TURN_MAX)).items())
+        well = await _well_countries(connection)
+    ended = 0
+    for first in range(0, len(found), follow_up.GROUP_MAX):
+        group = dict(found[first : first + follow_up.GROUP_MAX])
+        async with database.transaction() as connection:
+            if not await SQL_TRY_LOCK.value(connection, name=EXPIRY):
+                break
+            ended += await follow_up.expire(connection, group, well)
+    return ended
 
 
 async def _give_up_receipts(connection: Connection) -> int:
@@ -224,8 +239,9 @@ CHORES: Final[Sequence[Chore | OwnChore]] = (
     Chore("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
     Chore("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
     Chore("adopt orphans", 60, places.adopt_orphans),
-    Chore("fail what has no route", 1, _fail_unroutable, more_at=follow_up.GROUP_MAX),
-    Chore("expire waiting messages", 15, _expire_waiting, more_at=follow_up.GROUP_MAX),
+    # A group of these is not full where somebody holds some of it just now.
+    Chore("fail what has no route", 1, _fail_unroutable, more_at=1),
+    OwnChore(EXPIRY, 15, _expire_waiting, more_at=1),
     Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
     OwnChore("drop old tries of webhooks", 3600, _drop_attempts),
     OwnChore("drop old events", 3600, _drop_events),

@@ -120,14 +120,42 @@ async def take_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[Due]
     return [Due(*row) for row in await SQL_TAKE_DUE.rows(connection, ids=ids)]
 
 
-# Not by waiting: who claims one of these holds its queue row and will wait for the message that we hold.
-# It finds the message settled then, and lets go of it.
-SQL_LEAVE: Final = Statement("""
+# Where a message stands in the queue: its country, lane and turn.
+QueuePlace = tuple[str, int, int]
+
+# Rows of the queue are not waited for: who claims one of these holds it and will wait for the message that we
+# hold. It finds the message settled then, and lets go of it.
+SQL_LEAVE_PLACES: Final = Statement("""
+DELETE FROM queue
+ WHERE ctid = ANY(ARRAY(
+       SELECT row.ctid
+         FROM unnest(%(ids)s::uuid[], %(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[])
+              AS place (message_id, country, lane, turn)
+        CROSS JOIN LATERAL (
+              SELECT ctid
+                FROM queue
+               WHERE country = place.country
+                 AND lane = place.lane
+                 AND turn = place.turn
+                 AND message_id = place.message_id
+                 FOR UPDATE SKIP LOCKED
+              ) AS row))
+RETURNING message_id
+""")
+
+SQL_LEAVE_OTHERS: Final = Statement("""
 WITH left_retries AS (
-    DELETE FROM retries WHERE message_id = ANY(%(ids)s::uuid[])
+    DELETE FROM retries WHERE message_id = ANY(%(ids)s::uuid[]) RETURNING message_id
 ), left_flight AS (
-    DELETE FROM in_flight WHERE message_id = ANY(%(ids)s::uuid[])
+    DELETE FROM in_flight WHERE message_id = ANY(%(ids)s::uuid[]) RETURNING message_id
 )
+SELECT message_id FROM left_retries
+ UNION ALL
+SELECT message_id FROM left_flight
+""")
+
+# The queue is in the order of turns, so all of it is read.
+SQL_LEAVE_QUEUE: Final = Statement("""
 DELETE FROM queue
  WHERE ctid = ANY(ARRAY(
        SELECT ctid
@@ -138,9 +166,29 @@ DELETE FROM queue
 """)
 
 
-async def leave(connection: Connection, ids: Sequence[UUID], countries: Sequence[str]) -> None:
-    """Take messages out of wherever they wait; it looks through the queue of these countries."""
-    await SQL_LEAVE.rows(connection, ids=ids, countries=countries)
+async def leave(
+    connection: Connection, countries: Mapping[UUID, str], known: Mapping[UUID, QueuePlace]
+) -> None:
+    """Take messages, given with their countries, out of wherever they wait.
+
+    Each waits in one place. Those whose place in the queue is known are looked for there, and the others, and
+    any that have moved since, in the small tables; the queue is read only for what is in none of these.
+    """
+    left = set(countries)
+    if known:
+        rows = await SQL_LEAVE_PLACES.rows(
+            connection,
+            ids=list(known),
+            countries=[country for country, _, _ in known.values()],
+            lanes=[lane for _, lane, _ in known.values()],
+            turns=[turn for _, _, turn in known.values()],
+        )
+        left -= {row["message_id"] for row in rows}
+    if left:
+        left -= {row["message_id"] for row in await SQL_LEAVE_OTHERS.rows(connection, ids=sorted(left))}
+    if left:
+        where = sorted({countries[message_id] for message_id in left})
+        await SQL_LEAVE_QUEUE.rows(connection, ids=sorted(left), countries=where)
 
 
 SQL_OWN: Final = Statement("""
@@ -257,29 +305,40 @@ async def note(connection: Connection, incidents: Sequence[Incident]) -> None:
 
 
 SQL_LIST_OLD: Final = Statement("""
-SELECT message_id, country, in_doubt
-  FROM (SELECT message_id, country, false AS in_doubt FROM queue WHERE message_id < %(before)s
+SELECT message_id, country, lane, turn
+  FROM (SELECT message_id, country, lane, turn FROM queue WHERE message_id < %(before)s
          UNION ALL
-        SELECT message_id, NULL, in_doubt FROM retries WHERE message_id < %(before)s) AS waiting
+        SELECT message_id, NULL, NULL, NULL
+          FROM retries
+         WHERE message_id < %(before)s
+           AND NOT in_doubt) AS waiting
  LIMIT %(count_max)s
 """)
 
 
-async def list_older(connection: Connection, before: UUID, count_max: int) -> Sequence[UUID]:
-    """Return waiting messages that were accepted before this id, without those in doubt."""
+async def list_older(
+    connection: Connection, before: UUID, count_max: int
+) -> Mapping[UUID, QueuePlace | None]:
+    """Return waiting messages that were accepted before this id, without those in doubt.
+
+    Each comes with its place in the queue, or None if it waits for another try.
+    """
     rows = await SQL_LIST_OLD.rows(connection, before=before, count_max=count_max)
-    return [row["message_id"] for row in rows if not row["in_doubt"]]
+    return {
+        message_id: None if country is None else (country, lane, turn)
+        for message_id, country, lane, turn in rows
+    }
 
 
 SQL_LIST_OF_COUNTRY: Final = Statement("""
-SELECT message_id FROM queue WHERE country = %(country)s LIMIT %(count_max)s
+SELECT message_id, country, lane, turn FROM queue WHERE country = %(country)s LIMIT %(count_max)s
 """)
 
 
-async def list_of_country(connection: Connection, country: str, count_max: int) -> Sequence[UUID]:
-    """Return messages that wait for a country."""
+async def list_of_country(connection: Connection, country: str, count_max: int) -> Mapping[UUID, QueuePlace]:
+    """Return messages that wait for a country, with their places in the queue."""
     rows = await SQL_LIST_OF_COUNTRY.rows(connection, country=country, count_max=count_max)
-    return [row["message_id"] for row in rows]
+    return {message_id: (where, lane, turn) for message_id, where, lane, turn in rows}
 
 
 # A batch's messages share the first 90 bits of its id, which is 26 places of its text and a bit.
