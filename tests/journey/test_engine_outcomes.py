@@ -293,7 +293,7 @@ async def test_answers_wait_for_a_partition_that_is_missing(engine: Engine) -> N
         await engine.send(caller, numbers(5))
 
         async def tried_in_vain() -> bool:
-            return (await engine.rows(undone))[0][0] >= before + 3
+            return bool((await engine.rows(undone))[0][0] >= before + 3)
 
         await engine.until(tried_in_vain, "nobody tries to record")
         await engine.rows(
