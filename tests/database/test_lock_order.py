@@ -23,6 +23,7 @@ from tumira.rules.codes import AttemptLimits
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads
 from tumira.store.changes import Actor
+from tumira.store.database import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted
 from tumira.store.sql import Connection
@@ -93,7 +94,8 @@ async def test_a_claim_locks_messages_and_batches_by_id(world: World, table: str
     first, second = [row["id"] for row in await world.rows(f"SELECT id FROM {table} ORDER BY id")]
     await write_again(world, table, first)
     row = f"SELECT FROM {table} WHERE id = $1"
-    async with stopped_at(world, lambda line: claim(world, line), row, first, settings=BY_PLACE):
+    as_a_worker = {**KEY_LOOKUPS, **IN_KEY_ORDER}
+    async with stopped_at(world, lambda line: claim(world, line), row, first, settings=as_a_worker):
         assert await is_free(world, row, second)
     assert set(await world.engine.statuses()) == {"sending"}
 

@@ -37,7 +37,7 @@ from tumira.store import (
     traffic,
 )
 from tumira.store.accounts import SQL_HOLD_FREE
-from tumira.store.database import KEY_LOOKUPS, PLANNED_ONCE
+from tumira.store.database import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Statement
 
@@ -413,6 +413,25 @@ async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_
         # Found by what is due, and then updated by their keys.
         assert round(rows_read(taken, "unmatched_receipts")) == 2 * (200 + 20), when
         assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_keys(
+    busy: "asyncpg.Connection[asyncpg.Record]", *, analysed: bool
+) -> None:
+    for name, value in IN_KEY_ORDER.items():
+        await busy.execute(f"SET {name} = {value}")
+    if analysed:
+        await busy.execute("ANALYZE messages, batches")
+    rows = await busy.fetch("SELECT id FROM messages ORDER BY id DESC LIMIT $1", GROUP)
+    started = await generic_plan(busy, queue.SQL_START, bounds_of([row["id"] for row in rows]))
+    updates = [node for node in nodes(started) if node["Node Type"] == "ModifyTable"]
+    assert len(updates) == 2
+    for update in updates:
+        kinds = {kind for _, kind in scans(update["Plans"])}
+        assert kinds <= {"Index Scan", "CTE Scan"}, kinds
+        directions = {node["Scan Direction"] for node in nodes(update) if "Scan Direction" in node}
+        assert directions == {"Forward"}
 
 
 async def test_messages_leave_the_queue_by_their_places_however_many_wait(

@@ -363,6 +363,8 @@ def check_promises(
     _check_ends(found, arrived, unfinished)
     _check_copies(found, arrived)
     _check_money(rows, found, phone)
+    (counted,) = rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    assert counted["deadlocks"] == 0, "two transactions waited for each other"
     return Account(
         len(found),
         sum(row["doubts"] > 0 for row in found.values()),

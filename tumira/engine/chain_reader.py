@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -81,7 +81,7 @@ class ChainReader:
             return cursor
         number = view.head - OVERLAP
         if oldest is not None:
-            since = max(oldest - CLOCKS_APART, datetime.now(UTC) - BACK_MAX)
+            since = max(oldest - CLOCKS_APART, self._database.clock.now() - BACK_MAX)
             number = min(number, await self._chain.first_block_since(view, since) - 1)
         block = await self._chain.block(view, max(0, number))
         if block is None:

@@ -15,7 +15,7 @@ from tumira.engine.routes import Routes
 from tumira.rules import lanes
 from tumira.rules.lanes import Places
 from tumira.store import queue
-from tumira.store.database import Database, is_unavailable
+from tumira.store.database import IN_KEY_ORDER, Database, is_unavailable
 from tumira.store.lines import Line
 from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
 from tumira.store.sql import Connection
@@ -51,7 +51,7 @@ class Dispatcher:
     def __init__(self, link: Link, worker: str, database: Database, clocks: Clocks, routes: Routes) -> None:
         self._link = link
         self._worker = worker
-        self._line = Line(database)
+        self._line = Line(database, settings=IN_KEY_ORDER)
         self._clocks = clocks
         self._routes = routes
         self._countries: dict[str, _Country] = {}

@@ -56,6 +56,10 @@ KEY_LOOKUPS: Final = {
     "enable_mergejoin": "off",
 }
 
+# With these too, rows that are found by a list of keys are found, and locked, in the order of the keys. A
+# bitmap would find them in the order in which they lie in the table.
+IN_KEY_ORDER: Final = {"enable_bitmapscan": "off"}
+
 # Of these, the ones after which a connection to the same server is not worth trying.
 LOST: Final = (
     OSError,

@@ -1,12 +1,13 @@
 """How does a loop keep one connection for all of its transactions, and get another when that one broke?"""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import asyncpg
 
-from tumira.store.database import Database, is_partition_missing, is_unavailable
+from tumira.store.database import NO_SETTINGS, Database, is_partition_missing, is_unavailable
 from tumira.store.sql import Connection, Statement
 from tumira.store.wires import Ear
 
@@ -24,9 +25,15 @@ SQL_WRITE_NOTHING: Final = Statement("SELECT pg_logical_emit_message(true, 'tumi
 class Line:
     """A connection that one loop keeps for its transactions, opened again when it broke."""
 
-    def __init__(self, database: Database, timeout_s: float = LINE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        database: Database,
+        timeout_s: float = LINE_TIMEOUT_S,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
         self._database = database
         self._timeout_s = timeout_s
+        self._settings = settings
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._ear = Ear()
         self._begun = False
@@ -35,7 +42,7 @@ class Line:
     async def begin(self) -> Connection:
         """Begin a transaction; the caller commits it, or rolls it back."""
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._database.connect(timeout_s=self._timeout_s)
+            self._connection = await self._database.connect(self._settings, timeout_s=self._timeout_s)
             self._ear = Ear()
             self._connection.add_log_listener(self._ear.hear)
             self._begun = False

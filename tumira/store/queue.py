@@ -133,36 +133,23 @@ SELECT message_id, country, lane, turn, again, avoid
 """)
 
 # A message that was settled meanwhile is not `queued` any more; it is not returned, and let go of below.
-# Messages and batches are locked by id before they are updated, as everybody locks them: an UPDATE alone
-# takes them in whatever order its plan finds them.
+# It locks messages and then batches by id, as everybody does, because it finds them by walking through their
+# primary keys: that holds on a connection with `IN_KEY_ORDER`. To lock them by a SELECT first would do the
+# same under any plan, and made a claim take a quarter longer.
 SQL_START: Final = Statement("""
-WITH free AS MATERIALIZED (
-    SELECT id
-      FROM messages
+WITH started AS (
+    UPDATE messages
+       SET status = 'sending'
      WHERE id = ANY(%(ids)s::uuid[])
        AND id BETWEEN %(low)s AND %(high)s
        AND status = 'queued'
-     ORDER BY id
-       FOR NO KEY UPDATE
-), started AS (
-    UPDATE messages
-       SET status = 'sending'
-     WHERE id = ANY(ARRAY(SELECT id FROM free))
-       AND id BETWEEN %(low)s AND %(high)s
  RETURNING id, batch_id, account_id, recipient, segments, body
-), untouched AS MATERIALIZED (
-    SELECT id
-      FROM batches
-     WHERE id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
-       AND id BETWEEN %(batch_low)s AND %(batch_high)s
-       AND status = 'queued'
-     ORDER BY id
-       FOR NO KEY UPDATE
 ), begun AS (
     UPDATE batches
        SET status = 'processing'
-     WHERE id = ANY(ARRAY(SELECT id FROM untouched))
+     WHERE id = ANY(ARRAY(SELECT DISTINCT batch_id FROM started))
        AND id BETWEEN %(batch_low)s AND %(batch_high)s
+       AND status = 'queued'
 )
 SELECT started.id, started.batch_id, started.account_id, started.recipient, started.segments,
        coalesce(started.body, batches.body, '') AS body, batches.created_at, clock_timestamp() AS claimed_at
@@ -180,8 +167,8 @@ async def claim(
 ) -> Sequence[Claimed] | None:
     """Claim the next messages, at most `total`, lane 0 first; None if nothing waits.
 
-    The caller commits before it hands any of them over, and also when all that was taken out of the queue
-    turned out to be settled.
+    The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it hands any
+    of them over, and also when all that was taken out of the queue turned out to be settled.
     """
     taken = await SQL_TAKE.rows(
         connection,
