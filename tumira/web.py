@@ -19,6 +19,7 @@ from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
 from tumira import metrics, server
+from tumira.actions.passwords import HashingBusyError
 from tumira.api.app import Api, request_id
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.api.manual.openapi import document
@@ -102,7 +103,9 @@ class Web:
             exception_handlers={
                 HTTPException: dashboard.refuse,
                 # Also how a missing partition is reported.
-                **dict.fromkeys((*UNAVAILABLE, asyncpg.CheckViolationError), dashboard.fail),
+                **dict.fromkeys(
+                    (HashingBusyError, *UNAVAILABLE, asyncpg.CheckViolationError), dashboard.fail
+                ),
                 Exception: dashboard.fail,
             },
             lifespan=self._lifespan,

@@ -1,44 +1,107 @@
-"""How is a password kept, and how is one compared? As Argon2id, beside the event loop, two at a time."""
+"""Argon2id hashing of passwords and codes, beside the event loop, in a small pool that is shared fairly."""
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 # 19 MiB and two passes: what OWASP asks for, and about 30 ms on a small machine.
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 # Hashing holds no lock of Python's, and must not take all processors from those who answer calls.
-WAITING_MAX: Final = 100
-_BESIDE: Final = ThreadPoolExecutor(2, thread_name_prefix="passwords")
+WORKERS: Final = 2
+# About two seconds of work for both workers; who would wait longer is better told to come back.
+WAITING_MAX: Final = 128
+# What one address may have waiting: enough for an office behind one address, an eighth of the queue.
+WAITING_PER_ADDRESS_MAX: Final = 16
+
+# Whose work it is when no request from outside asked for it: a command line's.
+LOCAL: Final = "local"
 
 
-class TooManyWaitError(OSError):
-    """So many passwords wait to be hashed that more would wait for seconds."""
+class HashingBusyError(Exception):
+    """The queue for hashing passwords is full, either as a whole or for one address."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason: Final = reason
 
 
-async def hash_secret(secret: str) -> str:
+class HashingPool:
+    """A few threads and a bounded queue in which addresses take turns.
+
+    One address can fill its own share of the queue, and then delays each job of anybody else by one job of
+    its own at most.
+    """
+
+    def __init__(
+        self,
+        workers: int = WORKERS,
+        waiting_max: int = WAITING_MAX,
+        per_address_max: int = WAITING_PER_ADDRESS_MAX,
+    ) -> None:
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="passwords")
+        self._waiting_max = waiting_max
+        self._per_address_max = per_address_max
+        self._lock = threading.Lock()
+        self._count = 0
+        # By address, in the order in which they get their turn.
+        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+
+    async def run(self, address: str, work: Callable[[], Result]) -> Result:
+        """Do a piece of work when it is the turn of its address; raise when too much waits already."""
+        done: Future[Result] = Future()
+        with self._lock:
+            if len(self._waiting.get(address, ())) >= self._per_address_max:
+                raise HashingBusyError("one address has too many passwords waiting to be hashed")
+            if self._count >= self._waiting_max:
+                raise HashingBusyError("too many passwords are waiting to be hashed")
+            self._waiting.setdefault(address, deque()).append((done, work))
+            self._count += 1
+        # One call for each job, which takes whichever job is next and not necessarily this one.
+        self._threads.submit(self._run_next)
+        return await asyncio.wrap_future(done)
+
+    def _run_next(self) -> None:
+        with self._lock:
+            address = next(iter(self._waiting))
+            jobs = self._waiting.pop(address)
+            done, work = jobs.popleft()
+            if jobs:
+                # To the end of the line: everybody else comes before the next job of this address.
+                self._waiting[address] = jobs
+            self._count -= 1
+        # Who hung up while the job waited does not need it any more.
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(work())
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the result
+            done.set_exception(error)
+
+
+_POOL: Final = HashingPool()
+
+
+async def hash_secret(secret: str, address: str = LOCAL) -> str:
     """Return what is kept of a password or a code."""
-    return await _beside(_HASHER.hash, secret)
+    return await _POOL.run(address, partial(_hash, secret))
 
 
-async def matches(secret: str, hashed: str | None) -> bool:
+async def matches(secret: str, hashed: str | None, address: str = LOCAL) -> bool:
     """Tell whether this is the password or code; where there is none, take as long to say no."""
-    return await _beside(_matches, secret, hashed)
+    return await _POOL.run(address, partial(_matches, secret, hashed))
 
 
-async def _beside(
-    work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Result:
-    if _BESIDE._work_queue.qsize() >= WAITING_MAX:  # noqa: SLF001 - the pool tells nobody otherwise
-        raise TooManyWaitError
-    return await asyncio.get_running_loop().run_in_executor(_BESIDE, partial(work, *args, **kwargs))
+def _hash(secret: str) -> str:
+    return _HASHER.hash(secret)
 
 
 def _matches(secret: str, hashed: str | None) -> bool:

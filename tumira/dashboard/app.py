@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
+from tumira.actions.passwords import HashingBusyError
 from tumira.config.payments import Payments
 from tumira.dashboard.pages import (
     batches,
@@ -110,6 +111,9 @@ class Dashboard:
 
     async def fail(self, request: Request, error: Exception) -> Response:
         """Say that it was not the visitor's fault."""
+        if isinstance(error, HashingBusyError):
+            _log.warning("password hashing queue full", reason=error.reason, path=request.url.path)
+            return self._trouble(503, "Too many people are signing in right now; try again in a moment")
         if is_unavailable(error):
             _log.warning("database unavailable", error=repr(error))
             return self._trouble(503, "The service cannot answer right now; try again in a moment")
