@@ -50,7 +50,7 @@ WRITES: Final = [path for path, method in ROUTES if method == "POST"]
 FORMS: Final = [
     path
     for path in WRITES
-    if not path.endswith(("/again", "/revoke", "/sign-out", "/upload"))
+    if not path.endswith(("/again", "/start", "/revoke", "/sign-out", "/upload"))
     and not path.startswith(("/dashboard/upload/", "/dashboard/webhooks/"))
 ]
 OPEN: Final = frozenset(

@@ -20,6 +20,7 @@ from tumira.store import attempts as tries
 from tumira.store import (
     calls,
     content_refusals,
+    devices,
     latencies,
     operators,
     receipts,
@@ -42,6 +43,7 @@ KEPT: Final[Mapping[str, str]] = {
     "`content_refusals`": f"{content_refusals.KEPT.days} days after the last time",
     "`verifications`, `codes`": f"{2 * verifications.HOURS_KEPT} hours",
     "`sessions`": f"{sessions.DAYS_MAX} days at most, {sessions.IDLE_HOURS} hours without use",
+    "`devices`": f"{devices.DAYS_KEPT} days after the last sign-in",
     "`operator_sessions`": f"{operators.HOURS_MAX} hours at most, {operators.IDLE_HOURS} hours without use",
     "`latencies`, `outcomes`": f"{latencies.DAYS_KEPT} days",
 }

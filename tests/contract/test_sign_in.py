@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.support.people import (
+    DEVICE,
     PASSWORD,
     SESSION,
     VERIFICATION,
@@ -20,6 +21,7 @@ from tests.support.people import (
     code_to,
     count,
     goes_to,
+    guessed,
     is_signed_in,
     new_address,
     new_browser,
@@ -98,29 +100,105 @@ def test_an_unknown_number_and_a_wrong_password_are_answered_alike(service: Serv
     assert all(answer == first for answer in answers.values())
 
 
-def test_ten_wrong_passwords_lock_a_number_and_the_right_one_with_it_for_a_while(service: Service) -> None:
-    owner = sign_up(service)
-    statuses = [sign_in(new_browser(service), owner.phone, f"wrong {n}").status_code for n in range(12)]
+def test_ten_wrong_passwords_lock_out_their_address_and_nobody_else(service: Service) -> None:
+    owner, stranger = sign_up(service), new_address()
+    statuses = [
+        sign_in(new_browser(service, stranger), owner.phone, f"wrong {n}").status_code for n in range(12)
+    ]
     assert statuses == [422] * 10 + [429] * 2
-    refused = sign_in(new_browser(service), owner.phone)
+    refused = sign_in(new_browser(service, stranger), owner.phone)
     assert refused.status_code == 429
     assert "Too many attempts. Please try again in" in alert(refused)
-    # Who is signed in stays so.
+    # Its owner signs in from anywhere else, and who is signed in stays so.
+    assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
     assert is_signed_in(owner.browser)
+    # That forgives the stranger nothing.
+    assert sign_in(new_browser(service, stranger), owner.phone).status_code == 429
 
     pass_time(service, owner.phone, "15 minutes")
+    assert goes_to(sign_in(new_browser(service, stranger), owner.phone)) == "/dashboard"
+
+
+def test_a_number_that_is_guessed_from_everywhere_opens_at_a_known_browser_and_by_code(
+    service: Service,
+) -> None:
+    owner = sign_up(service)
+    owner.browser.post("/dashboard/sign-out")
+    guessed(service, owner.phone, 29)
+    assert sign_in(new_browser(service), owner.phone, "wrong").status_code == 422
+    # From now on no stranger is let in, wherever they are and whatever they know.
+    refused = sign_in(new_browser(service), owner.phone)
+    assert (refused.status_code, "choose a new password now" in alert(refused)) == (429, True)
+    # A browser in which somebody else has signed in is a stranger too.
+    other = sign_up(service)
+    assert sign_in(other.browser, owner.phone).status_code == 429
+
+    assert goes_to(sign_in(owner.browser, owner.phone)) == "/dashboard"
+    pass_time(service, owner.phone, "31 seconds")
+    guessed(service, owner.phone, 30)
+    elsewhere = new_browser(service)
+    assert goes_to(forget(elsewhere, owner.phone)) == "/dashboard/new-password"
+    assert goes_to(set_password(elsewhere, code_to(service, owner.phone), NEW)) == "/dashboard"
+
+
+def test_a_known_browser_has_ten_tries_of_its_own(service: Service) -> None:
+    owner = sign_up(service)
+    statuses = [sign_in(owner.browser, owner.phone, f"wrong {n}").status_code for n in range(11)]
+    assert statuses == [422] * 10 + [429]
+    # They are no stranger's: elsewhere the owner still has theirs.
     assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
 
 
+def test_a_browser_is_known_by_a_token_that_changes_and_that_a_new_password_ends(service: Service) -> None:
+    owner = sign_up(service)
+    first = owner.browser.cookies[DEVICE]
+    kept = service.sql("SELECT to_jsonb(d)::text FROM devices d WHERE phone = $1", owner.phone)
+    assert first not in kept[0][0]
+    sign_in(owner.browser, owner.phone)
+    second = owner.browser.cookies[DEVICE]
+    assert second != first
+    guessed(service, owner.phone, 30)
+    assert sign_in(new_browser(service, **{DEVICE: first}), owner.phone).status_code == 429
+    assert sign_in(new_browser(service, **{DEVICE: PLANTED}), owner.phone).status_code == 429
+    thief = new_browser(service, **{DEVICE: second})
+    assert goes_to(sign_in(thief, owner.phone)) == "/dashboard"
+
+    pass_time(service, owner.phone, "1 hour")
+    browser = new_browser(service)
+    forget(browser, owner.phone)
+    set_password(browser, code_to(service, owner.phone), NEW)
+    guessed(service, owner.phone, 30)
+    assert sign_in(thief, owner.phone, NEW).status_code == 429
+    assert goes_to(sign_in(browser, owner.phone, NEW)) == "/dashboard"
+
+
+def test_two_accounts_of_one_browser_are_both_known_there(service: Service) -> None:
+    one, two = sign_up(service), sign_up(service)
+    sign_in(one.browser, two.phone)
+    guessed(service, one.phone, 30)
+    assert goes_to(sign_in(one.browser, one.phone)) == "/dashboard"
+
+
+def test_strangers_do_not_keep_the_owner_from_saying_their_password_once_more(service: Service) -> None:
+    owner = sign_up(service)
+    guessed(service, owner.phone, 60)
+    changed = owner.browser.post(
+        "/dashboard/settings/password", data={"current_password": PASSWORD, "new_password": NEW}
+    )
+    assert changed.status_code == 303, alert(changed)
+
+
 def test_a_number_without_an_account_is_locked_in_the_same_way(service: Service) -> None:
-    phone = new_phone()
-    answers = at_once([lambda: sign_in(new_browser(service), phone, "wrong")] * 12)
+    phone, address = new_phone(), new_address()
+    answers = at_once([lambda: sign_in(new_browser(service, address), phone, "wrong")] * 12)
     assert sorted(answer.status_code for answer in answers) == [422] * 10 + [429] * 2
+    guessed(service, phone, 20)
+    assert sign_in(new_browser(service), phone).status_code == 429
 
 
 def test_of_thirty_passwords_at_once_ten_are_compared(service: Service) -> None:
-    owner = sign_up(service)
-    browsers = [new_browser(service) for _ in range(30)]
+    owner, address = sign_up(service), new_address()
+    browsers = [new_browser(service, address) for _ in range(30)]
     answers = at_once(
         [lambda one=one: sign_in(one, owner.phone, "wrong password") for one in browsers]  # type: ignore[misc]
     )
@@ -343,8 +421,7 @@ def test_a_code_for_a_new_password_is_tried_five_times_also_at_once(service: Ser
     assert all(answer.status_code == 422 for answer in answers)
     assert count(service, "SELECT max(tries) FROM codes WHERE phone = $1", owner.phone) == 5
     assert set_password(browser, code, NEW).status_code == 422
-    assert goes_to(sign_in(new_browser(service), owner.phone)) is None
-    pass_time(service, owner.phone, "15 minutes")
+    # Tries at codes are no tries at the password.
     assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
 
 
@@ -462,7 +539,8 @@ def test_nobody_is_sent_to_a_page_that_is_not_ours(service: Service, person: Per
     answer = sign_in(browser, person.phone, next=onward)
     # Spaces around are not part of what was filled in.
     assert goes_to(answer) in {"/dashboard", "/dashboard/keys"}
-    assert len(answer.headers.get_list("set-cookie")) == 1
+    given = [one.partition("=")[0] for one in answer.headers.get_list("set-cookie")]
+    assert given == [SESSION, DEVICE]
     if len(onward) < 10_000:
         already = browser.get("/dashboard/sign-in", params={"next": onward})
         assert goes_to(already) == "/dashboard"
@@ -503,6 +581,7 @@ def test_behind_tls_cookies_are_for_tls_and_this_host_alone(service: Service) ->
         assert {one.partition("=")[0] for one in (*begun, *cookies)} == {
             f"__Host-{SESSION}",
             f"__Host-{VERIFICATION}",
+            f"__Host-{DEVICE}",
         }
         for one in (*begun, *cookies):
             assert {"Secure", "HttpOnly", "SameSite=lax", "Path=/"} <= set(one.split("; "))

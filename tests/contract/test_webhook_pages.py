@@ -170,6 +170,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         checker=cast("FileChecker", None),
         look=Look(Path(webhooks.__file__).parents[1]),
         session=Cookie(SESSION, strict.base, 3600),
+        device=Cookie("tumira_device", strict.base, 3600),
         verification=Cookie(VERIFICATION, strict.base, 3600),
         code_limits=cast("CodeLimits", None),
         public_url=strict.base,

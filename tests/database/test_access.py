@@ -21,8 +21,9 @@ from tumira.actions import manage_access, passwords
 from tumira.actions import sign_in as entering
 from tumira.actions.manage_access import TooManyKeysError, create_key, revoke_own_key
 from tumira.actions.open_account import open_account
-from tumira.actions.passwords import hash_secret, matches
+from tumira.actions.passwords import LOCAL, hash_secret, matches
 from tumira.actions.send_codes import (
+    Details,
     Started,
     Wait,
     hash_token,
@@ -32,7 +33,6 @@ from tumira.actions.send_codes import (
     start_sign_up,
 )
 from tumira.actions.sign_in import (
-    Guest,
     Mismatch,
     Over,
     SignedIn,
@@ -41,28 +41,33 @@ from tumira.actions.sign_in import (
     finish_reset,
     finish_sign_up,
 )
+from tumira.actions.throttle import Guest
 from tumira.engine.chores import CHORES, run_chore
 from tumira.ids import AccountId, KeyId, new_id
-from tumira.rules.codes import AttemptLimits, CodeLimits
+from tumira.rules import codes
+from tumira.rules.codes import PASSWORD_LIMITS, AttemptLimits, CodeLimits
 from tumira.store import accounts, attempts, credentials, logins, sessions, verifications
 from tumira.store.accounts import SYSTEM
+from tumira.store.attempts import Budget, Kind
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
 from tumira.store.sql import Statement
-from tumira.store.verifications import Applicant
 
 ADDRESS: Final = "198.18.0.1"
 GUEST: Final = Guest(ADDRESS, "a browser", None)
+OTHER: Final = Guest("198.18.0.2", "a browser", None)
 LIMITS: Final = CodeLimits(40, 500)
 NEW: Final = "another good password"
 
 # The same statements, so slow that whoever does not wait for the others overtakes them.
 SLOW_CODE: Final = Statement("""
-INSERT INTO codes (id, verification_id, phone, address, code_hash)
-SELECT %(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(code_hash)s FROM pg_sleep(0.03)
+INSERT INTO codes (id, verification_id, phone, address, device_sha256, code_hash, email_hash, sent)
+SELECT %(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(device)s, %(code_hash)s, %(email_hash)s,
+       %(sent)s
+  FROM pg_sleep(0.03)
 """)
 SLOW_ATTEMPT: Final = Statement(
-    "INSERT INTO attempts (phone, address) SELECT %(phone)s, %(address)s FROM pg_sleep(0.03)"
+    "INSERT INTO attempts (kind, phone, address) SELECT %(kind)s, %(phone)s, %(origin)s FROM pg_sleep(0.03)"
 )
 SLOW_KEY: Final = Statement("""
 INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes)
@@ -103,13 +108,12 @@ async def text_to(database: Database, phone: str) -> str:
 async def begin(
     database: Database,
     phone: str,
-    password_hash: str,
     address: str = ADDRESS,
     limits: CodeLimits = LIMITS,
 ) -> Started | Wait:
-    applicant = Applicant("Tariro Moyo", "Moyo Stores", None, password_hash)
+    details = Details("Tariro Moyo", "Moyo Stores", None, PASSWORD)
     return await start_sign_up(
-        database, limits, phone=phone, applicant=applicant, address=address, token=None
+        database, limits, Guest(address, "a browser", None), phone=phone, details=details, token=None
     )
 
 
@@ -123,15 +127,13 @@ async def open_with_password(database: Database, password_hash: str) -> tuple[Ac
     return account.id, phone
 
 
-async def test_a_code_is_stored_as_a_hash_and_its_text_costs_nobody_anything(
-    database: Database, password_hash: str
-) -> None:
+async def test_a_code_is_stored_as_a_hash_and_its_text_costs_nobody_anything(database: Database) -> None:
     phone = new_phone()
-    assert isinstance(await begin(database, phone, password_hash), Started)
+    assert isinstance(await begin(database, phone), Started)
     (code,) = await rows(database, "SELECT * FROM codes")
     sent = code_in(await text_to(database, phone))
     assert code["code_hash"].startswith("$argon2id$v=19$m=19456,t=2,p=1$")
-    assert await matches(sent, code["code_hash"])
+    assert await matches(sent, code["code_hash"], LOCAL)
     (message,) = await rows(
         database, "SELECT account_id, cost, lane FROM messages JOIN queue ON message_id = id"
     )
@@ -142,62 +144,141 @@ async def test_a_code_is_stored_as_a_hash_and_its_text_costs_nobody_anything(
 
 async def test_nothing_matches_a_password_that_is_not_there() -> None:
     for secret in ("", "nobody's", "None"):
-        assert not await matches(secret, None)
-        assert not await matches(secret, "")
-    assert not await matches("x", "not a hash")
-    hashed = await hash_secret("x")
-    assert await matches("x", hashed)
-    assert not await matches("x ", hashed)
+        assert not await matches(secret, None, LOCAL)
+        assert not await matches(secret, "", LOCAL)
+    assert not await matches("x", "not a hash", LOCAL)
+    hashed = await hash_secret("x", LOCAL)
+    assert await matches("x", hashed, LOCAL)
+    assert not await matches("x ", hashed, LOCAL)
     # The same password twice is kept in two ways.
-    assert await hash_secret("x") != hashed
+    assert await hash_secret("x", LOCAL) != hashed
 
 
 async def test_ten_at_once_get_one_code_for_a_number(
-    database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
     phone = new_phone()
-    results = await asyncio.gather(*(begin(database, phone, password_hash) for _ in range(10)))
+    results = await asyncio.gather(*(begin(database, phone) for _ in range(10)))
     assert Counter(type(result) for result in results) == {Started: 1, Wait: 9}
 
 
 async def test_without_the_lock_ten_at_once_get_more_codes_than_one(
-    database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
     monkeypatch.setattr(verifications, "SQL_LOCK", NO_LOCK)
     phone = new_phone()
-    results = await asyncio.gather(*(begin(database, phone, password_hash) for _ in range(10)))
+    results = await asyncio.gather(*(begin(database, phone) for _ in range(10)))
     assert sum(isinstance(result, Started) for result in results) > 1
 
 
 @pytest.mark.parametrize("limits", [CodeLimits(3, 500), CodeLimits(40, 3)])
 async def test_ten_at_once_do_not_pass_the_limits_of_an_address_and_of_all(
-    database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch, limits: CodeLimits
+    database: Database, monkeypatch: pytest.MonkeyPatch, limits: CodeLimits
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
-    results = await asyncio.gather(
-        *(begin(database, new_phone(), password_hash, limits=limits) for _ in range(10))
-    )
+    results = await asyncio.gather(*(begin(database, new_phone(), limits=limits) for _ in range(10)))
     assert Counter(type(result) for result in results) == {Started: 3, Wait: 7}
     assert len(await rows(database, "SELECT FROM batches")) == 3
 
 
-async def test_all_ways_to_get_a_code_count_together(database: Database, password_hash: str) -> None:
+async def test_sign_ups_and_forgotten_passwords_have_limits_of_their_own(
+    database: Database, password_hash: str
+) -> None:
     limits = CodeLimits(40, 3)
     phone = new_phone()
-    started = await begin(database, phone, password_hash, limits=limits)
+    started = await begin(database, phone, limits=limits)
     assert isinstance(started, Started)
     await rows(database, "UPDATE codes SET sent_at = sent_at - interval '1 minute'")
-    assert isinstance(await send_again(database, limits, token=started.token, address=ADDRESS), Started)
-    assert isinstance(await start_reset(database, limits, phone=new_phone(), address="198.18.0.2"), Started)
+    assert isinstance(await send_again(database, limits, GUEST, token=started.token), Started)
+    assert isinstance(await begin(database, new_phone(), limits=limits), Started)
     for refused in (
-        await begin(database, new_phone(), password_hash, limits=limits),
-        await start_reset(database, limits, phone=new_phone(), address="198.18.0.3"),
-        await send_again(database, limits, token=started.token, address=ADDRESS),
+        await begin(database, new_phone(), limits=limits),
+        await send_again(database, limits, GUEST, token=started.token),
     ):
         assert isinstance(refused, Wait)
-    assert await send_again(database, limits, token=new_token(), address=ADDRESS) is None
+    # Nobody who has an account is kept from it because others sign up.
+    for number in range(3):
+        _, known = await open_with_password(database, password_hash)
+        elsewhere = Guest(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, limits, elsewhere, phone=known), Started)
+    # When the texts of the hour are used up, those without an account are answered as those with one.
+    for one in (known, new_phone()):
+        assert isinstance(await start_reset(database, limits, OTHER, phone=one), Wait)
+    assert await send_again(database, limits, GUEST, token=new_token()) is None
+
+
+async def test_codes_that_are_never_sent_stop_nobody(database: Database, password_hash: str) -> None:
+    """As somebody asks who has many addresses and knows no number that has an account."""
+    limits = CodeLimits(40, 5)
+    for number in range(20):
+        stranger = Guest(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, limits, stranger, phone=new_phone()), Started)
+    assert await rows(database, "SELECT FROM batches") == []
+    _, known = await open_with_password(database, password_hash)
+    assert isinstance(await start_reset(database, limits, GUEST, phone=known), Started)
+    assert isinstance(await begin(database, new_phone(), limits=limits), Started)
+    assert len(await rows(database, "SELECT FROM batches")) == 2
+    # Whoever asks from one address is limited all the same, or the table would grow without end.
+    assert isinstance(await start_reset(database, CodeLimits(1, 5), GUEST, phone=new_phone()), Wait)
+
+
+async def test_who_asks_for_a_new_password_of_others_uses_up_none_of_their_codes_at_a_known_browser(
+    database: Database, password_hash: str
+) -> None:
+    _, phone = await open_with_password(database, password_hash)
+    signed_in = await entering.sign_in(database, GUEST, phone=phone, password=PASSWORD)
+    assert isinstance(signed_in, SignedIn)
+    at_home = Guest(ADDRESS, "a browser", None, signed_in.device)
+    for number in range(codes.PER_PHONE_DAY_MAX):
+        stranger = Guest(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, LIMITS, stranger, phone=phone), Started)
+        await rows(database, "UPDATE codes SET sent_at = sent_at - interval '31 seconds'")
+    assert isinstance(await start_reset(database, LIMITS, GUEST, phone=phone), Wait)
+    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), Started)
+    # It has waits of its own, and is of no use for another number.
+    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), Wait)
+    _, other = await open_with_password(database, password_hash)
+    assert isinstance(await start_reset(database, CodeLimits(0, 500), at_home, phone=other), Wait)
+
+
+async def test_nothing_is_hashed_for_who_is_over_a_limit(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasher = CountingHasher()
+    monkeypatch.setattr(passwords, "_HASHER", hasher)
+    started = await begin(database, new_phone())
+    assert isinstance(started, Started)
+    hasher.done.clear()
+    limits = CodeLimits(per_address=1)
+    assert isinstance(await begin(database, new_phone(), limits=limits), Wait)
+    assert isinstance(await start_reset(database, limits, GUEST, phone=new_phone()), Wait)
+    assert isinstance(await send_again(database, limits, GUEST, token=started.token), Wait)
+    assert hasher.done == {}
+
+
+async def test_a_sign_up_is_corrected_ten_times_and_then_nothing_is_hashed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasher = CountingHasher()
+    monkeypatch.setattr(passwords, "_HASHER", hasher)
+    phone = new_phone()
+    started = await begin(database, phone)
+    assert isinstance(started, Started)
+
+    async def correct() -> Started | Wait:
+        details = Details("Tariro", "Moyo", None, NEW)
+        return await start_sign_up(database, LIMITS, GUEST, phone=phone, details=details, token=started.token)
+
+    assert [type(await correct()) for _ in range(10)] == [Started] * 10
+    hasher.done.clear()
+    assert isinstance(await correct(), Wait)
+    assert hasher.done == {}
+
+
+def tries(limits: AttemptLimits, phone: str = "+27821230000", origin: str = ADDRESS) -> Budget:
+    return Budget(Kind.PASSWORD, phone, origin, limits)
 
 
 async def take_many(database: Database, count: int, limits: AttemptLimits) -> int:
@@ -205,12 +286,15 @@ async def take_many(database: Database, count: int, limits: AttemptLimits) -> in
 
     async def take() -> bool:
         async with database.transaction() as connection:
-            return await attempts.take(connection, "+27821230000", ADDRESS, limits) is None
+            return await attempts.take(connection, tries(limits)) is None
 
     return sum(await asyncio.gather(*(take() for _ in range(count))))
 
 
-@pytest.mark.parametrize("limits", [AttemptLimits(5, 60), AttemptLimits(10, 5)])
+@pytest.mark.parametrize(
+    "limits",
+    [AttemptLimits(5, 60, 60), AttemptLimits(10, 5, 60), AttemptLimits(10, 60, 5), AttemptLimits(per_pair=5)],
+)
 async def test_of_many_tries_at_once_as_many_are_granted_as_there_may_be(
     database: Database, monkeypatch: pytest.MonkeyPatch, limits: AttemptLimits
 ) -> None:
@@ -223,8 +307,8 @@ async def test_without_the_lock_more_tries_are_granted(
 ) -> None:
     monkeypatch.setattr(attempts, "SQL_INSERT", SLOW_ATTEMPT)
     # It names both subjects, as the real one does, and locks neither.
-    monkeypatch.setattr(attempts, "SQL_LOCK", Statement("SELECT %(phone)s::text, %(address)s::text"))
-    assert await take_many(database, 10, AttemptLimits(5, 60)) > 5
+    monkeypatch.setattr(attempts, "SQL_LOCK", Statement("SELECT %(phone)s::text, %(origin)s::text"))
+    assert await take_many(database, 10, AttemptLimits(5)) > 5
 
 
 async def test_tries_for_crossed_numbers_and_addresses_do_not_wait_for_each_other_for_ever(
@@ -234,7 +318,7 @@ async def test_tries_for_crossed_numbers_and_addresses_do_not_wait_for_each_othe
 
     async def take(phone: str, address: str) -> timedelta | None:
         async with database.transaction() as connection:
-            return await attempts.take(connection, phone, address, AttemptLimits())
+            return await attempts.take(connection, tries(PASSWORD_LIMITS, phone, address))
 
     subjects = ("+27821230001", "+27821230002")
     # An address that reads like a number is the worst case: each holds what the other wants next.
@@ -245,11 +329,11 @@ async def test_tries_for_crossed_numbers_and_addresses_do_not_wait_for_each_othe
 
 
 async def test_a_try_is_over_after_the_window_and_the_wait_says_when(database: Database) -> None:
-    limits = AttemptLimits(2, 60, timedelta(minutes=15))
+    limits = AttemptLimits(2)
 
     async def take() -> timedelta | None:
         async with database.transaction() as connection:
-            return await attempts.take(connection, "+27821230000", ADDRESS, limits)
+            return await attempts.take(connection, tries(limits))
 
     assert [await take(), await take()] == [None, None]
     await rows(database, "UPDATE attempts SET at = at - interval '10 minutes'")
@@ -268,13 +352,13 @@ UPDATE codes
  WHERE codes.id = found.id
    AND found.tries < %(tries_max)s
    AND sent_at > clock_timestamp() - %(lifetime)s::interval
-RETURNING coalesce(code_hash, '') AS code_hash, codes.tries
+RETURNING code_hash, email_hash, codes.tries
 """)
 
 
-async def try_many(database: Database, password_hash: str) -> int:
+async def try_many(database: Database) -> int:
     """Try a code ten times at once, and return how often it was compared."""
-    assert isinstance(await begin(database, new_phone(), password_hash), Started)
+    assert isinstance(await begin(database, new_phone()), Started)
     (verification,) = await rows(database, "SELECT id FROM verifications")
 
     async def take() -> bool:
@@ -284,38 +368,34 @@ async def try_many(database: Database, password_hash: str) -> int:
     return sum(await asyncio.gather(*(take() for _ in range(10))))
 
 
-async def test_of_ten_tries_at_a_code_at_once_five_are_compared(
-    database: Database, password_hash: str
-) -> None:
-    assert await try_many(database, password_hash) == 5
+async def test_of_ten_tries_at_a_code_at_once_five_are_compared(database: Database) -> None:
+    assert await try_many(database) == 5
 
 
 async def test_a_code_that_is_read_before_it_is_counted_is_compared_more_often(
-    database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_TAKE_TRY", READ_THEN_WRITE)
-    assert await try_many(database, password_hash) > 5
+    assert await try_many(database) > 5
 
 
 async def test_a_code_that_was_never_sent_matches_nothing(database: Database, password_hash: str) -> None:
     _, phone = await open_with_password(database, password_hash)
-    started = await begin(database, phone, password_hash)
+    started = await begin(database, phone)
     assert isinstance(started, Started)
     for code in ("", "000000", "nobody's"):
         result = await finish_sign_up(database, GUEST, token=started.token, code=code)
         assert isinstance(result, Mismatch)
-    other = await start_reset(database, LIMITS, phone=new_phone(), address=ADDRESS)
+    other = await start_reset(database, LIMITS, GUEST, phone=new_phone())
     assert isinstance(other, Started)
     reset = await finish_reset(database, GUEST, token=other.token, code="000000", password=NEW)
     assert isinstance(reset, Mismatch)
     assert len(await rows(database, "SELECT FROM accounts WHERE id <> $1", SYSTEM)) == 1
 
 
-async def test_the_right_code_ten_times_at_once_opens_one_account(
-    database: Database, password_hash: str
-) -> None:
+async def test_the_right_code_ten_times_at_once_opens_one_account(database: Database) -> None:
     phone = new_phone()
-    started = await begin(database, phone, password_hash)
+    started = await begin(database, phone)
     assert isinstance(started, Started)
     code = code_in(await text_to(database, phone))
     results = await asyncio.gather(
@@ -330,11 +410,9 @@ async def test_the_right_code_ten_times_at_once_opens_one_account(
     )
 
 
-async def test_a_number_that_got_an_account_meanwhile_is_not_opened_again(
-    database: Database, password_hash: str
-) -> None:
+async def test_a_number_that_got_an_account_meanwhile_is_not_opened_again(database: Database) -> None:
     phone = new_phone()
-    started = await begin(database, phone, password_hash)
+    started = await begin(database, phone)
     assert isinstance(started, Started)
     code = code_in(await text_to(database, phone))
     await open_account(
@@ -347,7 +425,7 @@ async def test_a_number_that_got_an_account_meanwhile_is_not_opened_again(
 
 async def change_password(database: Database, account_id: AccountId, phone: str) -> object:
     """Sign in with the old password while another is being set, and return what came of it."""
-    changed_hash = await hash_secret(NEW)
+    changed_hash = await hash_secret(NEW, LOCAL)
     async with database.connection() as connection:
         change = connection.transaction()
         await change.start()
@@ -405,11 +483,11 @@ async def test_who_has_an_account_cannot_be_told_by_the_time_that_hashing_takes(
     hasher = CountingHasher()
     monkeypatch.setattr(passwords, "_HASHER", hasher)
     passwords._nobodys.cache_clear()
-    await matches("x", None)
+    await matches("x", None, LOCAL)
     password_hash = hasher.hash(PASSWORD)
     _, taken = await open_with_password(database, password_hash)
     begun = new_phone()
-    await begin(database, begun, password_hash)
+    await begin(database, begun)
     without_password = new_phone()
     await open_account(
         database,
@@ -428,20 +506,20 @@ async def test_who_has_an_account_cannot_be_told_by_the_time_that_hashing_takes(
         await entering.sign_in(database, GUEST, phone=phone, password="wrong")
         costs.append(hasher.done.copy())
         hasher.done.clear()
-        started = await start_reset(database, LIMITS, phone=phone, address=ADDRESS)
+        started = await start_reset(database, LIMITS, GUEST, phone=phone)
         assert isinstance(started, Started)
         await finish_reset(database, GUEST, token=started.token, code="wrong", password=NEW)
         costs.append(hasher.done.copy())
         await rows(database, "UPDATE codes SET sent_at = sent_at - interval '1 day'")
         hasher.done.clear()
-        started = await begin(database, phone, password_hash)
+        started = await begin(database, phone)
         assert isinstance(started, Started)
         await finish_sign_up(database, GUEST, token=started.token, code="wrong")
         costs.append(hasher.done.copy())
         return costs
 
     expected = await cost_of(new_phone())
-    assert expected == [{"verify": 2}, {"hash": 1, "verify": 1}, {"hash": 1, "verify": 1}]
+    assert expected == [{"verify": 2}, {"hash": 1, "verify": 1}, {"hash": 2, "verify": 1}]
     for phone in (taken, begun, without_password):
         assert await cost_of(phone) == expected
     monkeypatch.undo()
@@ -449,11 +527,11 @@ async def test_who_has_an_account_cannot_be_told_by_the_time_that_hashing_takes(
 
 
 async def test_the_password_of_a_sign_up_leads_to_it_whether_or_not_the_number_has_an_account(
-    database: Database, password_hash: str
+    database: Database,
 ) -> None:
-    _, taken = await open_with_password(database, await hash_secret(NEW))
+    _, taken = await open_with_password(database, await hash_secret(NEW, LOCAL))
     for phone in (taken, new_phone()):
-        await begin(database, phone, password_hash)
+        await begin(database, phone)
         result = await entering.sign_in(database, GUEST, phone=phone, password=PASSWORD)
         assert isinstance(result, Unproved)
     # It showed nobody who they are, so what was tried for the number still counts.
@@ -563,7 +641,7 @@ async def test_ending_all_sessions_of_an_account_leaves_those_of_others(
 
 
 async def test_what_counts_no_more_is_forgotten(database: Database, password_hash: str) -> None:
-    started = await begin(database, new_phone(), password_hash)
+    started = await begin(database, new_phone())
     assert isinstance(started, Started)
     await entering.sign_in(database, GUEST, phone=new_phone(), password="wrong")
     account_id, _ = await open_with_password(database, password_hash)
@@ -578,11 +656,9 @@ async def test_what_counts_no_more_is_forgotten(database: Database, password_has
         assert await rows(database, f"SELECT FROM {table}") == []
 
 
-async def test_a_code_that_is_not_the_one_is_told_from_the_one(
-    database: Database, password_hash: str
-) -> None:
+async def test_a_code_that_is_not_the_one_is_told_from_the_one(database: Database) -> None:
     phone = new_phone()
-    started = await begin(database, phone, password_hash)
+    started = await begin(database, phone)
     assert isinstance(started, Started)
     code = code_in(await text_to(database, phone))
     assert await finish_sign_up(database, GUEST, token=new_token(), code=code) is None

@@ -15,13 +15,16 @@ from uuid import UUID
 import pytest
 
 from tests.support.settling import BLOCKED, World
-from tumira.actions import follow_up, send_file
+from tests.support.uploads import check_file
+from tumira.actions import follow_up
 from tumira.actions.change_tariff import set_price
+from tumira.actions.check_file import Wanted as FileWanted
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.ids import UploadId
 from tumira.rules.codes import AttemptLimits
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads
+from tumira.store.attempts import Budget, Kind
 from tumira.store.changes import Actor
 from tumira.store.database import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.store.erasure import Fault
@@ -220,17 +223,18 @@ async def test_closing_an_account_locks_its_endpoints_by_id(world: World) -> Non
 async def test_who_forgets_old_tries_waits_for_nobody(world: World) -> None:
     async with world.engine.database.connection() as connection:
         for phone in ("+263771200001", "+263771200002"):
-            assert await attempts.take(connection, phone, "127.0.0.1", AttemptLimits()) is None
+            budget = Budget(Kind.PASSWORD, phone, "127.0.0.1", AttemptLimits())
+            assert await attempts.take(connection, budget) is None
     await world.rows("UPDATE attempts SET at = at - interval '2 days'")
     async with world.engine.database.transaction() as signing_in:
-        await attempts.forgive(signing_in, "+263771200001")
+        await attempts.forgive(signing_in, "+263771200001", "127.0.0.1")
         async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
             assert await attempts.delete_old(connection, 10) == 1
 
 
 async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(world: World) -> None:
-    wanted = send_file.Wanted("people.csv", b"to\n+263771200001\n+26377", "Your parcel is here.", None, "")
-    upload_id = await send_file.check_file(world.engine.database, world.caller.id, wanted)
+    wanted = FileWanted("people.csv", b"to\n+263771200001\n+26377", "Your parcel is here.", None, "")
+    upload_id = await check_file(world.engine.database, world.caller.id, wanted)
     assert isinstance(upload_id, UUID), upload_id
     await world.rows("UPDATE uploads SET created_at = created_at - interval '1 year'")
     ((line,),) = await world.rows("SELECT line FROM upload_faults")

@@ -20,6 +20,7 @@ BUSINESS: Final = "Moyo Stores"
 
 SESSION: Final = "tumira_session"
 VERIFICATION: Final = "tumira_verification"
+DEVICE: Final = "tumira_device"
 
 NOTHING_KEPT: Final = httpx.Limits(max_keepalive_connections=0)
 
@@ -121,6 +122,23 @@ def code_in(text: str) -> str:
 def code_to(service: Service, phone: str) -> str:
     """Return the code that was sent last to a number."""
     return code_in(texts_to(service, phone)[-1])
+
+
+def mail_code_to(service: Service, email: str) -> str:
+    """Return the code of the last mail to an address."""
+    rows = service.sql("SELECT body FROM mails WHERE recipient = $1 ORDER BY id DESC LIMIT 1", email)
+    return code_in(rows[0]["body"])
+
+
+def guessed(service: Service, phone: str, times: int, kind: str = "password") -> None:
+    """Let strangers have guessed so often for a number, each from an address of their own."""
+    service.sql(
+        "INSERT INTO attempts (kind, phone, address)"
+        " SELECT $1, $2, '203.0.113.' || n FROM generate_series(1, $3::int) n",
+        kind,
+        phone,
+        times,
+    )
 
 
 def another(code: str) -> str:

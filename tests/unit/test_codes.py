@@ -1,6 +1,7 @@
 """Are codes hard to guess, easy to type, and sent so seldom that nobody gains by asking for them?"""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -56,12 +57,17 @@ def test_what_is_read_is_six_plain_digits_whatever_was_typed(text: str) -> None:
     assert code is None or (len(code) == 6 and set(code) <= set("0123456789"))
 
 
+def wait_here(sent: Sequence[datetime], now: datetime) -> timedelta:
+    """Return the wait when all codes of a number were asked for from here."""
+    return wait_for_phone(sent, sent, now)
+
+
 def asked_at_once(hours: float) -> list[datetime]:
     """Return when somebody gets codes who asks for the next one as soon as there is one, for so long."""
     sent: list[datetime] = []
     now = NOW
     while now < NOW + timedelta(hours=hours):
-        wait = wait_for_phone([at for at in sent if at > now - codes.DAY], now)
+        wait = wait_here([at for at in sent if at > now - codes.DAY], now)
         if wait:
             now += wait
         else:
@@ -70,7 +76,7 @@ def asked_at_once(hours: float) -> list[datetime]:
 
 
 def test_a_number_that_got_no_code_yet_does_not_wait() -> None:
-    assert wait_for_phone([], NOW) == NO_WAIT
+    assert wait_for_phone([], [], NOW) == NO_WAIT
 
 
 def test_waits_grow_with_every_code() -> None:
@@ -92,20 +98,32 @@ def test_a_number_gets_at_most_six_codes_in_any_hour_and_ten_in_any_day() -> Non
 @given(st.lists(st.integers(1, 86_399), min_size=1, max_size=10, unique=True))
 def test_who_waits_as_long_as_we_say_gets_a_code(seconds_ago: list[int]) -> None:
     sent = sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago)
-    then = NOW + wait_for_phone(sent, NOW)
-    assert wait_for_phone([at for at in sent if at > then - codes.DAY], then) == NO_WAIT
+    then = NOW + wait_here(sent, NOW)
+    assert wait_here([at for at in sent if at > then - codes.DAY], then) == NO_WAIT
 
 
 def test_after_ten_codes_the_next_waits_until_the_first_is_a_day_old_and_no_longer() -> None:
     first = NOW - timedelta(hours=20)
     sent = [first + timedelta(hours=place) for place in range(10)]
-    assert wait_for_phone(sent, NOW) == timedelta(hours=4)
-    assert wait_for_phone(sent[1:], NOW + timedelta(hours=4)) == NO_WAIT
+    assert wait_here(sent, NOW) == timedelta(hours=4)
+    assert wait_here(sent[1:], NOW + timedelta(hours=4)) == NO_WAIT
 
 
 @given(st.lists(st.integers(0, 86_399), max_size=30))
 def test_a_wait_is_never_negative(seconds_ago: list[int]) -> None:
-    assert wait_for_phone(sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago), NOW) >= NO_WAIT
+    assert wait_here(sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago), NOW) >= NO_WAIT
+
+
+def test_an_address_waits_half_a_minute_for_what_others_asked_for_and_no_longer() -> None:
+    others = [NOW - timedelta(minutes=9 - place) for place in range(9)] + [NOW - timedelta(seconds=10)]
+    assert wait_for_phone([], others, NOW) == timedelta(seconds=20)
+    assert wait_for_phone([], others, NOW + timedelta(seconds=20)) == NO_WAIT
+
+
+def test_a_number_gets_twenty_codes_in_a_day_from_everywhere() -> None:
+    others = [NOW - timedelta(hours=20) + timedelta(minutes=place) for place in range(20)]
+    assert wait_for_phone([], others, NOW) == timedelta(hours=4)
+    assert wait_for_phone([], others[1:], NOW) == NO_WAIT
 
 
 def test_the_last_code_below_a_limit_is_sent_and_the_next_waits_for_the_oldest() -> None:

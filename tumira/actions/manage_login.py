@@ -10,7 +10,7 @@ from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.ids import AccountId
 from tumira.rules import browsers, money
-from tumira.store import accounts, changes, content_refusals, deliveries, logins, sessions
+from tumira.store import accounts, changes, content_refusals, deliveries, devices, logins, sessions
 from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of
 from tumira.store.database import Database
@@ -52,10 +52,11 @@ async def change_password(
     proof = await prove(database, suspect, old)
     if proof is not Proof.RIGHT:
         return proof
-    password_hash = await hash_secret(new)
+    password_hash = await hash_secret(new, suspect.address)
     async with database.transaction() as connection:
         await logins.set_password(connection, suspect.account_id, password_hash)
         await sessions.delete_others(connection, suspect.account_id, session_id)
+        await devices.delete_all(connection, suspect.phone)
         await tell_owner.note(connection, suspect.account_id, actor, "password changed")
     return proof
 
@@ -145,6 +146,7 @@ async def close_account(database: Database, suspect: Suspect, password: str, act
         paused = await accounts.close(connection, suspect.account_id)
         await deliveries.park_retries(connection, paused)
         await sessions.delete_all(connection, suspect.account_id)
+        await devices.delete_all(connection, suspect.phone)
         await changes.note(
             connection, suspect.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
         )

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tumira.actions import tell_owner
-from tumira.actions.passwords import hash_secret, matches
-from tumira.actions.proofs import LIMITS
+from tumira.actions import tell_owner, throttle
+from tumira.actions.passwords import LOCAL, hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
-from tumira.actions.sign_in import BROWSER_MAX, Guest, Mismatch, TooOften
+from tumira.actions.sign_in import BROWSER_MAX, Mismatch, TooOften
+from tumira.actions.throttle import Guest, operator_subject
 from tumira.errors import Trouble
 from tumira.ids import OperatorId, new_id
 from tumira.rules import codes, people, totp
-from tumira.store import attempts, operator_changes, operators, prices, verifications
+from tumira.store import devices, operator_changes, operators, prices, verifications
+from tumira.store.attempts import Kind
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.operators import Operator, Role, Stage
@@ -37,6 +38,8 @@ class Begun:
 
     token: str
     stage: Stage
+    # Says from now on that an operator has signed in at this browser; None before they are in.
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class MovedIn:
     """A session has begun; the recovery codes are shown once and kept nowhere."""
 
     token: str
+    device: str
     recovery_codes: Sequence[str]
 
 
@@ -56,7 +60,7 @@ def new_password() -> str:
 async def create(database: Database, *, phone: str, name: str, role: Role, actor: Actor) -> str:
     """Add an operator, and return their password, which is shown once."""
     password = new_password()
-    password_hash = await hash_secret(password)
+    password_hash = await hash_secret(password, LOCAL)
     name = people.clean_name(name)
     fault = people.fault_of_name(name)
     if fault is not None:
@@ -87,10 +91,11 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
 async def reset(database: Database, *, phone: str, actor: Actor) -> str:
     """Give an operator a new first password, which ends their sessions and their second factor."""
     password = new_password()
-    password_hash = await hash_secret(password)
+    password_hash = await hash_secret(password, LOCAL)
     async with database.transaction() as connection:
         operator = await _existing(connection, phone)
         await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
+        await devices.delete_all(connection, operator_subject(operator.phone))
         await operator_changes.note(connection, actor, "operator's password reset", operator.phone)
         await tell_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
     return password
@@ -101,6 +106,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
     async with database.transaction() as connection:
         operator = await _existing(connection, phone)
         await operators.remove(connection, operator.id)
+        await devices.delete_all(connection, operator_subject(operator.phone))
         await operator_changes.note(connection, actor, "operator removed", operator.phone)
         await tell_owner.tell_operator(connection, operator.id, operator.phone, "removed")
 
@@ -118,11 +124,11 @@ async def sign_in(
 ) -> Begun | Mismatch | TooOften:
     """Let somebody who knows the password go on to the second factor, or to set theirs up."""
     async with database.transaction() as connection:
-        wait = await attempts.take(connection, _subject(phone), guest.address, LIMITS)
+        wait = await throttle.take(connection, Kind.PASSWORD, operator_subject(phone), guest)
         if wait is not None:
             return TooOften(wait)
         operator = await operators.find_by_phone(connection, phone)
-    if not await matches(password, None if operator is None else operator.password_hash):
+    if not await matches(password, None if operator is None else operator.password_hash, guest.address):
         return Mismatch(0)
     assert operator is not None
     async with database.transaction() as connection:
@@ -155,12 +161,12 @@ async def move_in(
     database: Database, guest: Guest, *, token: str, password: str, code: str
 ) -> MovedIn | Mismatch | TooOften | None:
     """Keep the password that somebody chose, once their device has shown the code; None as above."""
-    password_hash = await hash_secret(password)
     recovery_codes = totp.new_recovery_codes()
     hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
     operator = await _count_try(database, guest, token, Stage.NEW)
     if operator is None or isinstance(operator, TooOften):
         return operator
+    password_hash = await hash_secret(password, guest.address)
     async with database.transaction() as connection:
         held = await _at(connection, token, Stage.NEW)
         now = await verifications.now(connection)
@@ -170,12 +176,13 @@ async def move_in(
         if step is None:
             return Mismatch(0)
         await operators.move_in(connection, held.id, password_hash, step, hashes)
-        await attempts.forgive(connection, _subject(held.phone))
+        await throttle.forgive(connection, operator_subject(held.phone), guest)
         actor = Actor(f"operator:{held.name}", guest.address)
         await operator_changes.note(connection, actor, "operator chose a password and a second factor")
         await tell_owner.tell_operator(connection, held.id, held.phone, "moved in")
         await operators.delete_session(connection, hash_token(token))
-        return MovedIn(await _begin(connection, guest, held.id, Stage.IN), recovery_codes)
+        begun = await _begin(connection, guest, held.id, Stage.IN)
+        return MovedIn(begun, await _remember(connection, guest, held), recovery_codes)
 
 
 async def finish(
@@ -191,9 +198,10 @@ async def finish(
             return None
         if not await _take(connection, held, code, guest):
             return Mismatch(0)
-        await attempts.forgive(connection, _subject(held.phone))
+        await throttle.forgive(connection, operator_subject(held.phone), guest)
         await operators.delete_session(connection, hash_token(token))
-        return Begun(await _begin(connection, guest, held.id, Stage.IN), Stage.IN)
+        begun = await _begin(connection, guest, held.id, Stage.IN)
+        return Begun(begun, Stage.IN, await _remember(connection, guest, held))
 
 
 async def sign_out(database: Database, token: str) -> None:
@@ -210,7 +218,7 @@ async def _count_try(
         operator = await _at(connection, token, stage)
         if operator is None:
             return None
-        wait = await attempts.take(connection, _subject(operator.phone), guest.address, LIMITS)
+        wait = await throttle.take(connection, Kind.FACTOR, operator_subject(operator.phone), guest)
         return operator if wait is None else TooOften(wait)
 
 
@@ -264,6 +272,9 @@ async def _begin(connection: Connection, guest: Guest, operator_id: OperatorId, 
     return token
 
 
-def _subject(phone: str) -> str:
-    """Return under which name an operator's tries are counted, apart from those of a customer's account."""
-    return f"operator:{phone}"
+async def _remember(connection: Connection, guest: Guest, operator: Operator) -> str:
+    device = new_token()
+    await devices.remember(
+        connection, operator_subject(operator.phone), guest.device_sha256, hash_token(device)
+    )
+    return device

@@ -90,12 +90,12 @@ class HashingPool:
 _POOL: Final = HashingPool()
 
 
-async def hash_secret(secret: str, address: str = LOCAL) -> str:
+async def hash_secret(secret: str, address: str) -> str:
     """Return what is kept of a password or a code."""
     return await _POOL.run(address, partial(_hash, secret))
 
 
-async def matches(secret: str, hashed: str | None, address: str = LOCAL) -> bool:
+async def matches(secret: str, hashed: str | None, address: str) -> bool:
     """Tell whether this is the password or code; where there is none, take as long to say no."""
     return await _POOL.run(address, partial(_matches, secret, hashed))
 

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
 
+from tumira.actions import throttle
 from tumira.actions.passwords import matches
 from tumira.ids import AccountId
-from tumira.rules.codes import AttemptLimits
 from tumira.store import attempts, logins
 from tumira.store.database import Database
-
-LIMITS: Final = AttemptLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +28,17 @@ class Proof(Enum):
 
 
 async def prove(database: Database, suspect: Suspect, password: str) -> Proof:
-    """Compare the password; tries count as those to sign in do."""
+    """Compare the password; only who is signed in uses these tries up, so strangers cannot."""
     async with database.transaction() as connection:
-        wait = await attempts.take(connection, suspect.phone, suspect.address, LIMITS)
+        wait = await throttle.take_proof(connection, suspect.phone, suspect.address)
         if wait is not None:
             return Proof.TOO_OFTEN
         login = await logins.find(connection, suspect.phone)
-    if not await matches(password, None if login is None else login.password_hash):
+    if not await matches(password, None if login is None else login.password_hash, suspect.address):
         return Proof.WRONG
     async with database.transaction() as connection:
         factor = await logins.find_factor(connection, suspect.account_id)
         # With a second factor a password alone forgives nothing: codes could be guessed without end.
         if factor is None or factor.since is None:
-            await attempts.forgive(connection, suspect.phone)
+            await attempts.forgive(connection, suspect.phone, suspect.address)
     return Proof.RIGHT

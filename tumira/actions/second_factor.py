@@ -59,7 +59,7 @@ async def turn_off(database: Database, suspect: Suspect, password: str, code: st
         if not await take(connection, suspect.account_id, code, actor):
             return Proof.WRONG
         await logins.drop_factor(connection, suspect.account_id)
-        await attempts.forgive(connection, suspect.phone)
+        await attempts.forgive(connection, suspect.phone, suspect.address)
         await tell_owner.note(connection, suspect.account_id, actor, "second factor turned off")
     return Proof.RIGHT
 

@@ -1,27 +1,31 @@
-"""How does a code reach the number that it shall prove, without letting anybody send texts at our expense?
+"""Codes that prove a number: when one may be sent, and how it reaches its owner.
 
-A code leaves through the gateway itself, from an account of its own and unbilled, and by e-mail if one was
-given. Whoever asks cannot tell whether the number has an account: what differs is only what the text says.
+A code leaves through the gateway itself, from an account of its own and unbilled; another one by e-mail if an
+address was given. Whoever asks cannot tell whether the number has an account: what differs is only what the
+text says.
 """
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from typing import Final
 
 from tumira.actions.passwords import hash_secret
+from tumira.actions.throttle import Guest, take
 from tumira.ids import BatchId, message_ids, new_id
 from tumira.rules import codes, turns
 from tumira.rules.codes import CodeLimits
 from tumira.rules.destinations import sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.segments import measure
-from tumira.store import acceptance, accounts, calls, logins, mails, prices, verifications
+from tumira.store import acceptance, accounts, calls, devices, logins, mails, prices, verifications
 from tumira.store.acceptance import NewBatch
+from tumira.store.attempts import Kind
 from tumira.store.database import Database
+from tumira.store.sessions import Visitor
 from tumira.store.sql import Connection
 from tumira.store.verifications import Applicant, Purpose, Verification
 
@@ -52,25 +56,45 @@ def hash_token(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
 
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What somebody wrote about themselves to sign up; the password is hashed once the limits allow it."""
+
+    name: str
+    business: str
+    email: str | None
+    password: str = field(repr=False)
+
+
 async def start_sign_up(
     database: Database,
     limits: CodeLimits,
+    guest: Guest,
     *,
     phone: str,
-    applicant: Applicant,
-    address: str,
+    details: Details,
     token: str | None,
 ) -> Started | Wait:
     """Begin a sign-up; somebody who comes back to correct their details keeps the code that they got."""
-    code = codes.new_code()
-    code_hash = await hash_secret(code)
+    async with database.transaction() as connection:
+        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
+        if wait and await _own(connection, token, phone) is not None:
+            # Nothing is sent for a correction, but its password is hashed.
+            wait = await take(connection, Kind.CORRECTION, phone, guest) or timedelta(0)
+        if wait:
+            return Wait(wait)
+    password_hash = await hash_secret(details.password, guest.address)
+    applicant = Applicant(details.name, details.business, details.email, password_hash)
+    code = await _new_code(guest, by_email=details.email is not None)
+    # Looked at once more, under the lock: meanwhile others may have got the last codes of an hour.
     async with database.transaction() as connection:
         await verifications.lock(connection)
         verification = await _own(connection, token, phone)
         if verification is not None:
             assert token is not None
             await verifications.change(connection, verification.id, applicant)
-        wait = await _wait(connection, limits, phone, address)
+            verification = replace(verification, applicant=applicant)
+        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
         if verification is None:
             if wait:
                 return Wait(wait)
@@ -78,43 +102,102 @@ async def start_sign_up(
             verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, phone, applicant)
             await verifications.insert(connection, verification, hash_token(token))
         if not wait:
-            await _send(connection, verification, code, code_hash, address)
+            await _send(connection, verification, code, guest)
     assert token is not None
     return Started(token)
 
 
-async def start_reset(database: Database, limits: CodeLimits, *, phone: str, address: str) -> Started | Wait:
+async def start_reset(database: Database, limits: CodeLimits, guest: Guest, *, phone: str) -> Started | Wait:
     """Begin to choose a new password; a number without an account gets nothing, and nobody can tell."""
-    code = codes.new_code()
-    code_hash = await hash_secret(code)
+    async with database.connection() as connection:
+        wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
+    if wait:
+        return Wait(wait)
+    code = await _new_code(guest)
     token = new_token()
     async with database.transaction() as connection:
         await verifications.lock(connection)
-        wait = await _wait(connection, limits, phone, address)
+        wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
         if wait:
             return Wait(wait)
         verification = Verification(new_id(_now_ms()), Purpose.RESET, phone, None)
         await verifications.insert(connection, verification, hash_token(token))
-        await _send(connection, verification, code, code_hash, address)
+        await _send(connection, verification, code, guest)
     return Started(token)
 
 
 async def send_again(
-    database: Database, limits: CodeLimits, *, token: str, address: str
+    database: Database, limits: CodeLimits, guest: Guest, *, token: str
 ) -> Started | Wait | None:
     """Send another code, which is then the only one that counts; None for a token that is of no more use."""
-    code = codes.new_code()
-    code_hash = await hash_secret(code)
+    async with database.connection() as connection:
+        verification = await verifications.find(connection, hash_token(token))
+        if verification is None:
+            return None
+        wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
+    if wait:
+        return Wait(wait)
+    code = await _new_code(guest, by_email=_email_of(verification) is not None)
     async with database.transaction() as connection:
         await verifications.lock(connection)
         verification = await verifications.find(connection, hash_token(token))
         if verification is None:
             return None
-        wait = await _wait(connection, limits, verification.phone, address)
+        wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
         if wait:
             return Wait(wait)
-        await _send(connection, verification, code, code_hash, address)
+        await _send(connection, verification, code, guest)
     return Started(token)
+
+
+async def start_confirmation(
+    database: Database, limits: CodeLimits, guest: Guest, *, visitor: Visitor
+) -> Started | Wait:
+    """Send a code to the phone of somebody whose account was opened by e-mail alone."""
+    async with database.connection() as connection:
+        login = await logins.find(connection, visitor.phone)
+        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
+    if wait:
+        return Wait(wait)
+    assert login is not None
+    assert login.password_hash is not None
+    # The same password says that it is the same person, who keeps what they have written since.
+    applicant = Applicant(visitor.name, visitor.business, None, login.password_hash)
+    code = await _new_code(guest)
+    token = new_token()
+    async with database.transaction() as connection:
+        await verifications.lock(connection)
+        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
+        if wait:
+            return Wait(wait)
+        verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, visitor.phone, applicant)
+        await verifications.insert(connection, verification, hash_token(token))
+        await _send(connection, verification, code, guest)
+    return Started(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A code for the phone, another for the e-mail if one is sent, and what is kept of them."""
+
+    code: str = field(repr=False)
+    hashed: str
+    email_code: str | None = field(default=None, repr=False)
+    email_hashed: str | None = None
+
+
+async def _new_code(guest: Guest, *, by_email: bool = False) -> _Code:
+    code = codes.new_code()
+    hashed = await hash_secret(code, guest.address)
+    if not by_email:
+        return _Code(code, hashed)
+    # Never the same: what was entered says which of the two was proved.
+    email_code = next(other for other in iter(codes.new_code, None) if other != code)
+    return _Code(code, hashed, email_code, await hash_secret(email_code, guest.address))
+
+
+def _email_of(verification: Verification) -> str | None:
+    return None if verification.applicant is None else verification.applicant.email
 
 
 async def _own(connection: Connection, token: str | None, phone: str) -> Verification | None:
@@ -123,37 +206,62 @@ async def _own(connection: Connection, token: str | None, phone: str) -> Verific
     return found if found is not None and (found.purpose, found.phone) == (Purpose.SIGN_UP, phone) else None
 
 
-async def _wait(connection: Connection, limits: CodeLimits, phone: str, address: str) -> timedelta:
+async def _known_device(connection: Connection, guest: Guest, purpose: Purpose, phone: str) -> bytes | None:
+    """Return the browser that asks for a new password, if somebody has signed in there before."""
+    device = guest.device_sha256
+    if purpose is not Purpose.RESET or device is None:
+        return None
+    return device if await devices.is_known(connection, phone, device) else None
+
+
+async def _wait(
+    connection: Connection, limits: CodeLimits, guest: Guest, purpose: Purpose, phone: str
+) -> timedelta:
+    """Return how long to wait for a code.
+
+    Sign-ups and forgotten passwords count apart, each whether or not the number has an account: so neither
+    stops the other, and nobody learns anything from the wait.
+    """
     now = await verifications.now(connection)
+    device = await _known_device(connection, guest, purpose, phone)
+    asked = await verifications.list_asked(connection, purpose, phone, device)
+    if device is not None:
+        return codes.wait_for_phone([at for at, _ in asked], [], now)
+    here = [at for at, address in asked if address == guest.address]
     return max(
-        codes.wait_for_phone(await verifications.list_times(connection, phone), now),
+        codes.wait_for_phone(here, [at for at, _ in asked], now),
         codes.wait_for_count(
-            *await verifications.count_of_address(connection, address), limits.per_address, now
+            *await verifications.count_of_address(connection, guest.address), limits.per_address, now
         ),
-        codes.wait_for_count(*await verifications.count(connection), limits.in_all, now),
+        codes.wait_for_count(*await verifications.count_sent(connection, purpose), limits.in_all, now),
     )
 
 
-async def _send(
-    connection: Connection, verification: Verification, code: str, code_hash: str, address: str
-) -> None:
-    login = await logins.find(connection, verification.phone)
-    # The code counts where it leads somewhere: to a new account, or to the new password of one that exists.
-    counts = (login is None) == (verification.purpose is Purpose.SIGN_UP)
+async def _send(connection: Connection, verification: Verification, new: _Code, guest: Guest) -> None:
+    purpose, phone, code = verification.purpose, verification.phone, new.code
+    login = await logins.find(connection, phone)
+    # The code counts where it leads somewhere: to the new password of an account, or to a new account. One
+    # that was opened by e-mail alone stands in nobody's way who holds the phone.
+    counts = login is not None
+    if purpose is Purpose.SIGN_UP:
+        counts = login is None or not login.phone_proved
     await verifications.insert_code(
         connection,
         new_id(_now_ms()),
-        verification.id,
-        verification.phone,
-        address,
-        code_hash if counts else None,
+        verification,
+        address=guest.address,
+        device=await _known_device(connection, guest, purpose, phone),
+        code_hash=new.hashed if counts else None,
+        email_hash=new.email_hashed if login is None else None,
+        # A sign-up sends a text in any case, if not with the code.
+        sent=counts or purpose is Purpose.SIGN_UP,
     )
-    if verification.purpose is Purpose.RESET:
+    if purpose is Purpose.RESET:
         if counts:
             text = (
                 f"Tumira: {code} is your code to choose a new password. It is valid for {_MINUTES} minutes."
             )
-            await send_text(connection, verification.phone, text)
+            await send_text(connection, phone, text)
         return
     text = f"Tumira: {code} is your verification code. It is valid for {_MINUTES} minutes."
     if not counts:
@@ -161,16 +269,18 @@ async def _send(
             "Tumira: somebody, maybe you, tried to sign up with this number. It has an account: "
             "sign in, or choose a new password with Forgotten password."
         )
-    await send_text(connection, verification.phone, text)
-    assert verification.applicant is not None
-    if verification.applicant.email is not None:
+    await send_text(connection, phone, text)
+    email = _email_of(verification)
+    if email is not None and new.email_code is not None:
         await mails.insert(
             connection,
             new_id(_now_ms()),
-            verification.applicant.email,
-            f"{code} is your Tumira verification code",
-            f"Your verification code is {code}. It is valid for {_MINUTES} minutes.\n\n"
-            "Enter it on the page where you signed up. If you did not sign up, ignore this message.\n",
+            email,
+            f"{new.email_code} is your Tumira verification code",
+            f"Your verification code is {new.email_code}. It is valid for {_MINUTES} minutes.\n\n"
+            "Enter it on the page where you signed up to look around in your account. To top up, send or "
+            "create API keys you need the code that we sent to your phone.\n\n"
+            "If you did not sign up, ignore this message.\n",
             await verifications.now(connection) + codes.LIFETIME,
         )
 

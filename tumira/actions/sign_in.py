@@ -7,36 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tumira.actions import second_factor, tell_owner
+from tumira.actions import second_factor, tell_owner, throttle
 from tumira.actions.passwords import hash_secret, matches
-from tumira.actions.proofs import LIMITS
 from tumira.actions.send_codes import hash_token, new_token
+from tumira.actions.throttle import Guest
 from tumira.ids import AccountId, new_id
-from tumira.store import accounts, attempts, changes, logins, sessions, verifications
+from tumira.store import accounts, changes, devices, logins, sessions, verifications
+from tumira.store.attempts import Kind
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
-from tumira.store.verifications import Purpose, Verification
+from tumira.store.verifications import Applicant, Purpose, Verification
 
 RATE_LIMIT: Final = 60
 BROWSER_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
-    """Somebody at a browser who is not signed in, or not any more once they are again."""
-
-    address: str
-    browser: str
-    # The session that the browser had, which ends when another begins: nobody can plant one.
-    old_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session has begun; the token is for the browser alone."""
+    """A session has begun; both tokens are for the browser alone.
+
+    The second one outlives the session, and says that somebody has signed in there before.
+    """
 
     token: str
+    # None while the phone was not proved: until then nobody is known to be the owner.
+    device: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class TooOften:
-    """Nothing was compared: too much was tried in vain, for this number or from this address."""
+    """Nothing was compared: too much was tried in vain, from this address or for this number."""
 
     wait: timedelta
 
@@ -82,13 +78,13 @@ async def sign_in(
 ) -> SignedIn | HalfWay | Closed | Unproved | Mismatch | TooOften:
     """Begin a session for who knows the password of a number's account."""
     async with database.transaction() as connection:
-        wait = await attempts.take(connection, phone, guest.address, LIMITS)
+        wait = await throttle.take(connection, Kind.PASSWORD, phone, guest)
         if wait is not None:
             return TooOften(wait)
     async with database.connection() as connection:
         login = await logins.find(connection, phone)
         begun = await verifications.find_latest_sign_up(connection, phone)
-    if await matches(password, None if login is None else login.password_hash):
+    if await matches(password, None if login is None else login.password_hash, guest.address):
         assert login is not None
         async with database.transaction() as connection:
             # One that was changed while it was compared opens nothing: whoever changed it ended all sessions.
@@ -99,11 +95,11 @@ async def sign_in(
             if await _has_factor(connection, login.account_id):
                 # Tries are not forgiven yet: a password that is known would let codes be guessed without end.
                 return await _begin_half(connection, login.account_id)
-            await attempts.forgive(connection, phone)
-            return await _begin(connection, guest, login.account_id)
+            await throttle.forgive(connection, phone, guest)
+            return await _begin(connection, guest, login.account_id, phone, proved=login.phone_proved)
     # Also for a number that has an account: otherwise whoever begins a sign-up for it, and then signs in with
     # its password, would learn from the answer that it has one.
-    if await matches(password, _hash_of(begun)):
+    if await matches(password, _hash_of(begun), guest.address):
         assert begun is not None
         token = new_token()
         async with database.transaction() as connection:
@@ -137,7 +133,8 @@ async def finish_sign_in(
         half = await sessions.find_half(connection, hash_token(token))
         if half is None:
             return None
-        wait = await attempts.take(connection, half.phone, guest.address, LIMITS)
+        kind = Kind.FACTOR if half.password_hash is None else Kind.RESET_FACTOR
+        wait = await throttle.take(connection, kind, half.phone, guest)
         if wait is not None:
             return TooOften(wait)
     actor = Actor(changes.OWNER, guest.address)
@@ -148,94 +145,160 @@ async def finish_sign_in(
         if not await sessions.delete_half(connection, hash_token(token)):
             return None
         if half.password_hash is not None:
-            await _set_forgotten(connection, half.account_id, half.password_hash, actor)
-        await attempts.forgive(connection, half.phone)
-        return await _begin(connection, guest, half.account_id)
+            await _set_forgotten(connection, half.account_id, half.phone, half.password_hash, actor)
+        await throttle.forgive(connection, half.phone, guest)
+        return await _begin(connection, guest, half.account_id, half.phone)
 
 
 async def _set_forgotten(
-    connection: Connection, account_id: AccountId, password_hash: str, actor: Actor
+    connection: Connection, account_id: AccountId, phone: str, password_hash: str, actor: Actor
 ) -> None:
     await logins.set_password(connection, account_id, password_hash)
     await sessions.delete_all(connection, account_id)
+    await devices.delete_all(connection, phone)
     await tell_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(
     database: Database, guest: Guest, *, token: str, code: str
-) -> SignedIn | Mismatch | TooOften | Over | None:
-    """Open the account of who has the code; None for a token that is of no more use."""
+) -> SignedIn | Mismatch | Over | None:
+    """Open the account of who has a code; None for a token that is of no more use.
+
+    The code of the e-mail opens it to be looked at. The code of the text proves the number, which also takes
+    over an account that somebody else has opened by e-mail.
+    """
     tried = await _try_code(database, guest, Purpose.SIGN_UP, token, code)
-    if not isinstance(tried, Verification):
+    if not isinstance(tried, _Right):
         return tried
     async with database.transaction() as connection:
         verification = await verifications.hold(connection, hash_token(token))
         if verification is None:
             return None
-        applicant = verification.applicant
-        assert applicant is not None
+        assert verification.applicant is not None
+        account_id = await _open_or_take_over(
+            connection, guest, verification, verification.applicant, by_phone=tried.by_phone
+        )
+        if account_id is None:
+            return None
+        if tried.by_phone:
+            return await _prove(connection, guest, verification, account_id)
+        await verifications.forget_email(connection, verification.id)
+        return await _begin(connection, guest, account_id, verification.phone, proved=False)
+
+
+async def _open_or_take_over(
+    connection: Connection, guest: Guest, verification: Verification, applicant: Applicant, *, by_phone: bool
+) -> AccountId | None:
+    """Return the account of a sign-up; None when the number got one since the code was sent."""
+    login = await logins.find(connection, verification.phone)
+    if login is None:
         account_id = AccountId(new_id(_ms(await verifications.now(connection))))
         if not await accounts.insert(
             connection, account_id, verification.phone, applicant.name, applicant.business, RATE_LIMIT
         ):
-            # The number got an account since the code was sent.
             return None
-        await logins.insert(connection, account_id, applicant.email, applicant.password_hash)
-        return await _prove(connection, guest, verification, account_id)
+        await logins.insert(
+            connection, account_id, applicant.email, applicant.password_hash, phone_proved=by_phone
+        )
+        return account_id
+    await logins.hold(connection, login.account_id)
+    login = await logins.find(connection, verification.phone)
+    if login is None or login.phone_proved or not by_phone:
+        return None
+    if login.password_hash != applicant.password_hash:
+        # Another person's, as far as anybody can tell: nothing of theirs stays.
+        await _forget_unproved(connection, login.account_id)
+        await accounts.set_names(connection, login.account_id, applicant.name, applicant.business)
+        await logins.set_email(connection, login.account_id, applicant.email)
+        await logins.set_password(connection, login.account_id, applicant.password_hash)
+    await _mark_proved(connection, login.account_id, guest)
+    return login.account_id
+
+
+async def _forget_unproved(connection: Connection, account_id: AccountId) -> None:
+    """Undo what somebody set up who had not proved the phone, should there be anything."""
+    await logins.set_email(connection, account_id, None)
+    await logins.drop_factor(connection, account_id)
+    await sessions.delete_all(connection, account_id)
+
+
+async def _mark_proved(connection: Connection, account_id: AccountId, guest: Guest) -> None:
+    await logins.mark_proved(connection, account_id)
+    await changes.note(connection, account_id, Actor(changes.OWNER, guest.address), "phone number confirmed")
 
 
 async def finish_reset(
     database: Database, guest: Guest, *, token: str, code: str, password: str
-) -> SignedIn | HalfWay | Closed | Mismatch | TooOften | Over | None:
+) -> SignedIn | HalfWay | Closed | Mismatch | Over | None:
     """Set the password of who has the code, and end all other sessions; None as above.
 
     With a second factor that has to come first, or whoever got hold of the number could do so.
     """
     tried = await _try_code(database, guest, Purpose.RESET, token, code)
-    if not isinstance(tried, Verification):
+    if not isinstance(tried, _Right):
         return tried
-    password_hash = await hash_secret(password)
+    password_hash = await hash_secret(password, guest.address)
     async with database.transaction() as connection:
         verification = await verifications.hold(connection, hash_token(token))
         login = None if verification is None else await logins.find(connection, verification.phone)
         if verification is None or login is None:
             return None
         await logins.hold(connection, login.account_id)
+        login = await logins.find(connection, verification.phone) or login
         if login.closed:
             return Closed()
+        if not login.phone_proved:
+            await _forget_unproved(connection, login.account_id)
+            await _mark_proved(connection, login.account_id, guest)
         if await _has_factor(connection, login.account_id):
             await verifications.mark_done(connection, verification.id)
             return await _begin_half(connection, login.account_id, password_hash)
-        await _set_forgotten(connection, login.account_id, password_hash, Actor(changes.OWNER, guest.address))
+        actor = Actor(changes.OWNER, guest.address)
+        await _set_forgotten(connection, login.account_id, verification.phone, password_hash, actor)
         return await _prove(connection, guest, verification, login.account_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    """The code was the one of the text; or, if not by phone, the one of the e-mail."""
+
+    by_phone: bool
 
 
 async def _try_code(
     database: Database, guest: Guest, purpose: Purpose, token: str, code: str
-) -> Verification | Mismatch | TooOften | Over | None:
-    """Compare a code; the try is on disk before, so that no number of them at once makes one too many."""
+) -> _Right | Mismatch | Over | None:
+    """Compare a code; the try is on disk before, so that no number of them at once makes one too many.
+
+    A code has five tries of its own and belongs to one browser, so nothing that strangers do uses them up.
+    """
     async with database.transaction() as connection:
         verification = await verifications.find(connection, hash_token(token))
         if verification is None or verification.purpose is not purpose:
             return None
-        wait = await attempts.take(connection, verification.phone, guest.address, LIMITS)
-        if wait is not None:
-            return TooOften(wait)
         tried = await verifications.take_try(connection, verification.id)
         if tried is None:
             return Over()
-    return verification if await matches(code, tried.code_hash) else Mismatch(tried.left)
+    if await matches(code, tried.code_hash, guest.address):
+        return _Right(by_phone=True)
+    # Whoever gave an e-mail address is made to wait for both, whether or not the number has an account.
+    has_email = verification.applicant is not None and verification.applicant.email is not None
+    if has_email and await matches(code, tried.email_hash, guest.address):
+        return _Right(by_phone=False)
+    return Mismatch(tried.left)
 
 
 async def _prove(
     connection: Connection, guest: Guest, verification: Verification, account_id: AccountId
 ) -> SignedIn:
     await verifications.mark_done(connection, verification.id)
-    await attempts.forgive(connection, verification.phone)
-    return await _begin(connection, guest, account_id)
+    await throttle.forgive(connection, verification.phone, guest)
+    return await _begin(connection, guest, account_id, verification.phone)
 
 
-async def _begin(connection: Connection, guest: Guest, account_id: AccountId) -> SignedIn:
+async def _begin(
+    connection: Connection, guest: Guest, account_id: AccountId, phone: str, *, proved: bool = True
+) -> SignedIn:
     if guest.old_token is not None:
         await sessions.delete(connection, hash_token(guest.old_token))
     token = new_token()
@@ -243,7 +306,11 @@ async def _begin(connection: Connection, guest: Guest, account_id: AccountId) ->
     await sessions.insert(
         connection, session_id, hash_token(token), account_id, guest.address, guest.browser[:BROWSER_MAX]
     )
-    return SignedIn(token)
+    if not proved:
+        return SignedIn(token, None)
+    device = new_token()
+    await devices.remember(connection, phone, guest.device_sha256, hash_token(device))
+    return SignedIn(token, device)
 
 
 async def sign_out(database: Database, token: str) -> None:

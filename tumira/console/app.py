@@ -27,6 +27,7 @@ from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
 from tumira.store.database import Database
+from tumira.store.devices import DAYS_KEPT
 from tumira.store.operators import HOURS_MAX
 
 _HOUR_S: Final = 3600
@@ -40,6 +41,7 @@ class Console:
             database=database,
             look=Look(Path(__file__).parent),
             session=Cookie("tumira_operator", public_url, HOURS_MAX * _HOUR_S),
+            device=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             public_url=public_url,
             payments=payments,
         )

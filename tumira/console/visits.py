@@ -32,6 +32,8 @@ class Services:
     database: Database
     look: Look
     session: Cookie
+    # Says that an operator has signed in at this browser before; it outlives the session.
+    device: Cookie
     public_url: str
     payments: Payments
 

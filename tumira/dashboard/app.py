@@ -41,6 +41,7 @@ from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
 from tumira.rules.codes import CodeLimits
 from tumira.store.database import Database, is_unavailable
+from tumira.store.devices import DAYS_KEPT
 from tumira.store.sessions import DAYS_MAX
 from tumira.store.verifications import HOURS_KEPT
 
@@ -67,6 +68,7 @@ class Dashboard:
             checker=FileChecker(database),
             look=Look(Path(__file__).parent),
             session=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
+            device=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             verification=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
             code_limits=code_limits,
             public_url=public_url,

@@ -15,7 +15,7 @@ from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
 from tumira.config.payments import Payments
 from tumira.html.cookies import Cookie
-from tumira.html.guards import refuse_foreign_writes
+from tumira.html.guards import READING, refuse_foreign_writes
 from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
 from tumira.rules.codes import CodeLimits
@@ -25,6 +25,7 @@ from tumira.store.sessions import Visitor
 
 HOME: Final = "/dashboard"
 SIGN_IN: Final = "/dashboard/sign-in"
+VERIFY: Final = "/dashboard/verify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Services:
     checker: FileChecker
     look: Look
     session: Cookie
+    # Says that somebody has signed in at this browser before; it outlives the session.
+    device: Cookie
     # Leads a browser from its sign-up, or its forgotten password, to the code.
     verification: Cookie
     code_limits: CodeLimits
@@ -103,13 +106,19 @@ def public(services: Services, path: str, handle: Public, *methods: str) -> Rout
 
 
 def private(services: Services, path: str, handle: Private, *methods: str) -> Route:
-    """Put a page where only those who are signed in see it; others are asked to sign in first."""
+    """Put a page where only those who are signed in see it; others are asked to sign in first.
+
+    Whoever has not proved their phone sees it too, and changes nothing: a key or a second factor that they
+    made would outlive the day on which the number's owner comes.
+    """
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
         visitor = await find_visitor(services, request)
         if visitor is None:
             return _ask_to_sign_in(request)
+        if request.method not in READING and not visitor.phone_proved:
+            return go(VERIFY)
         simulated = await list_simulated(services.database)
         return await handle(Visit(services, request, visitor, list(simulated.values())))
 

@@ -23,6 +23,7 @@ from tumira.store import (
     carriers,
     clock,
     content_refusals,
+    devices,
     file_checks,
     latencies,
     ledger,
@@ -187,6 +188,7 @@ async def _forget_guests(connection: Connection) -> int:
             await sessions.delete_old(connection, GUESTS_PER_TURN_MAX),
             await verifications.delete_old(connection, GUESTS_PER_TURN_MAX),
             await attempts.delete_old(connection, GUESTS_PER_TURN_MAX),
+            await devices.delete_old(connection, GUESTS_PER_TURN_MAX),
             await operators.delete_old(connection, GUESTS_PER_TURN_MAX),
         ]
     )

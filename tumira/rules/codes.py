@@ -1,7 +1,8 @@
-"""How often is a code sent and tried? Often enough for those with bad lines, too rarely for abuse.
+"""Limits on sending and trying codes: generous for bad lines, tight for abuse.
 
 A code is a message that we pay for and that anybody can ask for, to any number. So there are limits: for each
-number, with waits that grow; for each address on the internet; and for everybody together.
+number, with waits that grow for each address that asks; for each address on the internet; and for everybody
+together.
 """
 
 import re
@@ -17,9 +18,13 @@ TRIES_MAX: Final = 5
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
-# How long a number waits after its first code of a day, after the second, and so on; then it gets no more.
+# How long an address waits after its first code of a day for a number, after the second, and so on; then it
+# gets no more.
 WAITS: Final = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 600, 1200, 2400, 3600, 3600))
-PER_PHONE_HOUR_MAX: Final = 6
+PER_HOUR_MAX: Final = 6
+# For a number from all addresses together: what its owner can be bothered with. Twice what one address gets,
+# so that one stranger alone does not use up the codes of a number.
+PER_PHONE_DAY_MAX: Final = 20
 
 _SHAPE: Final = re.compile(rf"[0-9]{{{DIGITS}}}")
 _BETWEEN: Final = re.compile(r"[\s-]+")
@@ -27,7 +32,7 @@ _BETWEEN: Final = re.compile(r"[\s-]+")
 
 @dataclass(frozen=True, slots=True)
 class CodeLimits:
-    """How many codes may leave in an hour: asked for from one address, and in all."""
+    """How many codes may be asked for from one address in an hour; how many may leave, for each purpose."""
 
     per_address: int = 40
     in_all: int = 500
@@ -44,16 +49,24 @@ def read_code(text: str) -> str | None:
     return code if _SHAPE.fullmatch(code) else None
 
 
-def wait_for_phone(sent: Sequence[datetime], now: datetime) -> timedelta:
-    """Return how long a number must wait for its next code; `sent` are the last day's, oldest first."""
-    if not sent:
-        return timedelta(0)
-    due = sent[-1] + WAITS[min(len(sent), len(WAITS)) - 1]
-    if len(sent) > len(WAITS):
-        due = max(due, sent[-len(WAITS) - 1] + DAY)
-    if len(sent) >= PER_PHONE_HOUR_MAX:
-        due = max(due, sent[-PER_PHONE_HOUR_MAX] + HOUR)
-    return max(timedelta(0), due - now)
+def wait_for_phone(here: Sequence[datetime], everywhere: Sequence[datetime], now: datetime) -> timedelta:
+    """Return how long a number waits for its next code.
+
+    Given are the times of the last day's codes, oldest first: those that were asked for from here, and those
+    from everywhere.
+    """
+    due = now
+    if here:
+        due = max(due, here[-1] + WAITS[min(len(here), len(WAITS)) - 1])
+    if len(here) > len(WAITS):
+        due = max(due, here[-len(WAITS) - 1] + DAY)
+    if len(here) >= PER_HOUR_MAX:
+        due = max(due, here[-PER_HOUR_MAX] + HOUR)
+    if everywhere:
+        due = max(due, everywhere[-1] + WAITS[0])
+    if len(everywhere) >= PER_PHONE_DAY_MAX:
+        due = max(due, everywhere[-PER_PHONE_DAY_MAX] + DAY)
+    return due - now
 
 
 def wait_for_count(count: int, oldest: datetime | None, count_max: int, now: datetime) -> timedelta:
@@ -65,11 +78,28 @@ def wait_for_count(count: int, oldest: datetime | None, count_max: int, now: dat
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """How many passwords and codes may be tried in vain in the window, for a number and from an address."""
+    """How many passwords or codes may be tried in vain in the window; None for no limit of that sort."""
 
-    per_phone: int = 10
-    per_address: int = 60
+    # For a number from one address; for a number from everywhere; from an address for all numbers.
+    per_pair: int | None = None
+    per_phone: int | None = None
+    per_address: int | None = None
     window: timedelta = timedelta(minutes=15)
+
+
+# A guesser with many addresses gets 30 tries in 15 minutes for one number. Meanwhile its owner signs in where
+# they did before, or chooses a new password with a code: neither counts here.
+PASSWORD_LIMITS: Final = AttemptLimits(per_pair=10, per_phone=30, per_address=60)
+# No limit for the number: an operator cannot be sent a code, and has a second factor in any case.
+OPERATOR_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
+# Only who knows the password, or holds the phone, comes to the second factor, and a million codes are guessed
+# soon from many addresses; so this is a limit for the number.
+FACTOR_LIMITS: Final = AttemptLimits(per_phone=10, per_address=60)
+CORRECTION_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
+# Of somebody who is signed in already.
+PROOF_LIMITS: Final = AttemptLimits(per_phone=10)
+# In a browser in which the owner has signed in before.
+DEVICE_LIMITS: Final = AttemptLimits(per_pair=10)
 
 
 def in_words(wait: timedelta) -> str:

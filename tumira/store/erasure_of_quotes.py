@@ -138,8 +138,10 @@ WITH proofs AS (
     DELETE FROM verifications WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
 ), tries AS (
     DELETE FROM attempts WHERE phone = %(number)s AND at < %(before)s RETURNING 1
+), browsers AS (
+    DELETE FROM devices WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
 )
-SELECT (SELECT count(*) FROM proofs) + (SELECT count(*) FROM tries)
+SELECT (SELECT count(*) FROM proofs) + (SELECT count(*) FROM tries) + (SELECT count(*) FROM browsers)
 """)
 
 

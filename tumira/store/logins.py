@@ -17,10 +17,12 @@ class Login:
     password_hash: str | None
     # Whether its owner has closed the account, so that nobody signs in any more.
     closed: bool
+    # Whether a code that was sent to the phone was entered; an operator vouches for an account they opened.
+    phone_proved: bool
 
 
 SQL_FIND: Final = Statement("""
-SELECT a.id, l.password_hash, a.closed_at IS NOT NULL
+SELECT a.id, l.password_hash, a.closed_at IS NOT NULL, l.account_id IS NULL OR l.phone_proved_at IS NOT NULL
   FROM accounts a
   LEFT JOIN logins l ON l.account_id = a.id
  WHERE a.phone = %(phone)s
@@ -45,16 +47,38 @@ async def hold(connection: Connection, account_id: AccountId) -> str | None:
 
 
 SQL_INSERT: Final = Statement("""
-INSERT INTO logins (account_id, email, password_hash)
-VALUES (%(account_id)s, %(email)s, %(password_hash)s)
+INSERT INTO logins (account_id, email, password_hash, phone_proved_at)
+VALUES (%(account_id)s, %(email)s, %(password_hash)s,
+        CASE WHEN %(phone_proved)s::boolean THEN clock_timestamp() END)
 """)
 
 
 async def insert(
-    connection: Connection, account_id: AccountId, email: str | None, password_hash: str
+    connection: Connection,
+    account_id: AccountId,
+    email: str | None,
+    password_hash: str,
+    *,
+    phone_proved: bool,
 ) -> None:
     """Add the login of a new account."""
-    await SQL_INSERT.rows(connection, account_id=account_id, email=email, password_hash=password_hash)
+    await SQL_INSERT.rows(
+        connection,
+        account_id=account_id,
+        email=email,
+        password_hash=password_hash,
+        phone_proved=phone_proved,
+    )
+
+
+SQL_MARK_PROVED: Final = Statement(
+    "UPDATE logins SET phone_proved_at = clock_timestamp() WHERE account_id = %(account_id)s"
+)
+
+
+async def mark_proved(connection: Connection, account_id: AccountId) -> None:
+    """Note that a code that was sent to the phone was entered."""
+    await SQL_MARK_PROVED.rows(connection, account_id=account_id)
 
 
 SQL_SET_PASSWORD: Final = Statement("""

@@ -121,6 +121,8 @@ WITH of_customers AS (
     DELETE FROM half_sessions
 ), of_operators AS (
     DELETE FROM operator_sessions
+), known_browsers AS (
+    DELETE FROM devices
 )
 DELETE FROM verifications
 """)

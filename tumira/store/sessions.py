@@ -53,6 +53,8 @@ class Visitor:
     suspended: bool
     # True when the session was last seen so long ago that this time is worth a write.
     is_news: bool
+    # False while only an e-mail address was proved: then everything can be looked at, and nothing changed.
+    phone_proved: bool
 
 
 _VALID: Final = f"""
@@ -63,9 +65,11 @@ s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
 # A session that began while its account was being closed opens nothing either.
 SQL_FIND: Final = Statement(f"""
 SELECT s.id, a.id, a.phone, a.name, a.business, a.balance, a.suspended_at IS NOT NULL,
-       s.seen_at < clock_timestamp() - interval '1 minute'
+       s.seen_at < clock_timestamp() - interval '1 minute',
+       l.account_id IS NULL OR l.phone_proved_at IS NOT NULL
   FROM sessions s
   JOIN accounts a ON a.id = s.account_id
+  LEFT JOIN logins l ON l.account_id = a.id
  WHERE s.token_sha256 = %(token_sha256)s
    AND a.closed_at IS NULL
    AND {_VALID}

@@ -1,4 +1,4 @@
-"""Who is proving that a number is theirs, and which codes were sent for that?"""
+"""Numbers that are being proved, and the codes that were sent for that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,6 +138,16 @@ async def change(connection: Connection, verification_id: UUID, applicant: Appli
     )
 
 
+SQL_FORGET_EMAIL: Final = Statement(
+    "UPDATE verifications SET email = NULL WHERE id = %(verification_id)s AND done_at IS NULL"
+)
+
+
+async def forget_email(connection: Connection, verification_id: UUID) -> None:
+    """Note that the e-mail address was proved; from now on only a code sent to the phone counts."""
+    await SQL_FORGET_EMAIL.rows(connection, verification_id=verification_id)
+
+
 SQL_SET_TOKEN: Final = Statement(
     "UPDATE verifications SET token_sha256 = %(token_sha256)s WHERE id = %(verification_id)s"
 )
@@ -159,42 +169,57 @@ async def mark_done(connection: Connection, verification_id: UUID) -> None:
 
 
 SQL_INSERT_CODE: Final = Statement("""
-INSERT INTO codes (id, verification_id, phone, address, code_hash)
-VALUES (%(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(code_hash)s)
+INSERT INTO codes (id, verification_id, phone, address, device_sha256, code_hash, email_hash, sent)
+VALUES (%(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(device)s, %(code_hash)s, %(email_hash)s,
+        %(sent)s)
 """)
 
 
 async def insert_code(
     connection: Connection,
     code_id: UUID,
-    verification_id: UUID,
-    phone: str,
+    verification: Verification,
+    *,
     address: str,
+    device: bytes | None,
     code_hash: str | None,
+    email_hash: str | None,
+    sent: bool,
 ) -> None:
-    """Note that a code was sent, or would have been if the number had an account."""
+    """Note that a code was asked for, and whether a text was sent."""
     await SQL_INSERT_CODE.rows(
         connection,
         code_id=code_id,
-        verification_id=verification_id,
-        phone=phone,
+        verification_id=verification.id,
+        phone=verification.phone,
         address=address,
+        device=device,
         code_hash=code_hash,
+        email_hash=email_hash,
+        sent=sent,
     )
 
 
-SQL_TIMES_OF_PHONE: Final = Statement("""
-SELECT sent_at
-  FROM codes
- WHERE phone = %(phone)s
-   AND sent_at > clock_timestamp() - interval '1 day'
- ORDER BY sent_at
+# Those of a browser that is known count apart from those of strangers. So do those that were never sent, but
+# only strangers ask for such: a number without an account has no known browser.
+SQL_LIST_ASKED: Final = Statement("""
+SELECT c.sent_at, c.address
+  FROM codes c
+  JOIN verifications v ON v.id = c.verification_id
+ WHERE c.phone = %(phone)s
+   AND c.sent_at > clock_timestamp() - interval '1 day'
+   AND v.purpose = %(purpose)s
+   AND c.device_sha256 IS NOT DISTINCT FROM %(device)s
+ ORDER BY c.sent_at
 """)
 
 
-async def list_times(connection: Connection, phone: str) -> Sequence[datetime]:
-    """Return when codes were sent to a number in the last day, oldest first."""
-    return [row["sent_at"] for row in await SQL_TIMES_OF_PHONE.rows(connection, phone=phone)]
+async def list_asked(
+    connection: Connection, purpose: Purpose, phone: str, device: bytes | None
+) -> Sequence[tuple[datetime, str]]:
+    """Return when and from where codes for a number were asked for in the last day, oldest first."""
+    rows = await SQL_LIST_ASKED.rows(connection, purpose=purpose.value, phone=phone, device=device)
+    return [(row["sent_at"], row["address"]) for row in rows]
 
 
 SQL_COUNT_OF_ADDRESS: Final = Statement("""
@@ -204,23 +229,28 @@ SELECT count(*), min(sent_at)
    AND sent_at > clock_timestamp() - interval '1 hour'
 """)
 
-SQL_COUNT: Final = Statement("""
-SELECT count(*), min(sent_at)
-  FROM codes
- WHERE sent_at > clock_timestamp() - interval '1 hour'
+# What a known browser asked for is bounded by its own waits, and uses up nothing that is for strangers.
+SQL_COUNT_SENT: Final = Statement("""
+SELECT count(*), min(c.sent_at)
+  FROM codes c
+  JOIN verifications v ON v.id = c.verification_id
+ WHERE c.sent_at > clock_timestamp() - interval '1 hour'
+   AND c.sent
+   AND c.device_sha256 IS NULL
+   AND v.purpose = %(purpose)s
 """)
 
 
 async def count_of_address(connection: Connection, address: str) -> tuple[int, datetime | None]:
-    """Return how many codes an address asked for in the last hour, and when the oldest of them left."""
+    """Return how many codes an address asked for in the last hour, and when the oldest of them was."""
     row = await SQL_COUNT_OF_ADDRESS.row(connection, address=address)
     assert row is not None
     return row[0], row[1]
 
 
-async def count(connection: Connection) -> tuple[int, datetime | None]:
-    """Return the same for all addresses together."""
-    row = await SQL_COUNT.row(connection)
+async def count_sent(connection: Connection, purpose: Purpose) -> tuple[int, datetime | None]:
+    """Return how many texts were sent for a purpose in the last hour, and when the oldest of them was."""
+    row = await SQL_COUNT_SENT.row(connection, purpose=purpose.value)
     assert row is not None
     return row[0], row[1]
 
@@ -232,7 +262,7 @@ UPDATE codes
  WHERE id = (SELECT id FROM codes WHERE verification_id = %(verification_id)s ORDER BY sent_at DESC LIMIT 1)
    AND tries < %(tries_max)s
    AND sent_at > clock_timestamp() - %(lifetime)s::interval
-RETURNING coalesce(code_hash, '') AS code_hash, tries
+RETURNING code_hash, email_hash, tries
 """)
 
 
@@ -241,6 +271,7 @@ class Try:
     """One try at a code: what it is compared with, and how many are left after it."""
 
     code_hash: str | None
+    email_hash: str | None
     left: int
 
 
@@ -249,7 +280,7 @@ async def take_try(connection: Connection, verification_id: UUID) -> Try | None:
     row = await SQL_TAKE_TRY.row(
         connection, verification_id=verification_id, tries_max=TRIES_MAX, lifetime=LIFETIME
     )
-    return None if row is None else Try(row["code_hash"] or None, TRIES_MAX - row["tries"])
+    return None if row is None else Try(row["code_hash"], row["email_hash"], TRIES_MAX - row["tries"])
 
 
 SQL_DELETE_OLD: Final = Statement(f"""

@@ -186,6 +186,7 @@ async def _facts(visit: Visit, account: Account) -> Mapping[str, Any]:
     """Read what the account has, a bounded part of each."""
     today = local_day(datetime.now(UTC))
     async with visit.services.database.connection() as connection:
+        login = await logins.find(connection, account.phone)
         email = await logins.find_email(connection, account.id)
         factor = await logins.find_factor(connection, account.id)
         opened = await sessions.list_of_account(connection, account.id)
@@ -199,6 +200,7 @@ async def _facts(visit: Visit, account: Account) -> Mapping[str, Any]:
         ended = await traffic.days(connection, account.id, first_day, today)
         waiting = await traffic.waiting_by_day(connection, account.id)
     return {
+        "phone_proved": login is None or login.phone_proved,
         "email": email,
         "factor": factor if factor is not None and factor.since is not None else None,
         "sessions": len(opened),

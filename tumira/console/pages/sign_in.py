@@ -9,7 +9,8 @@ from starlette.routing import Route
 
 from tumira.actions import operator_access
 from tumira.actions.operator_access import Begun, MovedIn
-from tumira.actions.sign_in import Guest, TooOften
+from tumira.actions.sign_in import TooOften
+from tumira.actions.throttle import Guest
 from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
@@ -42,7 +43,12 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 def _guest(services: Services, request: Request) -> Guest:
-    return Guest(address_of(request), request.headers.get("user-agent", ""), services.session.read(request))
+    return Guest(
+        address_of(request),
+        request.headers.get("user-agent", ""),
+        services.session.read(request),
+        services.device.read(request),
+    )
 
 
 def _too_often(refused: TooOften) -> str:
@@ -96,6 +102,8 @@ async def finish(services: Services, request: Request) -> Response:
     if isinstance(result, Begun):
         response = go(HOME)
         services.session.give(response, result.token)
+        if result.device is not None:
+            services.device.give(response, result.device)
         return response
     if isinstance(result, TooOften):
         return services.look.page("code.html.jinja", 429, faults={"code": _too_often(result)})
@@ -149,6 +157,7 @@ async def set_up(services: Services, request: Request) -> Response:
     if isinstance(result, MovedIn):
         response = services.look.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
         services.session.give(response, result.token)
+        services.device.give(response, result.device)
         return response
     if isinstance(result, TooOften):
         return await _set_up(services, request, {"code": _too_often(result)}, 429)

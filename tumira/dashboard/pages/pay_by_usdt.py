@@ -15,9 +15,10 @@ from tumira.config.payments import Usdt
 from tumira.dashboard import pictures
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.top_up_words import write_money
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.visits import VERIFY, Services, Visit, private
 from tumira.errors import Trouble
 from tumira.html.forms import Form
+from tumira.html.places import go
 from tumira.rules import money
 from tumira.rules.deposit_addresses import with_checksum
 from tumira.rules.deposits import DepositState
@@ -54,6 +55,9 @@ def routes(services: Services) -> Sequence[Route]:
 async def show(visit: Visit) -> Response:
     """Show the account's own address, as text and for cameras, and what came there."""
     usdt = _settings(visit)
+    if not visit.visitor.phone_proved:
+        # An address is given out with the page, and what is paid there belongs to the account for good.
+        return go(VERIFY)
     query = visit.request.query_params
     given = Form({"amount": query.getlist("amount")}).text("amount")[:GIVEN_MAX]
     amount, faults = _read_amount(given)

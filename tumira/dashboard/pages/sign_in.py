@@ -25,7 +25,7 @@ from tumira.actions.sign_in import (
 from tumira.dashboard.pages.sign_up import (
     NOT_A_CODE,
     PHONE_FAULT,
-    VERIFY,
+    begin_session,
     begun,
     fault_of_code,
     guest,
@@ -33,10 +33,9 @@ from tumira.dashboard.pages.sign_up import (
     too_many_codes,
     too_often,
 )
-from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, public
+from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
-from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.rules import codes, people
 from tumira.store import prices, sessions
@@ -52,6 +51,8 @@ WRONG: Final = "This number and password do not belong together. Check both, or 
 CLOSED: Final = (
     "This account was closed by its owner. To get its balance back, or to open it again, ask the operator."
 )
+# Strangers can use up the tries of a number, but not those of its phone.
+OR_BY_CODE: Final = "Or choose a new password now: we send a code to your phone."
 WRONG_FACTOR: Final = (
     "This code is not the right one, or was used before. Wait for the next one, or use a recovery code."
 )
@@ -110,9 +111,7 @@ async def enter(services: Services, request: Request) -> Response:
         return _form(services, written, onward, {"phone": PHONE_FAULT}, 422)
     result = await sign_in(services.database, guest(services, request), phone=phone, password=password)
     if isinstance(result, SignedIn):
-        response = go(onward)
-        services.session.give(response, result.token)
-        return response
+        return begin_session(services, result, onward)
     if isinstance(result, HalfWay):
         return _ask_for_factor(services, result, onward)
     if isinstance(result, Unproved):
@@ -120,7 +119,7 @@ async def enter(services: Services, request: Request) -> Response:
         services.verification.give(response, result.token)
         return response
     if isinstance(result, TooOften):
-        return _form(services, written, onward, {"": too_often(result)}, 429)
+        return _form(services, written, onward, {"": f"{too_often(result)} {OR_BY_CODE}"}, 429)
     return _form(services, written, onward, {"": CLOSED if isinstance(result, Closed) else WRONG}, 422)
 
 
@@ -162,8 +161,7 @@ async def finish(services: Services, request: Request) -> Response:
         services.database, guest(services, request), token=token, code=form.text("code")[:40]
     )
     if isinstance(result, SignedIn):
-        response = go(onward)
-        services.session.give(response, result.token)
+        response = begin_session(services, result, onward)
         cookie.take(response)
         return response
     if result is None:
@@ -199,7 +197,7 @@ async def send_code(services: Services, request: Request) -> Response:
         faults = {"phone": PHONE_FAULT}
         return services.look.page("forgotten.html.jinja", 422, phone=written, faults=faults)
     started = await send_codes.start_reset(
-        services.database, services.code_limits, phone=phone, address=address_of(request)
+        services.database, services.code_limits, guest(services, request), phone=phone
     )
     if isinstance(started, Wait):
         faults = {"": too_many_codes(started)}
@@ -250,8 +248,7 @@ async def set_password(services: Services, request: Request) -> Response:
         services.database, guest(services, request), token=token, code=code, password=password
     )
     if isinstance(result, SignedIn):
-        response = go(HOME)
-        services.session.give(response, result.token)
+        response = begin_session(services, result, HOME)
         services.verification.take(response)
         return response
     if isinstance(result, HalfWay):

@@ -9,10 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions import send_codes
-from tumira.actions.passwords import hash_secret
-from tumira.actions.send_codes import Started, Wait, hash_token
+from tumira.actions.send_codes import Details, Started, Wait, hash_token
 from tumira.actions.sign_in import (
-    Guest,
     Mismatch,
     Over,
     SignedIn,
@@ -21,17 +19,19 @@ from tumira.actions.sign_in import (
     finish_sign_up,
     sign_in,
 )
-from tumira.dashboard.visits import HOME, SIGN_IN, Services, find_visitor, public
+from tumira.actions.throttle import Guest
+from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.rules import codes, people
 from tumira.store import prices, verifications
-from tumira.store.verifications import Applicant, Purpose, Verification
+from tumira.store.sessions import Visitor
+from tumira.store.verifications import Purpose, Verification
 
 SIGN_UP: Final = "/dashboard/sign-up"
-VERIFY: Final = "/dashboard/verify"
 AGAIN: Final = "/dashboard/verify/again"
+CONFIRM: Final = "/dashboard/verify/start"
 
 PHONE_FAULT: Final = (
     "We cannot send to this number. Write a Zimbabwean or South African number with its country code, "
@@ -50,6 +50,7 @@ def routes(services: Services) -> Sequence[Route]:
         public(services, VERIFY, show_code_form),
         public(services, VERIFY, verify, "POST"),
         public(services, AGAIN, send_again, "POST"),
+        public(services, CONFIRM, confirm, "POST"),
     ]
 
 
@@ -91,11 +92,9 @@ async def create(services: Services, request: Request) -> Response:
     started = await send_codes.start_sign_up(
         services.database,
         services.code_limits,
+        guest(services, request),
         phone=phone,
-        applicant=Applicant(
-            filled.name, filled.business, filled.email or None, await hash_secret(form.raw("password"))
-        ),
-        address=address_of(request),
+        details=Details(filled.name, filled.business, filled.email or None, form.raw("password")),
         token=services.verification.read(request),
     )
     if isinstance(started, Wait):
@@ -134,7 +133,21 @@ def too_often(refused: TooOften) -> str:
 
 def guest(services: Services, request: Request) -> Guest:
     """Return who is at the browser, as far as anybody can tell."""
-    return Guest(address_of(request), request.headers.get("user-agent", ""), services.session.read(request))
+    return Guest(
+        address_of(request),
+        request.headers.get("user-agent", ""),
+        services.session.read(request),
+        services.device.read(request),
+    )
+
+
+def begin_session(services: Services, signed_in: SignedIn, onward: str) -> Response:
+    """Let the browser keep its session, and what says that somebody has signed in there."""
+    response = go(onward)
+    services.session.give(response, signed_in.token)
+    if signed_in.device is not None:
+        services.device.give(response, signed_in.device)
+    return response
 
 
 async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
@@ -151,7 +164,10 @@ async def show_code_form(services: Services, request: Request) -> Response:
     """Ask for the code."""
     verification = await begun(services, request, Purpose.SIGN_UP)
     if verification is None:
-        return go(HOME if await find_visitor(services, request) else SIGN_UP)
+        visitor = await find_visitor(services, request)
+        if visitor is not None and not visitor.phone_proved:
+            return _confirm_form(services, visitor, {})
+        return go(HOME if visitor else SIGN_UP)
     return _code_form(services, verification, {}, sent="again" in request.query_params)
 
 
@@ -161,6 +177,25 @@ def _code_form(
     return services.look.page(
         "verify.html.jinja", status, verification=verification, faults=faults, sent=sent
     )
+
+
+def _confirm_form(services: Services, visitor: Visitor, faults: Faults, status: int = 200) -> Response:
+    return services.look.page("confirm_number.html.jinja", status, visitor=visitor, faults=faults)
+
+
+async def confirm(services: Services, request: Request) -> Response:
+    """Send a code to the phone of an account that was opened by e-mail alone."""
+    visitor = await find_visitor(services, request)
+    if visitor is None or visitor.phone_proved:
+        return go(SIGN_IN if visitor is None else HOME)
+    started = await send_codes.start_confirmation(
+        services.database, services.code_limits, guest(services, request), visitor=visitor
+    )
+    if isinstance(started, Wait):
+        return _confirm_form(services, visitor, {"": too_many_codes(started)}, 429)
+    response = go(VERIFY)
+    services.verification.give(response, started.token)
+    return response
 
 
 async def verify(services: Services, request: Request) -> Response:
@@ -175,19 +210,18 @@ async def verify(services: Services, request: Request) -> Response:
         return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
     result = await finish_sign_up(services.database, guest(services, request), token=token, code=code)
     if isinstance(result, SignedIn):
-        response = go(HOME)
-        services.session.give(response, result.token)
-        services.verification.take(response)
+        response = begin_session(services, result, HOME)
+        # By e-mail alone the number is not proved yet: the code of the text can still be entered.
+        if result.device is not None:
+            services.verification.take(response)
         return response
     if result is None:
         return go(SIGN_IN)
     return _code_form(services, verification, fault_of_code(result), 422)
 
 
-def fault_of_code(result: Mismatch | TooOften | Over) -> Faults:
+def fault_of_code(result: Mismatch | Over) -> Faults:
     """Say what was wrong with a code."""
-    if isinstance(result, TooOften):
-        return {"code": too_often(result)}
     if isinstance(result, Over) or not result.left:
         return {"code": "This code can no longer be used. Ask for a new one below."}
     tries = "one try is" if result.left == 1 else f"{result.left} tries are"
@@ -212,7 +246,7 @@ async def resend(
     if verification is None or token is None:
         return go(SIGN_IN)
     result = await send_codes.send_again(
-        services.database, services.code_limits, token=token, address=address_of(request)
+        services.database, services.code_limits, guest(services, request), token=token
     )
     if isinstance(result, Wait):
         return show(services, verification, {"": too_many_codes(result)}, 429)

@@ -1,0 +1,153 @@
+"""Who floods the sign-up keeps nobody from signing in, and a queue that is full says so."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+import pytest
+from structlog.testing import CapturingLogger
+
+from tests.support.people import (
+    PASSWORD,
+    at_once,
+    begin_sign_up,
+    filled,
+    goes_to,
+    new_address,
+    new_browser,
+    new_phone,
+    run_behind_proxy,
+    sign_in,
+    sign_up,
+)
+from tests.support.postgres import clone
+from tests.support.service import Service, free_port, wait_until_ready
+from tumira.actions import passwords
+from tumira.actions.passwords import HashingPool
+from tumira.dashboard import app
+from tumira.store.database import Database
+from tumira.web import Web
+
+RATE_S: Final = 60
+ATTACK_S: Final = 10
+WAIT_S: Final = 30
+
+
+def test_sixty_sign_ups_at_once_from_one_address_are_limited_and_others_sign_in(server_url: str) -> None:
+    with run_behind_proxy(server_url, TUMIRA_CODES_PER_ADDRESS="5") as service:
+        owner, address = sign_up(service), new_address()
+        # Fewer at a time than one address may have waiting to be hashed.
+        for _ in range(6):
+            answers = at_once([lambda: begin_sign_up(new_browser(service, address), new_phone())] * 10)
+            assert {answer.status_code for answer in answers} <= {303, 429}
+        assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
+        asked = service.sql("SELECT count(*) FROM codes WHERE address = $1", address)[0][0]
+        assert asked == 5
+
+
+async def test_a_full_queue_is_answered_503_and_the_log_names_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = HashingPool(workers=1, waiting_max=1)
+    monkeypatch.setattr(passwords, "_POOL", pool)
+    lines = CapturingLogger()
+    monkeypatch.setattr(app, "_log", lines)
+    begun, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert end.wait(WAIT_S)
+
+    busy = [asyncio.create_task(pool.run("198.18.0.1", work))]
+    assert await asyncio.to_thread(begun.wait, WAIT_S)
+    busy.append(asyncio.create_task(pool.run("198.18.0.2", work)))
+    await asyncio.sleep(0)
+    database = Database(database_url, connections_max=2)
+    try:
+        transport = httpx.ASGITransport(Web(database))
+        async with httpx.AsyncClient(transport=transport, base_url="http://tumira.test") as browser:
+            for path in ("dashboard", "operator"):
+                answer = await browser.post(
+                    f"/{path}/sign-in", data={"phone": new_phone(), "password": PASSWORD}
+                )
+                assert answer.status_code == 503
+                assert int(answer.headers["retry-after"]) >= 1
+                assert "Too many people are signing in" in answer.text
+    finally:
+        end.set()
+        await asyncio.gather(*busy)
+        await database.close()
+    assert [(call.method_name, call.args, call.kwargs["reason"]) for call in lines.calls] == [
+        ("warning", ("password hashing queue full",), "too many passwords are waiting to be hashed")
+    ] * 2
+
+
+@contextmanager
+def run_real_web(server_url: str) -> Iterator[Service]:
+    """Run `tumira web` with passwords that take as long to hash as they do in earnest."""
+    port = free_port()
+    with clone(server_url) as url:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tumira", "web"],
+            env={
+                **os.environ,
+                "TUMIRA_DATABASE_URL": url,
+                "TUMIRA_PORT": str(port),
+                "TUMIRA_LOG_LEVEL": "error",
+                "TUMIRA_TRUSTED_PROXIES": "127.0.0.1",
+            },
+        )
+        try:
+            service = Service(f"http://127.0.0.1:{port}", url, process)
+            wait_until_ready(service.base, process)
+            yield service
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+
+
+async def flood(service: Service, address: str) -> Counter[int]:
+    """Post sign-ups from one address, each for another number, at a steady rate."""
+    answers: Counter[int] = Counter()
+    async with httpx.AsyncClient(
+        base_url=service.base,
+        headers={"X-Forwarded-For": address, "Sec-Fetch-Site": "same-origin"},
+        limits=httpx.Limits(max_connections=200),
+        timeout=60,
+        trust_env=False,
+    ) as attacker:
+
+        async def post(phone: str) -> None:
+            answers[(await attacker.post("/dashboard/sign-up", data=filled(phone))).status_code] += 1
+
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as posts:
+            for place in range(RATE_S * ATTACK_S):
+                posts.create_task(post(new_phone()))
+                await asyncio.sleep(max(0.0, began + (place + 1) / RATE_S - time.monotonic()))
+    return answers
+
+
+@pytest.mark.long
+async def test_sixty_sign_ups_a_second_from_one_address_keep_nobody_from_signing_in(server_url: str) -> None:
+    with run_real_web(server_url) as service:
+        owner = await asyncio.to_thread(sign_up, service)
+        attack = asyncio.create_task(flood(service, new_address()))
+        statuses: Counter[int] = Counter()
+        while not attack.done():
+            browser = new_browser(service)
+            statuses[(await asyncio.to_thread(sign_in, browser, owner.phone)).status_code] += 1
+        answers = await attack
+    assert set(statuses) == {303}, (statuses, answers)
+    assert statuses[303] >= ATTACK_S, statuses
+    # Forty in an hour. While they are hashed, more from the same address find their share of the queue full.
+    assert set(answers) <= {303, 429, 503}
+    assert answers[303] <= 40

@@ -1,0 +1,233 @@
+"""A number belongs to who holds its phone: an e-mail address proves nothing about it."""
+
+import re
+from collections.abc import Iterator
+from typing import Final, cast
+
+import httpx
+import pytest
+
+from tests.support.operators import new_operator
+from tests.support.people import (
+    DEVICE,
+    PASSWORD,
+    VERIFICATION,
+    alert,
+    begin_sign_up,
+    code_in,
+    code_to,
+    count,
+    goes_to,
+    is_signed_in,
+    mail_code_to,
+    new_browser,
+    new_phone,
+    pass_time,
+    run_behind_proxy,
+    set_password,
+    sign_in,
+    sign_up,
+    texts_to,
+    verify,
+)
+from tests.support.service import Service
+from tumira.actions.gate import Gate
+from tumira.config.payments import Payments
+from tumira.dashboard.app import Dashboard
+from tumira.ids import ACCOUNT, write_id
+from tumira.rules.codes import CodeLimits
+from tumira.store.database import Database
+
+EVE: Final = "eve@example.org"
+EVIL: Final = "chosen by eve"
+NEW: Final = "another good password"
+VERIFY: Final = "/dashboard/verify"
+START: Final = "/dashboard/verify/start"
+UNCONFIRMED: Final = "Your phone number is not confirmed yet"
+KEY: Final = {"name": "shop", "scope": "messages:send"}
+DASHBOARD: Final = Dashboard(
+    Database("postgresql://nowhere"),
+    cast("Gate", None),
+    public_url="",
+    code_limits=CodeLimits(),
+    webhooks_allow_private=False,
+    payments=Payments(),
+)
+# What somebody does who is not signed in, or leaves.
+PUBLIC: Final = re.compile(r"/dashboard/(sign-|verify|forgotten|new-password)")
+FORMS: Final = [
+    re.sub(r"\{[^}]+\}", "0" * 26, route.path)
+    for route in DASHBOARD.routes()
+    if "POST" in (route.methods or ()) and not PUBLIC.match(route.path)
+]
+
+
+@pytest.fixture(scope="module")
+def service(server_url: str) -> Iterator[Service]:
+    """Give a running service in which everybody comes from an address of their own."""
+    with run_behind_proxy(server_url) as running:
+        yield running
+
+
+def squat(service: Service, phone: str, email: str = EVE) -> httpx.Client:
+    """Sign up with a number whose phone one does not hold, and confirm that by e-mail."""
+    browser = new_browser(service)
+    begin_sign_up(browser, phone, name="Eve", business="Evil", email=email, password=EVIL)
+    entered = verify(browser, mail_code_to(service, email))
+    assert goes_to(entered) == "/dashboard", alert(entered)
+    return browser
+
+
+def account_of(service: Service, phone: str) -> tuple[object, ...]:
+    rows = service.sql(
+        "SELECT a.name, a.business, l.email, l.phone_proved_at IS NOT NULL, l.totp_since"
+        "  FROM accounts a JOIN logins l ON l.account_id = a.id WHERE a.phone = $1",
+        phone,
+    )
+    return tuple(rows[0])
+
+
+def made_with(service: Service, phone: str) -> int:
+    """Count what somebody made that could outlive a new password."""
+    return count(
+        service,
+        "SELECT (SELECT count(*) FROM api_keys k WHERE k.account_id = a.id)"
+        "     + (SELECT count(*) FROM webhook_endpoints w WHERE w.account_id = a.id)"
+        "     + (SELECT count(*) FROM top_ups t WHERE t.account_id = a.id)"
+        "     + (SELECT count(*) FROM uploads u WHERE u.account_id = a.id)"
+        "     + (SELECT count(*) FROM batches b WHERE b.account_id = a.id)"
+        "     + (SELECT count(*) FROM changes c WHERE c.account_id = a.id)"
+        "     + (SELECT count(*) FROM devices d WHERE d.phone = a.phone)"
+        "     + (SELECT count(*) FROM logins l WHERE l.account_id = a.id AND l.totp_secret IS NOT NULL)"
+        "  FROM accounts a WHERE phone = $1",
+        phone,
+    )
+
+
+def test_text_and_mail_carry_codes_of_their_own_and_that_of_the_text_opens_all(service: Service) -> None:
+    browser, phone = new_browser(service), new_phone()
+    begin_sign_up(browser, phone, email="tariro@example.org")
+    assert code_to(service, phone) != mail_code_to(service, "tariro@example.org")
+    assert "another code to <strong>tariro@example.org</strong>" in browser.get(VERIFY).text
+    assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard"
+    assert UNCONFIRMED not in browser.get("/dashboard").text
+    assert browser.post("/dashboard/keys", data=KEY).status_code == 200
+
+
+def test_who_has_only_the_mail_looks_around_and_makes_nothing(service: Service) -> None:
+    phone = new_phone()
+    browser = squat(service, phone)
+    assert len(FORMS) > 25
+    for path in ("", "/keys", "/webhooks", "/top-up", "/compose", "/upload", "/settings", "/ledger"):
+        page = browser.get("/dashboard" + path)
+        assert (page.status_code, UNCONFIRMED in page.text) == (200, True), path
+    for path in FORMS:
+        answer = browser.post(path, data={**KEY, "password": EVIL})
+        assert goes_to(answer) == VERIFY, path
+    assert DEVICE not in browser.cookies
+    assert made_with(service, phone) == 0
+    assert account_of(service, phone) == ("Eve", "Evil", EVE, False, None)
+
+
+def test_the_code_of_the_text_still_opens_the_rest(service: Service) -> None:
+    phone = new_phone()
+    browser = squat(service, phone)
+    page = browser.get(VERIFY).text
+    assert phone in page
+    # The other code has done what it is for.
+    assert EVE not in page
+    assert "tries are left" in alert(verify(browser, mail_code_to(service, EVE)))
+    assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard"
+    assert account_of(service, phone) == ("Eve", "Evil", EVE, True, None)
+    assert UNCONFIRMED not in browser.get("/dashboard").text
+    assert browser.post("/dashboard/keys", data=KEY).status_code == 200
+    assert VERIFICATION not in browser.cookies
+
+
+def test_the_phone_is_confirmed_later_and_elsewhere(service: Service) -> None:
+    phone = new_phone()
+    squat(service, phone)
+    browser = new_browser(service)
+    assert goes_to(sign_in(browser, phone, EVIL)) == "/dashboard"
+    assert "Send a code to my phone" in browser.get(VERIFY).text
+    refused = browser.post(START)
+    assert (refused.status_code, "Too many codes" in alert(refused)) == (429, True)
+    pass_time(service, phone, "31 seconds")
+    assert goes_to(browser.post(START)) == VERIFY
+    assert goes_to(verify(browser, code_to(service, phone))) == "/dashboard"
+    assert account_of(service, phone) == ("Eve", "Evil", EVE, True, None)
+    assert goes_to(browser.post(START)) == "/dashboard"
+    assert goes_to(new_browser(service).post(START)) == "/dashboard/sign-in"
+
+
+def test_the_owner_signs_up_as_if_nobody_had_squatted_the_number(service: Service) -> None:
+    phone = new_phone()
+    eve = squat(service, phone)
+    pass_time(service, phone, "31 seconds")
+    owner = sign_up(service, phone, email="owner@example.org")
+    assert account_of(service, phone) == ("Tariro Moyo", "Moyo Stores", "owner@example.org", True, None)
+    assert owner.browser.post("/dashboard/keys", data=KEY).status_code == 200
+    # Nothing of Eve's is left: neither her session nor her password nor the sign-up that she began.
+    assert not is_signed_in(eve)
+    assert sign_in(new_browser(service), phone, EVIL).status_code in {303, 422}
+    assert not is_signed_in(eve)
+    assert goes_to(sign_in(new_browser(service), phone, PASSWORD)) == "/dashboard"
+    assert (
+        count(
+            service,
+            "SELECT count(*) FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE a.phone = $1",
+            phone,
+        )
+        == 2
+    )
+
+
+def test_a_new_password_by_text_wins_over_all_that_was_set_up_before(service: Service) -> None:
+    phone = new_phone()
+    eve = squat(service, phone)
+    # As it could be done before the phone had to be proved for it.
+    service.sql(
+        "UPDATE logins SET totp_secret = decode(repeat('00', 20), 'hex'), totp_since = now()"
+        " WHERE account_id = (SELECT id FROM accounts WHERE phone = $1)",
+        phone,
+    )
+    browser = new_browser(service)
+    browser.post("/dashboard/forgotten", data={"phone": phone})
+    assert goes_to(set_password(browser, code_to(service, phone), NEW)) == "/dashboard"
+    assert account_of(service, phone)[2:] == (None, True, None)
+    assert not is_signed_in(eve)
+    assert UNCONFIRMED not in browser.get("/dashboard").text
+    assert goes_to(sign_in(new_browser(service), phone, NEW)) == "/dashboard"
+
+
+def test_a_mail_opens_no_number_that_has_an_account_proved_or_not(service: Service) -> None:
+    proved, squatted = sign_up(service).phone, new_phone()
+    squat(service, squatted, "first@example.org")
+    for phone in (proved, squatted):
+        pass_time(service, phone, "1 hour")
+        browser = new_browser(service)
+        begin_sign_up(browser, phone, email="second@example.org", password=EVIL)
+        entered = verify(browser, mail_code_to(service, "second@example.org"))
+        assert "tries are left" in alert(entered)
+        assert not is_signed_in(browser)
+    # Its owner is told so where there is an owner, and gets a code where there is none.
+    assert "It has an account" in texts_to(service, proved)[-1]
+    assert code_in(texts_to(service, squatted)[-1])
+
+
+def test_each_mail_proves_its_own_sign_up_alone(service: Service) -> None:
+    hers, his = new_browser(service), new_browser(service)
+    begin_sign_up(hers, new_phone(), email="anna@example.org")
+    begin_sign_up(his, new_phone(), email="ben@example.org")
+    assert "tries are left" in alert(verify(his, mail_code_to(service, "anna@example.org")))
+    assert goes_to(verify(hers, mail_code_to(service, "anna@example.org"))) == "/dashboard"
+
+
+def test_the_operator_sees_that_a_number_is_not_confirmed(service: Service) -> None:
+    phone, browser = new_phone(), new_operator(service).browser
+    squat(service, phone, "console@example.org")
+    (account,) = service.sql("SELECT id FROM accounts WHERE phone = $1", phone)
+    page = f"/operator/accounts/{write_id(ACCOUNT, account['id'])}"
+    assert "signed up by e-mail alone" in browser.get(page).text
+    service.sql("UPDATE logins SET phone_proved_at = now() WHERE account_id = $1", account["id"])
+    assert "signed up by e-mail alone" not in browser.get(page).text
