@@ -208,7 +208,9 @@ async def test_what_a_broken_line_left_unanswered_is_sent_again_and_nothing_else
         # Answers that were under way when the line broke are lost too.
         assert len(again) >= 6
         assert again <= happened.keys()
-        assert all(kinds == ["doubt", "resend"] for kinds in happened.values())
+        assert all(happened[to] == ["doubt", "resend"] for to in again)
+        # The receipt of one whose answer alone was lost may come before it is sent again.
+        assert all(happened[to] in (["doubt"], ["doubt", "resend"]) for to in happened.keys() - again)
         details = {
             row["detail"] for row in await engine.rows("SELECT detail FROM incidents WHERE kind = 'doubt'")
         }
