@@ -426,6 +426,17 @@ async def test_only_the_newest_of_the_files_that_were_never_sent_are_kept(world:
     assert left == {confirmed, *ids[2:]}
 
 
+async def test_files_that_were_never_sent_have_a_bound_in_rows_too(world: World) -> None:
+    ids = [await world.check() for _ in range(4)]
+    # Beside the three rows of the newest there is room for two files of the largest size.
+    await world.rows("UPDATE uploads SET rows = 10000, recipients = 0 WHERE id = ANY($1::uuid[])", ids[1:])
+    newest = await world.check()
+    await world.rows("UPDATE uploads SET rows = 10000 WHERE id = $1", newest)
+    last = await world.check()
+    left = {row["id"] for row in await world.rows("SELECT id FROM uploads")}
+    assert left == {ids[3], newest, last}
+
+
 async def test_files_are_forgotten_after_a_week_unless_they_are_being_sent(world: World) -> None:
     sent, sending, fresh = [await world.check(first=start) for start in (0, 10, 20)]
     await world.confirm(sent)

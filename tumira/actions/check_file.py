@@ -39,8 +39,9 @@ from tumira.store import file_checks, prices, templates, uploads
 from tumira.store.database import Database
 from tumira.store.sql import Connection
 
-# Of files that were checked and never sent, each up to ten thousand rows.
+# Of files that were checked and never sent: they cost their owner nothing.
 CHECKED_KEPT: Final = 20
+CHECKED_ROWS_KEPT: Final = 30_000
 
 PROCESSES_MAX: Final = 2
 # Each holds its file in memory, up to five megabytes.
@@ -313,7 +314,7 @@ class _Outside:
             await uploads.insert(connection, frame.upload)
             while not isinstance(piece := await _next_frame(process), End):
                 await _keep(connection, frame.upload.id, piece)
-            await uploads.delete_surplus(connection, frame.upload.account_id, CHECKED_KEPT)
+            await uploads.delete_surplus(connection, frame.upload.account_id, CHECKED_KEPT, CHECKED_ROWS_KEPT)
         return frame.upload.id
 
 
@@ -331,7 +332,7 @@ async def _keep_all(connection: Connection, findings: Sequence[Finding]) -> Outc
     await uploads.insert(connection, head.upload)
     for piece in pieces:
         await _keep(connection, head.upload.id, piece)
-    await uploads.delete_surplus(connection, head.upload.account_id, CHECKED_KEPT)
+    await uploads.delete_surplus(connection, head.upload.account_id, CHECKED_KEPT, CHECKED_ROWS_KEPT)
     return head.upload.id
 
 

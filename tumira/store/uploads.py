@@ -175,19 +175,26 @@ SQL_DELETE_SURPLUS: Final = Statement("""
 DELETE FROM uploads
  WHERE id IN (
        SELECT id
-         FROM uploads
-        WHERE account_id = %(account_id)s
-          AND state = 'checked'
-        ORDER BY id DESC
-       OFFSET %(kept)s
+         FROM (SELECT id, row_number() OVER newest AS place, sum(rows) OVER newest AS rows_with_newer
+                 FROM uploads
+                WHERE account_id = %(account_id)s
+                  AND state = 'checked'
+               WINDOW newest AS (ORDER BY id DESC)) AS checked
+        WHERE place > %(files_max)s
+           OR (place > 1 AND rows_with_newer > %(rows_max)s)
        )
    AND state = 'checked'
 """)
 
 
-async def delete_surplus(connection: Connection, account_id: AccountId, kept: int) -> None:
-    """Forget all but the newest of an account's files that were checked and not sent."""
-    await SQL_DELETE_SURPLUS.rows(connection, account_id=account_id, kept=kept)
+async def delete_surplus(
+    connection: Connection, account_id: AccountId, files_max: int, rows_max: int
+) -> None:
+    """Forget all but the newest of an account's files that were checked and not sent.
+
+    They have no more rows together than `rows_max`; the newest one always stays.
+    """
+    await SQL_DELETE_SURPLUS.rows(connection, account_id=account_id, files_max=files_max, rows_max=rows_max)
 
 
 _UPLOAD: Final = """
