@@ -1,14 +1,25 @@
 """Fixtures that all tests share."""
 
-from collections.abc import Iterator
+import asyncio
+import itertools
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from tests.support.embedded import quick_directory
+from tests.support.embedded import quick_directory, temporary_base
+from tests.support.embedded_starts import quiet
+from tests.support.paynow_server import PaynowServer, paynow_server
 from tests.support.postgres import clone, run_server
 from tests.support.service import Service, run_web
+from tests.support.settling import World, open_world
+from tests.support.smpp_peer import Carrier
 from tumira.runtime import configure_logging
+from tumira.store.embedded import start
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,4 +57,70 @@ def database_url(server_url: str) -> Iterator[str]:
 def service(server_url: str) -> Iterator[Service]:
     """Give a running service that the tests of a file share; each opens accounts of its own."""
     with clone(server_url) as url, run_web(url) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    """Give a database with a carrier and an account."""
+    async with open_world(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """Give an empty directory in which starting is quick."""
+    with temporary_base(quick_directory()) as made:
+        yield made
+
+
+@pytest.fixture
+def new_dir(base: Path) -> Path:
+    """Name a directory in which nothing was ever started."""
+    return base / "data"
+
+
+@pytest.fixture(scope="module")
+def pattern() -> Iterator[Path]:
+    """Give a directory that was used before, to be copied."""
+    with temporary_base(quick_directory()) as made:
+        with start(made / "data", quiet):
+            pass
+        yield made / "data"
+
+
+@pytest.fixture
+def data_dir(base: Path, pattern: Path) -> Path:
+    """Give a directory that was used before and stopped cleanly; sooner had than a new one."""
+    made = base / "data"
+    subprocess.run(["cp", "-a", pattern, made], check=True)
+    (made / "postgres.log").unlink()
+    return made
+
+
+@pytest.fixture
+async def nothing_fails_unseen() -> AsyncIterator[None]:
+    """Fail a test when something was raised inside the event loop, which would only be logged."""
+    raised: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: raised.append(context))
+    yield
+    loop.set_exception_handler(before)
+    assert raised == []
+
+
+@pytest.fixture
+async def carrier() -> AsyncIterator[Carrier]:
+    """Give a carrier that does what the test says."""
+    async with Carrier().listening() as listening:
+        yield listening
+
+
+@pytest.fixture
+def paynow() -> Iterator[PaynowServer]:
+    """Give a Paynow that tells nothing by itself: nobody listens at the address that we give."""
+    with paynow_server() as running:
+        running.tells = False
+        running.numbers = itertools.count(9510)
         yield running

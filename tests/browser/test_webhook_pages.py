@@ -23,12 +23,12 @@ from tests.support.browser import (
 )
 from tests.support.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions.event_payloads import low_balance_data
-from tumira.actions.tell_events import News, tell_events
+from tumira.actions.low_balance import low_balance_data
 from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.store import deliveries
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt
+from tumira.store.events import News, tell_events
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 URL: Final = "http://127.0.0.1:9/hook"

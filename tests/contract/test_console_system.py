@@ -20,7 +20,7 @@ from tumira.console.presence import present
 from tumira.engine.auditor import run_auditor
 from tumira.engine.chores import CHORES, run_chore
 from tumira.ids import ACCOUNT, OPERATOR, write_id
-from tumira.store import audit, audits, operator_changes
+from tumira.store import audit, audits, changes
 from tumira.store.changes import Actor
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.migrate import known
@@ -338,7 +338,7 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
             for number in range(120):
                 account = mine.id if number % 3 == 0 else other.id if number % 3 == 1 else None
                 actor = Actor("cli:ann & co" if number % 2 else "cli:ben", None)
-                await operator_changes.note(connection, actor, "something", f"n{number:03}", account)
+                await changes.record_by_operator(connection, actor, "something", f"n{number:03}", account)
 
     service.run(note)
     assert _walk(admin, {})[:120] == [f"n{number:03}" for number in reversed(range(120))]

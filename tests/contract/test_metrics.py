@@ -38,7 +38,6 @@ from tumira.actions import manage_webhooks, send_file
 from tumira.actions.check_file import Wanted
 from tumira.actions.operate_carriers import add_carrier
 from tumira.actions.start_paynow import start_paynow
-from tumira.actions.tell_events import News, tell_events
 from tumira.carriers.smpp.peer import Timing
 from tumira.config import Encryption, Smtp
 from tumira.config.payments import Payments, read_payments
@@ -48,6 +47,7 @@ from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits, mails, uploads
 from tumira.store.database import KEY_LOOKUPS, Database
+from tumira.store.events import News, tell_events
 
 REFUSED: Final = "+263771209905"
 TRIED_AGAIN: Final = "+263771209907"

@@ -48,8 +48,8 @@ from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
 from tumira.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.rules.codes import CodeLimits
-from tumira.rules.events import SUBSCRIBABLE
 from tumira.store.database import Database
+from tumira.store.events import SUBSCRIBABLE
 
 UNKNOWN: Final = "end_" + "0" * 26
 

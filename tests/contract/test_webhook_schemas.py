@@ -14,15 +14,16 @@ from scripts.generate_docs import DOCS
 from tests.contract.test_openapi import ROOT, resolve, validator
 from tests.contract.test_reference_page import Page
 from tests.unit.test_event_payloads import COMPLETED, LATER, event
-from tumira.actions.event_payloads import low_balance_data, webhook_test_data, write_payload
+from tumira.actions.event_payloads import webhook_test_data, write_payload
+from tumira.actions.low_balance import low_balance_data
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP, REPLAYABLE
 from tumira.api.manual.events import ANSWERS, HEADERS, schema_name
 from tumira.api.manual.reference import reference_page
 from tumira.cli.webhooks import webhook
 from tumira.rules import endpoint_health
 from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
-from tumira.rules.events import EVENT_TYPES, MEANINGS
 from tumira.rules.validity import LATE_RECEIPT_WAIT
+from tumira.store.events import EVENT_TYPES, MEANINGS
 
 GUIDE: Final = " ".join((DOCS / "webhooks.md").read_text(encoding="utf-8").split())
 EVEN: Final = 0.5

@@ -30,7 +30,7 @@ from tests.support.webhook_pages import (
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS
 from tumira.ids import ENDPOINT, EVENT, write_id
-from tumira.rules.events import SUBSCRIBABLE
+from tumira.store.events import SUBSCRIBABLE
 
 
 @pytest.fixture(scope="module")

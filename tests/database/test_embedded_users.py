@@ -124,7 +124,8 @@ def test_root_in_a_container_still_knows_its_processes(base: Path) -> None:
     try:
         url = first.read("url")
         script = (
-            f"import pathlib, tumira.store.embedded as e; print(e.attach(pathlib.Path({str(data_dir)!r})))"
+            "import pathlib; from tumira.store.embedded import attach; "
+            f"print(attach(pathlib.Path({str(data_dir)!r})))"
         )
         command = [*in_container, sys.executable, "-c", script]
         found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)

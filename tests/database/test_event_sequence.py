@@ -10,11 +10,10 @@ import pytest_asyncio
 
 from tests.support.service import new_caller
 from tests.support.webhooks import BALANCE_LOW, DATA
-from tumira.actions.tell_events import News, tell_events
 from tumira.ids import AccountId
 from tumira.store import events
 from tumira.store.database import Database
-from tumira.store.events import Event
+from tumira.store.events import Event, News, tell_events
 
 WRITERS: Final = 8
 EVENTS: Final = 10_000

@@ -249,8 +249,8 @@ async def test_more_small_sends_than_the_carrier_takes_are_shared_fairly(
         await hall.audit()
 
 
-# By the clock, so not where other things run as well; `tests/unit/test_fairness.py` shows the same by one of
-# its own.
+# Measured by the clock, so it needs a machine of its own. In simulated time:
+# `tests/unit/test_fairness.py`.
 @pytest.mark.long
 async def test_a_flood_of_small_sends_of_one_account_hardly_holds_up_the_others(
     database_url: str, tmp_path: Path

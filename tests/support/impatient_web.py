@@ -1,6 +1,6 @@
 """A web process with other limits than usual, so that a test need not wait for minutes.
 
-As a program, `python -m tests.support.impatient_web '{"HEAD_S": 0.5}'`, it is `tumira web` with these.
+Run it as `python -m tests.support.impatient_web '{"HEAD_S": 0.5}'`.
 """
 
 import json

@@ -12,17 +12,16 @@ import httpx
 
 from tests.support.people import Person, alert
 from tests.support.service import Service
-from tumira.actions.event_payloads import low_balance_data
-from tumira.actions.tell_events import News, tell_events
+from tumira.actions.low_balance import low_balance_data
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.engine.notifier import Notifier
 from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.outbound.webhook_client import Resolver, default_tls
-from tumira.rules.events import SUBSCRIBABLE
 from tumira.rules.money import parse
 from tumira.store import deliveries
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.deliveries import Attempt
+from tumira.store.events import SUBSCRIBABLE, News, tell_events
 
 URL: Final = "http://127.0.0.1:9/hook"
 SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/]{43}=")

@@ -28,8 +28,7 @@ from tests.support.breakable import LINE_OCTETS, DatabaseLine, _Watch
 from tests.support.receivers import Receiver, Request
 from tests.support.service import Caller, new_caller
 from tumira.actions import manage_webhooks
-from tumira.actions.event_payloads import low_balance_data
-from tumira.actions.tell_events import News, tell_events
+from tumira.actions.low_balance import low_balance_data
 from tumira.engine.notifier import Notifier
 from tumira.ids import EVENT, EndpointId, EventId, write_id
 from tumira.outbound.webhook_client import Resolver, default_tls
@@ -37,6 +36,7 @@ from tumira.store import deliveries, endpoints
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
+from tumira.store.events import News, tell_events
 
 WAIT_S: Final = 40.0
 # What a notifier would have done in this time it does not do at all.

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.actions.consequences import REFUND_ALL, Consequences
-from tumira.actions.event_payloads import PAYLOADS, low_balance_data, webhook_test_data, write_payload
+from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
+from tumira.actions.low_balance import low_balance_data
 from tumira.actions.outcomes import (
     Doubtful,
     Ended,
@@ -29,10 +30,9 @@ from tumira.actions.outcomes import (
 from tumira.actions.views import view_message
 from tumira.api.schemas import write_message
 from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, EventId, MessageId, message_ids, new_id, write_id
-from tumira.rules.events import EVENT_TYPES, SUBSCRIBABLE, parse_types, takes
 from tumira.rules.receipts import Receipt
 from tumira.store.batches import Batch, Message
-from tumira.store.events import Event
+from tumira.store.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
 from tumira.store.settlement import NewPart, Standing
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)

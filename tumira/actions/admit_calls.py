@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tumira.actions.calls import Call, Decision, Render
 from tumira.actions.deliberation import Deliberation
-from tumira.actions.tell_events import tell_low_balances
+from tumira.actions.low_balance import tell_low_balances
 from tumira.errors import Refusal
 from tumira.ids import AccountId
 from tumira.rules.destinations import Tariff

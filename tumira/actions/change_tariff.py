@@ -7,7 +7,7 @@ import asyncpg
 from tumira.errors import Trouble
 from tumira.rules import money
 from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store import operator_changes, price_schedule, prices
+from tumira.store import changes, price_schedule, prices
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -23,7 +23,7 @@ async def add_destination(database: Database, destination: Destination, actor: A
             detail = (
                 f"{destination.name} ({destination.country}), +{destination.calling_code}, {lengths} digits"
             )
-            await operator_changes.note(connection, actor, "destination added", detail)
+            await changes.record_by_operator(connection, actor, "destination added", detail)
     except asyncpg.CheckViolationError:
         raise Trouble(
             "A country is two capital letters and a calling code one to four digits, as in "
@@ -50,7 +50,7 @@ async def put(connection: Connection, price: Price, actor: Actor, what: str, whe
     before = await price_schedule.hold_price(connection, price.channel, price.country, price.status)
     await prices.set_price(connection, price.channel, price.country, price.status, price.price_usd)
     detail = f"{price.channel} to {price.country}: {in_words(before)} → {in_words(price.price_usd)} USD{when}"
-    await operator_changes.note(connection, actor, what, detail)
+    await changes.record_by_operator(connection, actor, what, detail)
 
 
 def in_words(price: Decimal | None) -> str:

@@ -31,7 +31,6 @@ from tumira.rules.spelling import is_blank
 from tumira.store import prices, templates
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
-from tumira.store.sessions import Visitor
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")
@@ -76,16 +75,18 @@ async def read_aside(tariff: Tariff, text: str) -> Sequence[Entry]:
     return await asyncio.to_thread(read_recipients, tariff, text)
 
 
-async def review(database: Database, gate: Gate, visitor: Visitor, draft: Draft) -> Review:
+async def review(
+    database: Database, gate: Gate, account_id: AccountId, draft: Draft, *, balance: Decimal, suspended: bool
+) -> Review:
     """Find all that stands in the way of sending a draft, and price it if that can be done."""
-    found = await examine(database, visitor.account_id, draft)
+    found = await examine(database, account_id, draft)
     refusals = list(found.refusals)
-    if visitor.suspended:
+    if suspended:
         refusals.append(AccountSuspended())
-    if found.quote is not None and found.quote.total_cost > visitor.balance:
-        refusals.append(InsufficientBalance.of(found.quote.total_cost, visitor.balance))
+    if found.quote is not None and found.quote.total_cost > balance:
+        refusals.append(InsufficientBalance.of(found.quote.total_cost, balance))
     if not refusals:
-        refusals.extend(await _rehearse(gate, visitor.account_id, found.entries, draft))
+        refusals.extend(await _rehearse(gate, account_id, found.entries, draft))
     return Review(found.tariff, found.entries, found.quote, refusals)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
 from tumira.errors import Trouble
 from tumira.rules.pseudonyms import Subject, read_subject
-from tumira.store import accounts, changes, clock, erasures, operator_changes, prices
+from tumira.store import accounts, changes, clock, erasures, prices
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.erasures import Erasure
@@ -66,7 +66,7 @@ async def _begin(database: Database, subject: Subject, note: str, actor: Actor) 
         ) or await erasures.find_open(connection, subject.number)
         if begun is None:
             raise Trouble("A worker has just finished erasing this number; ask once more to be sure.")
-        await operator_changes.note(
+        await changes.record_by_operator(
             connection, actor, "number erased on request", f"request {begun.id}: {note}"
         )
     return begun
@@ -140,7 +140,7 @@ async def _tell_senders(connection: Connection, ended: Erasure) -> None:
     """Note with everybody who had sent to the number that it is gone, but not which it was."""
     for account_id in ended.accounts:
         if account_id != accounts.SYSTEM:
-            await changes.note(
+            await changes.record(
                 connection,
                 account_id,
                 Actor(ended.actor),

@@ -17,19 +17,18 @@ Of a completed batch only `refunded` can still grow, by a late receipt; it is to
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
+from tumira.actions.low_balance import LowBalance
 from tumira.actions.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
 from tumira.ids import BATCH, MESSAGE, write_id
 from tumira.rules import money
-from tumira.rules.events import EVENT_TYPES
-from tumira.rules.fields import BatchIdText, Currency, Money, Time
+from tumira.rules.fields import BatchIdText, Time
 from tumira.store.batches import Batch, Message
-from tumira.store.events import Event
+from tumira.store.events import EVENT_TYPES, Event
 
 _MESSAGE_PREFIX: Final = "message."
 _REFUNDED: Final = "message.refunded"
@@ -48,14 +47,6 @@ class MessageNews(MessageView, kw_only=True):
         str | None,
         Meta(description="The batch's label, as sent; null when none was given.", examples=["order-1042"]),
     ]
-
-
-class LowBalance(Struct):
-    """The balance that fell below its threshold."""
-
-    balance: Annotated[Money, Meta(description="The balance then.", examples=["0.9600"])]
-    threshold: Annotated[Money, Meta(description="What it fell below.", examples=["1.0000"])]
-    currency: Currency
 
 
 class WebhookTest(Struct):
@@ -159,11 +150,6 @@ def _news(event: Event, message: Message, batch: Batch) -> MessageNews:
         batch_id=write_id(BATCH, batch.id),
         reference=batch.reference,
     )
-
-
-def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
-    """Write what `balance.low` tells, to be kept with the event."""
-    return _encode(LowBalance(money.write(balance), money.write(threshold), money.CURRENCY)).decode()
 
 
 def webhook_test_data() -> str:

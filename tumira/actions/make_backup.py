@@ -14,7 +14,7 @@ import asyncpg
 
 from tumira import VERSION
 from tumira.errors import Trouble
-from tumira.store import backup_files, operator_changes
+from tumira.store import backup_files, changes
 from tumira.store.backup_files import CHUNK_BYTES, Manifest, Progress, end_of, inspect, new_file, partial_of
 from tumira.store.backup_programs import Finished, Programs, failed, finish, run, start
 from tumira.store.backups import Moment, patient_connection, read_moment
@@ -195,7 +195,9 @@ async def _note(database: Database, actor: Actor, made: Made) -> None:
     """Leave a line in the trail of what operators did, unless the database is one that is only read."""
     try:
         async with database.transaction() as connection:
-            await operator_changes.note(connection, actor, "backup made", f"{made.file}, {made.bytes} bytes")
+            await changes.record_by_operator(
+                connection, actor, "backup made", f"{made.file}, {made.bytes} bytes"
+            )
     except (asyncpg.ReadOnlySQLTransactionError, asyncpg.UndefinedTableError):
         # A standby, or a schema from before there was a trail.
         return

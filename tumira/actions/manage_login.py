@@ -30,7 +30,7 @@ async def change_names(
     """Change who answers for an account, and whose messages these are."""
     async with database.transaction() as connection:
         await accounts.set_names(connection, account_id, name, business)
-        await changes.note(connection, account_id, actor, "profile changed", f"{name}, {business}")
+        await changes.record(connection, account_id, actor, "profile changed", f"{name}, {business}")
 
 
 async def change_email(database: Database, account_id: AccountId, email: str | None, actor: Actor) -> None:
@@ -41,7 +41,7 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
             return
         await logins.set_email(connection, account_id, email)
         what = "email removed" if email is None else "email changed"
-        await changes.note(connection, account_id, actor, what, email or "")
+        await changes.record(connection, account_id, actor, what, email or "")
         await tell_owner.tell(connection, account_id, actor, what, old_email)
 
 
@@ -67,7 +67,7 @@ async def end_session(database: Database, account_id: AccountId, session_id: UUI
         browser = await sessions.delete_own(connection, account_id, session_id)
         if browser is None:
             return False
-        await changes.note(connection, account_id, actor, "session ended", browsers.describe(browser))
+        await changes.record(connection, account_id, actor, "session ended", browsers.describe(browser))
     return True
 
 
@@ -77,7 +77,7 @@ async def end_other_sessions(
     """End all sessions of an account but this one."""
     async with database.transaction() as connection:
         ended = await sessions.delete_others(connection, account_id, session_id)
-        await changes.note(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
+        await changes.record(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
 
 
 async def change_limits(database: Database, account_id: AccountId, limits: Limits, actor: Actor) -> None:
@@ -92,7 +92,7 @@ async def change_limits(database: Database, account_id: AccountId, limits: Limit
             change_call=True,
         )
         detail = f"per call {_amount(limits.per_call)}, per day {_amount(limits.per_day)}"
-        await changes.note(connection, account_id, actor, "spend limits changed", detail)
+        await changes.record(connection, account_id, actor, "spend limits changed", detail)
 
 
 def _amount(amount: Decimal | None) -> str:
@@ -107,7 +107,7 @@ async def change_notice(
         await accounts.set_limits(connection, account_id, low_balance=below)
         await logins.set_low_balance_mail(connection, account_id, wanted=by_mail)
         detail = f"below {_amount(below)}, {'also by email' if by_mail else 'not by email'}"
-        await changes.note(connection, account_id, actor, "low-balance notice changed", detail)
+        await changes.record(connection, account_id, actor, "low-balance notice changed", detail)
 
 
 class Asked(Enum):
@@ -131,7 +131,7 @@ async def ask_review(
         if written is None:
             return Asked.OTHER_TEXT
         await content_refusals.ask_review(connection, account_id, digest, note=note, text=written)
-        await changes.note(connection, account_id, actor, "review of a refused text asked for")
+        await changes.record(connection, account_id, actor, "review of a refused text asked for")
     return Asked.DONE
 
 
@@ -147,7 +147,7 @@ async def close_account(database: Database, suspect: Suspect, password: str, act
         await deliveries.park_retries(connection, paused)
         await sessions.delete_all(connection, suspect.account_id)
         await devices.delete_all(connection, suspect.phone)
-        await changes.note(
+        await changes.record(
             connection, suspect.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
         )
     return proof

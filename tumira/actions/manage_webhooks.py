@@ -13,14 +13,13 @@ from tumira.errors import Trouble
 from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
-from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import accounts, changes, clock, deliveries, endpoints, events, operator_changes, tries
+from tumira.store import accounts, changes, clock, deliveries, endpoints, events, tries
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint, Secret
-from tumira.store.events import Event
+from tumira.store.events import WEBHOOK_TEST, Event, takes
 from tumira.store.sql import Connection
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
@@ -465,6 +464,6 @@ async def _note(connection: Connection, by: By, endpoint: Endpoint, what: str, m
     detail = f"{place} ({write_id(ENDPOINT, endpoint.id)})"
     if more:
         detail += f": {more}"
-    await changes.note(connection, endpoint.account_id, by.actor, what, detail)
+    await changes.record(connection, endpoint.account_id, by.actor, what, detail)
     if by.account_id is None:
-        await operator_changes.note(connection, by.actor, what, detail, endpoint.account_id)
+        await changes.record_by_operator(connection, by.actor, what, detail, endpoint.account_id)

@@ -10,15 +10,7 @@ from tumira.actions import tell_owner
 from tumira.errors import Trouble
 from tumira.ids import AccountId
 from tumira.rules import money
-from tumira.store import (
-    accounts,
-    changes,
-    content_refusals,
-    ledger,
-    logins,
-    operator_changes,
-    operator_presses,
-)
+from tumira.store import accounts, changes, content_refusals, ledger, logins
 from tumira.store.accounts import Account
 from tumira.store.changes import OPERATOR, Actor
 from tumira.store.database import Database
@@ -47,7 +39,7 @@ async def credit(
     try:
         async with database.transaction() as connection:
             await _existing(connection, account_id)
-            if press is not None and not await operator_presses.take(connection, press):
+            if press is not None and not await changes.claim_form(connection, press):
                 raise DoneBeforeError("This was done already; nothing was moved a second time.")
             await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
             what = "balance credited" if amount > 0 else "balance debited"
@@ -151,9 +143,9 @@ async def note_both(
 ) -> None:
     """Note a change for operators, and for the account's owner without the note and without our address."""
     seen_from = None if actor.address is None else CONSOLE
-    await changes.note(connection, account_id, Actor(actor.name, seen_from), what, detail)
+    await changes.record(connection, account_id, Actor(actor.name, seen_from), what, detail)
     whole = "; ".join(part for part in (detail, note) if part)
-    await operator_changes.note(connection, actor, what, whole, account_id)
+    await changes.record_by_operator(connection, actor, what, whole, account_id)
 
 
 def _or_none(amount: Decimal | None) -> str:

@@ -11,7 +11,7 @@ import asyncpg
 from tumira.errors import FieldTrouble, Trouble
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import carriers, operator_changes, prices
+from tumira.store import carriers, changes, prices
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.changes import OPERATOR, Actor
 from tumira.store.database import Database
@@ -98,7 +98,7 @@ async def add_carrier(
                 raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
             shown = carrier_urls.write(settings)
             detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
-            await operator_changes.note(
+            await changes.record_by_operator(
                 connection, actor, "carrier added" if is_new else "carrier replaced", detail
             )
             return is_new
@@ -141,7 +141,7 @@ async def change_carrier(
             connection, before.id, priority=priority, countries=known, window_size=window_size, tps=tps
         )
         detail = f"{name}: {', '.join(different)}"
-        await operator_changes.note(connection, actor, "carrier changed", detail)
+        await changes.record_by_operator(connection, actor, "carrier changed", detail)
     return True
 
 
@@ -149,7 +149,7 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
     """Take a carrier out of use; receipts that still come find their messages."""
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
-            await operator_changes.note(connection, actor, "carrier removed", name)
+            await changes.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
             raise Trouble(f"The carrier {name} was removed before; `tumira carrier list` shows those in use.")

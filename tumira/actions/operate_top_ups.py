@@ -6,7 +6,7 @@ from tumira.errors import Trouble
 from tumira.ids import TOP_UP, TopUpId, write_id
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import Issuer
-from tumira.store import operator_changes, top_ups
+from tumira.store import changes, top_ups
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.top_ups import TopUp
@@ -30,6 +30,6 @@ async def ask_again(database: Database, top_up_id: TopUpId, actor: Actor) -> Non
         if found is None or not can_be_asked(found):
             raise Trouble("Nobody can be asked about this top-up.")
         await top_ups.make_due(connection, top_up_id)
-        await operator_changes.note(
+        await changes.record_by_operator(
             connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id
         )

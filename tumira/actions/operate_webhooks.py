@@ -11,7 +11,7 @@ from msgspec import structs
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.ids import ENDPOINT, EndpointId, first_id, write_id
 from tumira.rules.endpoint_health import Health
-from tumira.store import changes, clock, deliveries, endpoints, events, operator_changes, tries
+from tumira.store import changes, clock, deliveries, endpoints, events, tries
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Retry
@@ -77,5 +77,5 @@ async def _hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint:
 async def _note(connection: Connection, endpoint: Endpoint, actor: Actor, what: str, more: str) -> None:
     detail = f"{host_of(endpoint.url)} ({write_id(ENDPOINT, endpoint.id)})"
     detail = f"{detail}: {more}" if more else detail
-    await changes.note(connection, endpoint.account_id, actor, what, detail)
-    await operator_changes.note(connection, actor, what, detail, endpoint.account_id)
+    await changes.record(connection, endpoint.account_id, actor, what, detail)
+    await changes.record_by_operator(connection, actor, what, detail, endpoint.account_id)

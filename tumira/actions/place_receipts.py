@@ -17,7 +17,7 @@ from tumira.rules import receipt_ids, receipts
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules.receipts import same_number, spellings
-from tumira.store import changes, operator_changes, prices, settlement, unmatched
+from tumira.store import changes, prices, settlement, unmatched
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.receipts import delete
@@ -144,9 +144,9 @@ async def _note_match(
     connection: Connection, kept: Unmatched, segment: Segment, note: str, actor: Actor
 ) -> None:
     detail = f"{_describe(kept)}, with {write_id(MESSAGE, segment.message_id)}: {note}"
-    await operator_changes.note(connection, actor, "receipt matched by hand", detail, segment.account_id)
+    await changes.record_by_operator(connection, actor, "receipt matched by hand", detail, segment.account_id)
     told = f"{write_id(MESSAGE, segment.message_id)}, {kept.receipt.state}"
-    await changes.note(
+    await changes.record(
         connection, segment.account_id, actor, "message matched with its receipt by hand", told
     )
 
@@ -159,7 +159,7 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
         if kept is None:
             raise Trouble(GONE)
         await delete(connection, [receipt_id])
-        await operator_changes.note(connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}")
+        await changes.record_by_operator(connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}")
 
 
 def _read_note(note: str) -> str:

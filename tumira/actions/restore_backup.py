@@ -16,7 +16,7 @@ from tumira.actions.outcomes import Ended, Outcome
 from tumira.actions.settle_messages import settle_held
 from tumira.errors import Trouble
 from tumira.ids import MessageId
-from tumira.store import backups, migrate, operator_changes, restored, settlement
+from tumira.store import backups, changes, migrate, restored, settlement
 from tumira.store.backup_files import Backup, Manifest, Progress, inspect
 from tumira.store.backup_programs import Finished, Programs, failed, run
 from tumira.store.changes import Actor
@@ -153,7 +153,7 @@ async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restore
     """Keep from going on what may have gone on elsewhere."""
     await restored.forget_processes(connection)
     if wish.nothing_since:
-        await operator_changes.note(
+        await changes.record_by_operator(
             connection, wish.actor, "backup restored", f"of {moment:%Y-%m-%d %H:%M:%S} UTC"
         )
         return Restored(moment, 0, 0, 0)
@@ -168,7 +168,7 @@ async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restore
         await restored.mark_top_ups_asked(connection),
     )
     said = f"of {moment:%Y-%m-%d %H:%M:%S} UTC; {found.held} messages held, {found.uploads} files stopped"
-    await operator_changes.note(connection, wish.actor, "backup restored", said)
+    await changes.record_by_operator(connection, wish.actor, "backup restored", said)
     return found
 
 

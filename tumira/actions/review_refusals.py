@@ -7,7 +7,7 @@ from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE,
 from tumira.errors import Trouble
 from tumira.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.rules.templates import TemplateVerdict, tidy
-from tumira.store import accounts, changes, operator_changes, reviews, templates
+from tumira.store import accounts, changes, reviews, templates
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.sql import Connection
@@ -84,8 +84,8 @@ async def dismiss(
         if not await reviews.close(connection, account_id, digest):
             raise Trouble(NO_REVIEW)
         what = "review of a refused text: it stays refused"
-        await changes.note(connection, account_id, actor, what, answer)
-        await operator_changes.note(connection, actor, what, answer, account_id)
+        await changes.record(connection, account_id, actor, what, answer)
+        await changes.record_by_operator(connection, actor, what, answer, account_id)
 
 
 async def _note(
@@ -93,9 +93,9 @@ async def _note(
 ) -> None:
     # What the template says stays out: a customer's words do not belong into records that are kept for good.
     detail = write_id(TEMPLATE, template.id) + (f", {template.note}" if template.note else "")
-    await operator_changes.note(connection, actor, what, detail, account_id)
+    await changes.record_by_operator(connection, actor, what, detail, account_id)
     if account_id is not None:
-        await changes.note(connection, account_id, actor, what, detail)
+        await changes.record(connection, account_id, actor, what, detail)
 
 
 def checked(note: str) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from tumira.rules.days import LOCAL_TIME
-from tumira.store import audit, audits, operator_changes, verifications
+from tumira.store import audit, audits, changes, verifications
 from tumira.store.audit import Finding
 from tumira.store.audits import Broken
 from tumira.store.changes import Actor
@@ -28,7 +28,7 @@ async def ask_audit(database: Database, actor: Actor) -> bool:
     async with database.transaction() as connection:
         asked = await audits.ask(connection, actor.name)
         if asked:
-            await operator_changes.note(connection, actor, "audit asked for")
+            await changes.record_by_operator(connection, actor, "audit asked for")
     return asked
 
 

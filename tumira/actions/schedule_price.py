@@ -9,7 +9,7 @@ import asyncpg
 from tumira.actions.change_tariff import in_words, put
 from tumira.errors import Trouble
 from tumira.rules.destinations import Price, PriceStatus
-from tumira.store import operator_changes, price_schedule
+from tumira.store import changes, price_schedule
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.price_schedule import ScheduledPrice
@@ -44,7 +44,7 @@ async def schedule_price(
                     "That moment has passed, or another price counts from it: choose a later one, or "
                     "withdraw the other price first."
                 )
-            await operator_changes.note(connection, actor, "price scheduled", _described(added))
+            await changes.record_by_operator(connection, actor, "price scheduled", _described(added))
             return added
     except asyncpg.ForeignKeyViolationError:
         raise Trouble(
@@ -60,7 +60,9 @@ async def withdraw_price(
         withdrawn = await price_schedule.delete(connection, channel, country, from_at)
         if withdrawn is None:
             raise Trouble("There is no such price to come; it may count already. Look at the prices again.")
-        await operator_changes.note(connection, actor, "scheduled price withdrawn", _described(withdrawn))
+        await changes.record_by_operator(
+            connection, actor, "scheduled price withdrawn", _described(withdrawn)
+        )
         return withdrawn
 
 

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from tumira.actions import screen_text
 from tumira.actions.deliberation import local_day, over_limit, spend
-from tumira.actions.tell_events import tell_low_balances
+from tumira.actions.low_balance import tell_low_balances
 from tumira.errors import (
     AccountSuspended,
     InsufficientBalance,

@@ -22,10 +22,10 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.actions.tell_events import News, tell_events
 from tumira.ids import AccountId, BatchId, MessageId
 from tumira.rules.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
+from tumira.store.events import News, tell_events
 from tumira.store.places import QueuePlace
 from tumira.store.settlement import BatchChange, Change, Standing
 from tumira.store.sql import Connection

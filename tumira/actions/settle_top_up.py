@@ -124,7 +124,7 @@ async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
         )
         step = replace(step, owed=before.amount - taken)
         await accounts.mark_suspended(connection, before.account_id, suspended=True)
-        await changes.note(
+        await changes.record(
             connection, before.account_id, GATEWAY, "account suspended", "a top-up was taken back"
         )
     await top_ups.mark(connection, before.id, step)

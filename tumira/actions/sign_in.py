@@ -224,7 +224,9 @@ async def _forget_unproved(connection: Connection, account_id: AccountId) -> Non
 
 async def _mark_proved(connection: Connection, account_id: AccountId, guest: Guest) -> None:
     await logins.mark_proved(connection, account_id)
-    await changes.note(connection, account_id, Actor(changes.OWNER, guest.address), "phone number confirmed")
+    await changes.record(
+        connection, account_id, Actor(changes.OWNER, guest.address), "phone number confirmed"
+    )
 
 
 async def finish_reset(

@@ -79,7 +79,7 @@ async def note(
     connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
 ) -> None:
     """Note a change of what guards an account, and tell its owner."""
-    await changes.note(connection, account_id, actor, what, detail)
+    await changes.record(connection, account_id, actor, what, detail)
     await tell(connection, account_id, actor, what)
 
 

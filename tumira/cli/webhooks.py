@@ -22,8 +22,8 @@ from tumira.cli.output import (
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
-from tumira.rules import events, webhook_urls
-from tumira.store import deliveries
+from tumira.rules import webhook_urls
+from tumira.store import deliveries, events
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Waiting

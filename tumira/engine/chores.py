@@ -15,6 +15,7 @@ from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
 from tumira.errors import Trouble
 from tumira.ids import ACCOUNT, write_id
+from tumira.rules import codes
 from tumira.store import (
     attempts,
     audits,
@@ -179,7 +180,7 @@ async def _forget_audits(connection: Connection) -> int:
 
 
 async def _erase_codes(connection: Connection) -> int:
-    return await batches.erase_codes(connection, TEXTS_PER_TURN_MAX)
+    return await batches.erase_codes(connection, codes.LIFETIME, TEXTS_PER_TURN_MAX)
 
 
 async def _forget_guests(connection: Connection) -> int:

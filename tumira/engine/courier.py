@@ -19,13 +19,12 @@ from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError
 from tumira.rules import endpoint_health, traces
 from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
-from tumira.rules.events import WEBHOOK_TEST, takes
 from tumira.rules.signature import sign
 from tumira.store import batches, deliveries, events
 from tumira.store.database import Database, is_unavailable
 from tumira.store.deliveries import Attempt, Progress, Replay
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import Event
+from tumira.store.events import WEBHOOK_TEST, Event, takes
 from tumira.store.sql import Connection
 
 PAGE: Final = 200

@@ -258,3 +258,20 @@ RETURNING id
 async def close(connection: Connection, account_id: AccountId) -> Sequence[EndpointId]:
     """Close an account with its keys, and return the endpoints that were paused with it."""
     return [EndpointId(row["id"]) for row in await SQL_CLOSE.rows(connection, account_id=account_id)]
+
+
+SQL_LIST_LOW_BALANCE_EMAILS: Final = Statement("""
+SELECT account_id, email
+  FROM logins
+ WHERE account_id = ANY(%(account_ids)s::uuid[])
+   AND email IS NOT NULL
+   AND low_balance_mail
+""")
+
+
+async def list_low_balance_emails(
+    connection: Connection, account_ids: Sequence[AccountId]
+) -> dict[AccountId, str]:
+    """Return the e-mail addresses of owners who asked for the low-balance warning."""
+    rows = await SQL_LIST_LOW_BALANCE_EMAILS.rows(connection, account_ids=account_ids)
+    return {AccountId(row["account_id"]): row["email"] for row in rows}

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
 from tumira.ids import AccountId, BatchId, MessageId, first_id, message_bounds
-from tumira.rules.codes import LIFETIME
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store.accounts import SYSTEM
 from tumira.store.clock import read_now
@@ -212,15 +211,15 @@ SELECT count(*) FROM old
 """)
 
 
-async def erase_codes(connection: Connection, count_max: int) -> int:
-    """Erase the texts of our own messages soon after they ended, and return how many."""
+async def erase_codes(connection: Connection, lifetime: timedelta, count_max: int) -> int:
+    """Erase the texts of our own messages that ended a lifetime ago, and return how many."""
     now = await read_now(connection)
     return int(
         await SQL_ERASE_CODES.value(
             connection,
             account_id=SYSTEM,
             first_id=first_id(int((now - TEXT_KEPT).timestamp() * 1000)),
-            lifetime=LIFETIME,
+            lifetime=lifetime,
             count_max=count_max,
         )
     )

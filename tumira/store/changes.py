@@ -1,31 +1,35 @@
-"""Who changed an account's keys, endpoints and settings?"""
+"""The audit log: who changed what, for one account and for the gateway as a whole."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 from tumira.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 OWNER: Final = "owner"
 
+# Above all numbers that a change can have.
+LATEST: Final = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does it: the account's owner at an address, or the operator's system user."""
+    """The account's owner at an address, an operator, or the operator's system user."""
 
     name: str
     address: str | None = None
 
 
-# Where nobody says which of the operator's system users it is.
+# Where the caller does not say which of the operator's system users it is.
 OPERATOR: Final = Actor("operator")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that was changed."""
+    """A change that the account's owner can see."""
 
     id: int
     at: datetime
@@ -35,16 +39,29 @@ class Change:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """A change by an operator, with the account that it concerns, if any."""
+
+    id: int
+    at: datetime
+    actor: str
+    address: str | None
+    what: str
+    detail: str
+    account_id: AccountId | None
+
+
 SQL_INSERT: Final = Statement("""
 INSERT INTO changes (account_id, actor, address, what, detail)
 VALUES (%(account_id)s, %(actor)s, %(address)s, %(what)s, %(detail)s)
 """)
 
 
-async def note(
+async def record(
     connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
 ) -> None:
-    """Note a change, in the transaction that makes it; secrets and texts never stand here."""
+    """Record a change to an account, in the transaction that makes it. Never pass a secret or a text."""
     await SQL_INSERT.rows(
         connection,
         account_id=account_id,
@@ -68,6 +85,89 @@ SELECT id, at, actor, address, what, detail
 async def list_before(
     connection: Connection, account_id: AccountId, before: int, count_max: int
 ) -> Sequence[Change]:
-    """Return an account's changes before one of them, the latest first."""
+    """Return an account's changes before one of them, newest first."""
     rows = await SQL_LIST.rows(connection, account_id=account_id, before=before, count_max=count_max)
     return [Change(*row) for row in rows]
+
+
+SQL_INSERT_BY_OPERATOR: Final = Statement("""
+INSERT INTO operator_changes (actor, address, what, detail, account_id)
+VALUES (%(actor)s, %(address)s, %(what)s, %(detail)s, %(account_id)s)
+""")
+
+
+async def record_by_operator(
+    connection: Connection, actor: Actor, what: str, detail: str = "", account_id: AccountId | None = None
+) -> None:
+    """Record a change by an operator, in the transaction that makes it."""
+    await SQL_INSERT_BY_OPERATOR.rows(
+        connection,
+        actor=actor.name,
+        address=actor.address,
+        what=what,
+        detail=detail,
+        account_id=account_id,
+    )
+
+
+SQL_LIST_BY_OPERATORS: Final = Statement("""
+SELECT id, at, actor, address, what, detail, account_id
+  FROM operator_changes
+ WHERE id < %(before)s
+ ORDER BY id DESC
+ LIMIT %(count_max)s
+""")
+
+SQL_LIST_BY_ACTOR: Final = Statement("""
+SELECT id, at, actor, address, what, detail, account_id
+  FROM operator_changes
+ WHERE actor = %(actor)s
+   AND id < %(before)s
+ ORDER BY id DESC
+ LIMIT %(count_max)s
+""")
+
+# One account has few, so the actor is a filter and needs no index.
+SQL_LIST_FOR_ACCOUNT: Final = Statement("""
+SELECT id, at, actor, address, what, detail, account_id
+  FROM operator_changes
+ WHERE account_id = %(account_id)s
+   AND id < %(before)s
+   AND (%(actor)s::text IS NULL OR actor = %(actor)s)
+ ORDER BY id DESC
+ LIMIT %(count_max)s
+""")
+
+
+async def list_by_operators(
+    connection: Connection,
+    count_max: int,
+    before: int = LATEST,
+    *,
+    actor: str | None = None,
+    account_id: AccountId | None = None,
+) -> Sequence[OperatorChange]:
+    """Return operators' changes before one of them, newest first; by one actor or for one account."""
+    if account_id is not None:
+        rows = await SQL_LIST_FOR_ACCOUNT.rows(
+            connection, account_id=account_id, before=before, actor=actor, count_max=count_max
+        )
+    elif actor is not None:
+        rows = await SQL_LIST_BY_ACTOR.rows(connection, actor=actor, before=before, count_max=count_max)
+    else:
+        rows = await SQL_LIST_BY_OPERATORS.rows(connection, before=before, count_max=count_max)
+    return [OperatorChange(*row) for row in rows]
+
+
+# Of two submissions at once, the second waits here for the commit of the first.
+SQL_CLAIM_FORM: Final = Statement("""
+INSERT INTO operator_presses (id)
+VALUES (%(form_id)s)
+    ON CONFLICT (id) DO NOTHING
+RETURNING 1
+""")
+
+
+async def claim_form(connection: Connection, form_id: UUID) -> bool:
+    """Claim an operator's form, in the transaction that carries it out; False if it was submitted before."""
+    return await SQL_CLAIM_FORM.value(connection, form_id=form_id) is not None

@@ -1,4 +1,4 @@
-"""What are customers told, and in which order? Each account's events are numbered without holes."""
+"""Events: their types, and the log of each account's events, numbered without gaps."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,8 +6,52 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from tumira.ids import AccountId, BatchId, EventId, MessageId
+from tumira.ids import AccountId, BatchId, EventId, MessageId, new_id
 from tumira.store.sql import Connection, Statement
+
+# Each with when it happens, in the order in which they are listed everywhere.
+MEANINGS: Final[Mapping[str, str]] = {
+    "message.sent": "A carrier took the message; its receipt is awaited.",
+    "message.delivered": "The handset has the message.",
+    "message.undelivered": "The carrier reports that the message did not arrive.",
+    "message.expired": "The message's validity ended before it arrived.",
+    "message.failed": "The message could not be handed to a carrier.",
+    "message.unconfirmed": "A carrier may have the message, and no receipt came. A late receipt may still "
+    "bring one of the other outcomes.",
+    "message.refunded": "The message's cost was given back.",
+    "batch.completed": "Every message of the batch is final.",
+    "balance.low": "The balance fell below the account's threshold.",
+    "webhook.test": "Somebody asked for a test of the endpoint.",
+}
+EVENT_TYPES: Final = tuple(MEANINGS)
+
+WEBHOOK_TEST: Final = "webhook.test"
+
+# A test goes to the endpoint that it is for, whatever that takes, so nobody chooses it.
+SUBSCRIBABLE: Final = tuple(type_ for type_ in EVENT_TYPES if type_ != WEBHOOK_TEST)
+
+_ALL: Final = frozenset({"", "all"})
+
+
+def parse_types(text: str) -> Sequence[str] | None:
+    """Read types parted by commas; None stands for all of them, also those that will be added.
+
+    Raises ValueError with a sentence that names the choices.
+    """
+    if text.strip() in _ALL:
+        return None
+    named = {name.strip() for name in text.split(",")}
+    unknown = sorted(named.difference(SUBSCRIBABLE))
+    if unknown:
+        raise ValueError(
+            f"There is no event {unknown[0]!r} to choose: name some of {', '.join(SUBSCRIBABLE)}, or all."
+        )
+    return [type_ for type_ in SUBSCRIBABLE if type_ in named]
+
+
+def takes(types: Sequence[str] | None, type_: str) -> bool:
+    """Tell whether an endpoint that chose these types is told of an event of this type."""
+    return types is None or type_ in types or type_ == WEBHOOK_TEST
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -60,6 +104,44 @@ async def tell(connection: Connection, events: Sequence[Event]) -> None:
     await connection.copy_records_to_table(
         "events", records=map(structs.astuple, events), columns=Event.__struct_fields__
     )
+
+
+class News(Struct, frozen=True, gc=False):
+    """Something to tell an account, not numbered yet."""
+
+    account_id: AccountId
+    type: str
+    message_id: MessageId | None = None
+    batch_id: BatchId | None = None
+    data: str | None = None
+
+
+async def tell_events(connection: Connection, news: Sequence[News], at: datetime) -> None:
+    """Write events with the next numbers of their accounts; only traffic is locked after their counters."""
+    if not news:
+        return
+    counts: dict[AccountId, int] = {}
+    for one in news:
+        counts[one.account_id] = counts.get(one.account_id, 0) + 1
+    last = await count(connection, counts)
+    numbers = {account_id: last[account_id] - count for account_id, count in counts.items()}
+    at_ms = int(at.timestamp() * 1000)
+    numbered = []
+    for one in news:
+        numbers[one.account_id] += 1
+        numbered.append(
+            Event(
+                EventId(new_id(at_ms)),
+                one.account_id,
+                numbers[one.account_id],
+                one.type,
+                one.message_id,
+                one.batch_id,
+                at,
+                one.data,
+            )
+        )
+    await tell(connection, numbered)
 
 
 _EVENT: Final = """

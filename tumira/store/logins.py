@@ -149,21 +149,6 @@ async def set_low_balance_mail(connection: Connection, account_id: AccountId, *,
     await SQL_SET_LOW_BALANCE_MAIL.rows(connection, account_id=account_id, wanted=wanted)
 
 
-SQL_LIST_TO_WARN: Final = Statement("""
-SELECT account_id, email
-  FROM logins
- WHERE account_id = ANY(%(account_ids)s::uuid[])
-   AND email IS NOT NULL
-   AND low_balance_mail
-""")
-
-
-async def list_to_warn(connection: Connection, account_ids: Sequence[AccountId]) -> dict[AccountId, str]:
-    """Return the e-mail addresses of those who want to be written to when their balance is low."""
-    rows = await SQL_LIST_TO_WARN.rows(connection, account_ids=account_ids)
-    return {AccountId(row["account_id"]): row["email"] for row in rows}
-
-
 @dataclass(frozen=True, slots=True)
 class Factor:
     """A second factor; `since` is None until its owner has shown that their device has the secret."""

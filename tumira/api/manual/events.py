@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.actions.event_payloads import PAYLOADS, low_balance_data, webhook_test_data, write_payload
+from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
+from tumira.actions.low_balance import low_balance_data
 from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
 from tumira.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
-from tumira.rules.events import EVENT_TYPES, MEANINGS
 from tumira.rules.fields import ID_DIGITS
 from tumira.rules.signature import SECRET_BYTES, sign
 from tumira.rules.validity import RECEIPT_WAIT, VALIDITY
 from tumira.store.batches import Batch, Message
-from tumira.store.events import Event
+from tumira.store.events import EVENT_TYPES, MEANINGS, Event
 
 Json = dict[str, Any]
 

@@ -12,12 +12,12 @@ from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.reading import BODY_BYTES_MAX
 from tumira.errors import all_refusals
 from tumira.rules.destinations import RECIPIENTS_MAX
-from tumira.rules.events import MEANINGS
 from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.rules.quotes import REFERENCE_MAX
 from tumira.rules.segments import SEGMENTS_MAX
 from tumira.rules.window import WINDOW_S
 from tumira.store.calls import IDEMPOTENCY_HOURS
+from tumira.store.events import MEANINGS
 
 _TEMPLATE: Final = "guide.md.jinja"
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)

@@ -9,8 +9,8 @@ from starlette.routing import Route
 
 from tumira.console.visits import Services, Visit, look
 from tumira.ids import ACCOUNT, AccountId, read_id, write_id
-from tumira.store import operator_trail
-from tumira.store.operator_changes import LATEST
+from tumira.store import changes
+from tumira.store.changes import LATEST
 
 CHANGES: Final = "/operator/changes"
 PAGE: Final = 50
@@ -34,7 +34,7 @@ async def show_changes(visit: Visit) -> Response:
         faults = {"account": "This is no account's id, as in acc_…"}
         return _page(visit, 422, faults=faults, actor=actor, account=account, is_latest=True)
     async with visit.services.database.connection() as connection:
-        found = await operator_trail.list_before(
+        found = await changes.list_by_operators(
             connection,
             PAGE + 1,
             before,

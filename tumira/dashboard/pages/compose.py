@@ -138,7 +138,15 @@ async def look_over(visit: Visit) -> Response:
     draft = _draft(form)
     if form.text("edit"):
         return await _fresh_form(visit, draft)
-    review = await compose.review(visit.services.database, visit.services.gate, visit.visitor, draft)
+    visitor = visit.visitor
+    review = await compose.review(
+        visit.services.database,
+        visit.services.gate,
+        visitor.account_id,
+        draft,
+        balance=visitor.balance,
+        suspended=visitor.suspended,
+    )
     if review.refusals:
         return _form(visit, draft, review)
     return _confirmation(visit, draft, review, compose.new_token())

@@ -32,12 +32,12 @@ from tumira.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
 from tumira.rules import webhook_urls
 from tumira.rules.days import local_day
-from tumira.rules.events import MEANINGS, SUBSCRIBABLE
 from tumira.rules.webhook_urls import URL_MAX
 from tumira.store import changes
 from tumira.store.changes import Actor
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
+from tumira.store.events import MEANINGS, SUBSCRIBABLE
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 # A try has no id that others know; this one is for the addresses of pages.

@@ -1,0 +1,62 @@
+"""The low-balance warning: an event for webhooks, and an e-mail for owners who asked for one."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tumira.ids import new_id
+from tumira.rules import money
+from tumira.rules.fields import Currency, Money
+from tumira.store import accounts, mails
+from tumira.store.accounts import Held
+from tumira.store.events import News, tell_events
+from tumira.store.sql import Connection
+
+# After a day the balance is another one, or the owner has seen it.
+MAIL_LIFETIME: Final = timedelta(days=1)
+
+
+class LowBalance(Struct):
+    """The balance that fell below its threshold."""
+
+    balance: Annotated[Money, Meta(description="The balance then.", examples=["0.9600"])]
+    threshold: Annotated[Money, Meta(description="What it fell below.", examples=["1.0000"])]
+    currency: Currency
+
+
+def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
+    """Return the data of a `balance.low` event, as it is stored with the event."""
+    data = LowBalance(money.write(balance), money.write(threshold), money.CURRENCY)
+    return msgspec.json.encode(data).decode()
+
+
+async def tell_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
+    """Tell accounts, which we hold, that sends have taken their balance below what they want to know of."""
+    news = [
+        News(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
+        for account in low
+    ]
+    await tell_events(connection, news, at)
+    await _mail_low_balances(connection, low, at)
+
+
+async def _mail_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
+    emails = await accounts.list_low_balance_emails(connection, [account.id for account in low])
+    for account in low:
+        email = emails.get(account.id)
+        if email is None:
+            continue
+        await mails.insert(
+            connection,
+            new_id(int(at.timestamp() * 1000)),
+            email,
+            "Your Tumira balance is low",
+            f"Your balance is {money.write(account.balance)} USD, and you want to be told when it is below "
+            f"{money.write(account.low_balance)} USD.\n\nWhen it is used up, messages are refused. Top up in "
+            "the dashboard; there, under Settings, you also choose when we write to you.\n",
+            at + MAIL_LIFETIME,
+        )
