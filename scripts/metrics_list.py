@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Metric
 
-from tumira import metrics
+from tumira.core import metrics
 
 ALERTS: Final = Path(__file__).parent.parent / "deploy" / "prometheus" / "alerts.yml"
 
@@ -39,7 +39,7 @@ What is read from the database is the same at every web process: look at it with
 most every second, and every look is bounded. Both processes also show the usual `process_…` and
 `python_…` of their own.
 
-This page is made from `tumira/metrics.py` and the alerts by `make docs`.
+This page is made from `tumira/core/metrics.py` and the alerts by `make docs`.
 """
 
 _PLACES: Final = (

@@ -17,8 +17,8 @@ from playwright.sync_api import Page
 from tests.support.browser import run_browser
 from tests.support.postgres import complete
 from tests.support.programs import Node, new_home, running, tumira
-from tumira.config import load
-from tumira.ids import ACCOUNT, read_id
+from tumira.core.ids import ACCOUNT, read_id
+from tumira.core.settings import load
 from tumira.store import embedded
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"

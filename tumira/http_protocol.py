@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tumira import metrics
 from tumira.api.envelope import JSON, NO_SNIFFING, refuse
-from tumira.errors import (
+from tumira.core import metrics
+from tumira.core.errors import (
     HeadersTooLarge,
     MalformedRequest,
     PayloadTooLarge,
@@ -23,7 +23,7 @@ from tumira.errors import (
     RequestTimeout,
     ServiceUnavailable,
 )
-from tumira.ids import REQUEST, new_id, write_id
+from tumira.core.ids import REQUEST, new_id, write_id
 
 # The request line with all headers.
 HEAD_OCTETS_MAX: Final = 32 * 1024

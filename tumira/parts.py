@@ -22,11 +22,11 @@ from functools import partial
 from typing import Final
 
 from tumira.actions import operate_carriers
-from tumira.config import PREFIX, Settings
-from tumira.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.settings import PREFIX, Settings
+from tumira.core.shutdown import Stopping
 from tumira.runtime import NOT_PREPARED, REMINDER_S, Retries, Tell, in_one_line, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST
-from tumira.stopping import Stopping
 from tumira.store import embedded
 from tumira.store.children import end_with_parent
 from tumira.store.database import Database

@@ -11,11 +11,11 @@ from typing import Final
 
 import asyncpg
 
-from tumira import logs
-from tumira.config import Settings
-from tumira.errors import TemporaryTrouble, Trouble
-from tumira.rules.backoff import restart_wait_s
-from tumira.stopping import LOOK_S, Stopping
+from tumira.core import logging as logs
+from tumira.core.backoff import restart_wait_s
+from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.settings import Settings
+from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.store import carriers, embedded, migrate, partitions, replication
 from tumira.store.database import UNAVAILABLE, Database, check
 from tumira.store.embedded_place import Heed, go_on

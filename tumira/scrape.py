@@ -12,8 +12,9 @@ import asyncpg
 import structlog
 from prometheus_client import generate_latest
 
-from tumira import VERSION, metrics
+from tumira import VERSION
 from tumira.actions.gate import Gate
+from tumira.core import metrics
 from tumira.store import gauges
 from tumira.store.carriers import BindState
 from tumira.store.database import UNAVAILABLE, Database

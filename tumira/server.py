@@ -8,10 +8,10 @@ from typing import Any, Final, cast
 
 import uvicorn
 
-from tumira.config import Settings
-from tumira.errors import port_trouble
+from tumira.core.errors import port_trouble
+from tumira.core.settings import Settings
+from tumira.core.shutdown import Stopping
 from tumira.http_protocol import CROWDED, HttpProtocol, connections_max
-from tumira.stopping import Stopping
 
 DRAIN_S: Final = 20
 FAREWELL_S: Final = 0.5

@@ -18,27 +18,28 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
-from tumira import metrics, server
+from tumira import server
 from tumira.actions.passwords import HashingBusyError
 from tumira.api.app import Api, request_id
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
-from tumira.config import Settings
-from tumira.config.payments import Payments
 from tumira.console.app import Console
 from tumira.console.presence import present
+from tumira.core import metrics
+from tumira.core.settings import Settings
+from tumira.core.settings.payments import Payments
+from tumira.core.shutdown import Stopping
+from tumira.core.trace_exporter import Tracer, tracing
 from tumira.dashboard.app import Dashboard
 from tumira.hooks import paynow as hooks
 from tumira.html import assets
-from tumira.outbound.traces import Tracer, tracing
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
-from tumira.stopping import Stopping
 from tumira.store.database import PLANNED_ONCE, UNAVAILABLE, Database
 
 # Below this, a compressed answer is hardly smaller.

@@ -24,7 +24,7 @@ from tests.support.people import Person, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
-from tumira.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
+from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.rules.top_ups import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
 from tumira.store import top_ups
 from tumira.store.changes import Actor

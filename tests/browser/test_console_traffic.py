@@ -21,7 +21,7 @@ from tests.support.browser import (
 from tests.support.operators import COOKIE, OperatorBrowser, new_operator
 from tests.support.people import SESSION, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.rules.histograms import bucket_of
+from tumira.core.histogram import bucket_of
 from tumira.store import latencies
 from tumira.store.operators import Role
 

@@ -24,7 +24,7 @@ from tests.support.browser import (
 from tests.support.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions.low_balance import low_balance_data
-from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.store import deliveries
 from tumira.store.database import Database
 from tumira.store.deliveries import Attempt

@@ -26,7 +26,7 @@ from tests.support.cluster import (
     run_cluster,
 )
 from tests.support.programs import new_home
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 
 CALLERS: Final = 3
 # So that the numbers last: each gets one text only.

@@ -22,7 +22,7 @@ from tests.support.service import NO_TLS, Caller, Service, new_caller
 from tests.support.standby import Pair, run_pair
 from tumira.actions.calls import Admitted, Answered, Call, Decision, Refused
 from tumira.actions.operate_carriers import add_carrier
-from tumira.errors import ServiceUnavailable
+from tumira.core.errors import ServiceUnavailable
 from tumira.runtime import waits_for_standby
 from tumira.scrape import Scrape
 from tumira.store import replication

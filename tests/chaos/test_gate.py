@@ -11,8 +11,8 @@ import pytest
 from tests.support.gates import broken_promises, open_gates, read_call, send_call
 from tests.support.service import new_caller
 from tumira.actions.calls import Admitted, Answered, Refused
+from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.engine.chores import CHORES, run_chore
-from tumira.errors import InternalError, ServiceUnavailable
 from tumira.store import clock, partitions
 
 # Stands for any value that the database refuses and our checks do not know of.

@@ -16,8 +16,8 @@ from tests.support.postgres import clone
 from tests.support.service import Caller, Service, new_caller, run_web
 from tumira.actions.calls import Admitted, Answered, Decision, Refused
 from tumira.actions.manage_access import create_key
-from tumira.errors import InsufficientBalance, RateLimited
-from tumira.ids import KEY, write_id
+from tumira.core.errors import InsufficientBalance, RateLimited
+from tumira.core.ids import KEY, write_id
 from tumira.store import acceptance, accounts, calls
 from tumira.store.credentials import Scope
 from tumira.store.sql import Statement

@@ -22,10 +22,10 @@ from tests.support.paynow_server import Call, Fault, Outcome, PaynowServer, payn
 from tests.support.service import new_caller
 from tumira.actions.settle_top_up import settle
 from tumira.actions.start_paynow import start_paynow
-from tumira.config.payments import Payments
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
+from tumira.core.settings.payments import Payments
 from tumira.engine.cashier import order_of
 from tumira.hooks.paynow import routes
-from tumira.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.outbound.payments.paynow import PaynowProvider
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import OPEN, News, Paid, Reason, State

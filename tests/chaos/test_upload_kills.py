@@ -19,7 +19,7 @@ from tumira.actions import send_file
 from tumira.actions.check_file import Wanted
 from tumira.actions.open_account import open_account
 from tumira.actions.send_file import Begun
-from tumira.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, UploadId
 from tumira.store import embedded, uploads
 from tumira.store.database import Database
 

@@ -13,7 +13,7 @@ from tests.support.gates import broken_promises
 from tests.support.mortal import KILLED, nursery
 from tests.support.voucher_desk import Desk, open_desk
 from tests.support.voucher_servers import run_issuers
-from tumira.ids import TopUpId
+from tumira.core.ids import TopUpId
 from tumira.rules.top_ups import Reason, State
 from tumira.rules.voucher_pins import Issuer
 

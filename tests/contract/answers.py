@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import httpx
 
-from tumira import errors
-from tumira.errors import Refusal
+from tumira.core import errors
+from tumira.core.errors import Refusal
 
 RATE_HEADERS: Final = (
     "RateLimit-Policy",

@@ -13,7 +13,7 @@ import pytest
 from tests.support.customers import ONE, Customer, link, open_session, words
 from tests.support.service import Service
 from tumira.actions.operate_carriers import add_carrier
-from tumira.ids import BATCH, MESSAGE, new_id, read_id, write_id
+from tumira.core.ids import BATCH, MESSAGE, new_id, read_id, write_id
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.answers import assert_refused
 from tests.support.service import Caller, Service
-from tumira import errors
-from tumira.errors import Refusal
+from tumira.core import errors
+from tumira.core.errors import Refusal
 
 ZW: Final = "+263771200001"
 USED_KEY: Final = "used-already"

@@ -17,8 +17,8 @@ from tests.support.service import NO_TLS, Caller, Service
 from tumira.actions import change_tariff, operate
 from tumira.actions.review_refusals import add_template
 from tumira.actions.send_codes import hash_token, new_token
-from tumira.errors import RecipientCode
-from tumira.ids import AccountId, new_id
+from tumira.core.errors import RecipientCode
+from tumira.core.ids import AccountId, new_id
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.recipients import Entry, explain, read_recipients
 from tumira.rules.templates import TemplateVerdict

@@ -23,10 +23,10 @@ from tests.support.people import (
 )
 from tests.support.service import Service
 from tumira.actions import operator_access
-from tumira.config.payments import Payments
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
 from tumira.console.visits import HOME, NAVIGATION, SIGN_IN
+from tumira.core.settings.payments import Payments
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.operators import Role

@@ -11,7 +11,7 @@ from tests.support.people import alert, goes_to
 from tests.support.service import Caller, Service
 from tumira.actions import manage_login, operate
 from tumira.console.pages.content import suggest
-from tumira.ids import TEMPLATE, write_id
+from tumira.core.ids import TEMPLATE, write_id
 from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of
 

@@ -17,7 +17,7 @@ from tests.support.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.service import Caller, Service
 from tumira.actions import manage_webhooks
 from tumira.actions.operate_carriers import add_carrier
-from tumira.ids import ENDPOINT, MESSAGE, EndpointId, new_id, read_id, write_id
+from tumira.core.ids import ENDPOINT, MESSAGE, EndpointId, new_id, read_id, write_id
 from tumira.rules.receipts import key
 from tumira.store.endpoint_troubles import BEHIND_MIN
 from tumira.store.operators import Role

@@ -17,9 +17,9 @@ from tumira import VERSION
 from tumira.actions import run_audit
 from tumira.console.pages.system import write_size
 from tumira.console.presence import present
+from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.engine.auditor import run_auditor
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import ACCOUNT, OPERATOR, write_id
 from tumira.store import audit, audits, changes
 from tumira.store.changes import Actor
 from tumira.store.database import KEY_LOOKUPS, Database

@@ -15,7 +15,7 @@ from tests.support.people import alert, at_once, goes_to, run_behind_proxy, sign
 from tests.support.service import Caller, Service
 from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
-from tumira.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.rules.top_ups import (
     Currency,
     Lapsed,

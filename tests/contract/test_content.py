@@ -8,9 +8,9 @@ import pytest
 
 from tests.contract.answers import assert_refused, assert_shape
 from tests.support.service import Caller, Service
-from tumira import errors
 from tumira.actions.review_refusals import add_template, remove_template
-from tumira.ids import AccountId, TemplateId
+from tumira.core import errors
+from tumira.core.ids import AccountId, TemplateId
 from tumira.rules.templates import TemplateVerdict
 from tumira.store.changes import OPERATOR
 

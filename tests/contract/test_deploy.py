@@ -22,8 +22,9 @@ from tests.support.balancers import (
 from tests.support.programs import CHECKOUT
 from tests.support.receivers import Authority
 from tests.support.service import Service
-from tumira import config, parts, server
+from tumira import parts, server
 from tumira.cli.main import main
+from tumira.core import settings as config
 from tumira.engine import supervisor
 
 UNITS: Final = sorted((DEPLOY / "systemd").iterdir())

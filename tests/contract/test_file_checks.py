@@ -17,7 +17,7 @@ from tests.support.people import Person, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tests.support.uploads import MESSAGE, dear_file
 from tumira.actions import check_rows
-from tumira.ids import UPLOAD, AccountId, UploadId, new_id, write_id
+from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.rules.screening import judge
 from tumira.store import file_checks
 from tumira.store.database import Database

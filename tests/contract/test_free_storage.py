@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.answers import assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
-from tumira import errors
+from tumira.core import errors
 from tumira.rules.quotes import UNBILLED_OCTETS_MAX
 
 ZW: Final = "+263771200001"

@@ -13,9 +13,9 @@ import pytest
 
 from tests.contract.answers import assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service
-from tumira import errors
 from tumira.actions.manage_access import create_key
 from tumira.actions.operate import credit
+from tumira.core import errors
 from tumira.store.credentials import Scope
 
 ZW: Final = "+263771200001"

@@ -16,9 +16,9 @@ from tests.support.customers import words as read
 from tests.support.postgres import clone
 from tests.support.service import Service, run_web
 from tumira.actions import change_tariff, operate
+from tumira.core import money
+from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import BATCH, MESSAGE, read_id, write_id
-from tumira.rules import money
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import audit
 from tumira.store.changes import OPERATOR

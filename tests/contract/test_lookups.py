@@ -20,9 +20,9 @@ from tests.contract.answers import (
     assert_shape,
 )
 from tests.support.service import Caller, Service
-from tumira import errors
 from tumira.actions.operate import credit
-from tumira.ids import BATCH, MESSAGE, read_id, write_id
+from tumira.core import errors
+from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"

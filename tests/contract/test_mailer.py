@@ -17,8 +17,8 @@ import pytest
 
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.receivers import Authority, closed_port, deaf_port
-from tumira.config import Encryption, Smtp, load
-from tumira.ids import new_id
+from tumira.core.ids import new_id
+from tumira.core.settings import Encryption, Smtp, load
 from tumira.outbound.mailer import (
     Letter,
     MailDelayedError,

@@ -33,16 +33,16 @@ from tests.support.receivers import run_receiver
 from tests.support.service import NO_TLS, Caller, Service, free_port
 from tests.support.uploads import check_file
 from tests.support.webhooks import DATA
-from tumira import metrics
 from tumira.actions import manage_webhooks, send_file
 from tumira.actions.check_file import Wanted
 from tumira.actions.operate_carriers import add_carrier
 from tumira.actions.start_paynow import start_paynow
 from tumira.carriers.smpp.peer import Timing
-from tumira.config import Encryption, Smtp
-from tumira.config.payments import Payments, read_payments
+from tumira.core import metrics
+from tumira.core.ids import UploadId, new_id
+from tumira.core.settings import Encryption, Smtp
+from tumira.core.settings.payments import Payments, read_payments
 from tumira.engine.worker import run_worker
-from tumira.ids import UploadId, new_id
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits, mails, uploads

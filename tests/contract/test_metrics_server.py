@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.service import free_port
+from tumira.core.errors import Trouble
 from tumira.engine import metrics_server
 from tumira.engine.metrics_server import show_metrics
-from tumira.errors import Trouble
 
 
 @pytest_asyncio.fixture

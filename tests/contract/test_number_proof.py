@@ -32,9 +32,9 @@ from tests.support.people import (
 )
 from tests.support.service import Service
 from tumira.actions.gate import Gate
-from tumira.config.payments import Payments
+from tumira.core.ids import ACCOUNT, write_id
+from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard
-from tumira.ids import ACCOUNT, write_id
 from tumira.rules.codes import CodeLimits
 from tumira.store.database import Database
 

@@ -23,7 +23,7 @@ from tumira.api.manual.examples import ANSWERS
 from tumira.api.manual.openapi import document
 from tumira.api.manual.operations import OPERATIONS
 from tumira.api.schemas import BODY_MAX
-from tumira.errors import FieldCode, RecipientCode, all_refusals
+from tumira.core.errors import FieldCode, RecipientCode, all_refusals
 from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
 from tumira.rules.segments import SEGMENTS_MAX, measure
 

@@ -11,7 +11,7 @@ from tests.support.customers import Customer, link, open_session, words
 from tests.support.people import sign_up
 from tests.support.service import NO_TLS, Service
 from tumira.actions import change_tariff
-from tumira.ids import BATCH, read_id
+from tumira.core.ids import BATCH, read_id
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store.changes import OPERATOR
 

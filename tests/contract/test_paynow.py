@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.support.paynow_server import INTEGRATION_ID, Call, Fault, Outcome, PaynowServer, paynow_server
 from tests.support.paynow_till import FIVE, name_of, new_order
 from tests.support.service import NO_TLS
-from tumira.ids import TOP_UP
+from tumira.core.ids import TOP_UP
 from tumira.outbound.payments.paynow import EXPIRY_GRACE, LOST_AFTER, PROBLEM_MAX, PaynowProvider
 from tumira.outbound.payments.port import Order
 from tumira.rules.paynow import Wallet

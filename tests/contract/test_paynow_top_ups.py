@@ -21,11 +21,11 @@ from tests.support.service import NO_TLS, new_caller
 from tests.support.voucher_servers import run_issuers
 from tumira.actions.start_paynow import start_paynow
 from tumira.actions.start_voucher import start_voucher
-from tumira.config.payments import Payments, Paynow
+from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.core.settings.payments import Payments, Paynow
 from tumira.dashboard.top_up_words import cannot_be_paid
 from tumira.engine.cashier import ASKING_MAX, CALL_S, LEASE_S, Cashier
 from tumira.hooks.paynow import BODY_BYTES_MAX
-from tumira.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.outbound.payments.ott import OttProvider
 from tumira.outbound.payments.paynow import LOST_AFTER, PaynowProvider
 from tumira.rules.paynow import Wallet

@@ -10,7 +10,7 @@ import pytest
 
 from tumira.actions.match_receipts import REACH
 from tumira.cli.main import COMMANDS
-from tumira.config import KEEP_WEEKS, KEEP_WEEKS_MIN
+from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
 from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
 from tumira.rules.codes import LIFETIME

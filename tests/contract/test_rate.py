@@ -13,10 +13,10 @@ import pytest
 
 from tests.contract.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service, run_web
-from tumira import errors
 from tumira.actions.manage_access import create_key
 from tumira.actions.operate import limit
-from tumira.errors import Refusal
+from tumira.core import errors
+from tumira.core.errors import Refusal
 from tumira.store.credentials import Scope
 
 GUESSES_MAX: Final = 60

@@ -13,7 +13,7 @@ from tests.support.service import NO_TLS, Service
 from tumira.api.manual.guide import guide, sections
 from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, highlight, reference_page, stylesheet
-from tumira.errors import all_refusals
+from tumira.core.errors import all_refusals
 
 VOID: Final = frozenset(["link", "meta"])
 CONTRAST_MIN: Final = 4.5

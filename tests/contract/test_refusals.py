@@ -21,11 +21,11 @@ from tests.contract.answers import (
 from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres import clone, execute
 from tests.support.service import Caller, Service, run_web
-from tumira import errors
 from tumira.actions.manage_access import revoke_key
 from tumira.actions.operate import limit, suspend
-from tumira.errors import Refusal
-from tumira.ids import KEY, KeyId, read_id
+from tumira.core import errors
+from tumira.core.errors import Refusal
+from tumira.core.ids import KEY, KeyId, read_id
 from tumira.store.credentials import Scope
 
 ZW: Final = "+263771200001"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.answers import assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
-from tumira import errors
-from tumira.errors import Refusal
+from tumira.core import errors
+from tumira.core.errors import Refusal
 
 SEND: Final = b'{"channel": "sms", "to": "+263771200001", "body": "Hello"}'
 BODY_BYTES_MAX: Final = 256 * 1024

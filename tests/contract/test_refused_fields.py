@@ -9,8 +9,8 @@ import pytest
 
 from tests.contract.answers import assert_rate_headers, assert_refused, faults
 from tests.support.service import Caller, Service
-from tumira import errors
-from tumira.errors import FieldCode
+from tumira.core import errors
+from tumira.core.errors import FieldCode
 
 ZW: Final = "+263771200001"
 SEND: Final = {"channel": "sms", "to": ZW, "body": "Hello"}

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.answers import BATCH_ID, MONEY, Shape, assert_rate_headers, assert_refused, assert_shape
 from tests.support.service import Caller, Service
-from tumira import errors
 from tumira.actions.change_tariff import add_destination, set_price
+from tumira.core import errors
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store.changes import OPERATOR
 

@@ -26,7 +26,7 @@ from tumira.carriers.smpp.pdu import (
     read_text,
 )
 from tumira.carriers.smpp.receipt import read_receipt
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.simulator.misbehaviours import (
     BY_NAME,
     BodilessErrors,

@@ -32,8 +32,8 @@ from tests.support.postgres import clone
 from tests.support.service import Service, run_web
 from tumira.actions import operate
 from tumira.actions.issue_vouchers import issue_vouchers
+from tumira.core.ids import TOP_UP, read_id, write_id
 from tumira.dashboard.top_up_words import REASONS
-from tumira.ids import TOP_UP, read_id, write_id
 from tumira.rules.top_ups import Lapsed, Paid, Reason, Refused, TakenBack, Unclear, Waiting
 
 

@@ -11,9 +11,9 @@ from tests.support.customers import words
 from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import new_browser, run_behind_proxy, sign_up
 from tests.support.service import Service
+from tumira.core.histogram import bucket_of
+from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
-from tumira.ids import new_id
-from tumira.rules.histograms import bucket_of
 from tumira.store import latencies
 from tumira.store.database import Database
 from tumira.store.operators import Role

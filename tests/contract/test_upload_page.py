@@ -18,8 +18,8 @@ from tests.support.people import Person, alert, at_once, count, goes_to, run_beh
 from tests.support.service import Service
 from tumira.actions import operate
 from tumira.actions.send_file import send_next_chunk
+from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.html.forms import FILE_BYTES_MAX
-from tumira.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.store.database import Database
 
 PAGE: Final = "/dashboard/upload"

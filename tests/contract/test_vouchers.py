@@ -17,11 +17,11 @@ from tests.support.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, 
 from tests.support.voucher_issuer import SPARED_CENTS, Answer, Twist
 from tests.support.voucher_servers import run_issuers
 from tumira.actions.start_voucher import offered, start_voucher
-from tumira.config.payments import Payments
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import AccountId
+from tumira.core.settings.payments import Payments
 from tumira.engine import cashier as cashiers
 from tumira.engine.cashier import Cashier
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import AccountId
 from tumira.outbound.payments.blu import BluProvider
 from tumira.outbound.payments.one_voucher import OneVoucherProvider
 from tumira.outbound.payments.ott import OttProvider

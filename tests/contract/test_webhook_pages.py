@@ -39,14 +39,14 @@ from tests.support.webhook_pages import (
 from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
-from tumira.config.payments import Payments
+from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
 from tumira.dashboard.visits import Services, private
 from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
-from tumira.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.rules.codes import CodeLimits
 from tumira.store.database import Database
 from tumira.store.events import SUBSCRIBABLE

@@ -20,8 +20,8 @@ from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP, REPLAYABLE
 from tumira.api.manual.events import ANSWERS, HEADERS, schema_name
 from tumira.api.manual.reference import reference_page
 from tumira.cli.webhooks import webhook
+from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.rules import endpoint_health
-from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.rules.validity import LATE_RECEIPT_WAIT
 from tumira.store.events import EVENT_TYPES, MEANINGS
 

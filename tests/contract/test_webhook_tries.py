@@ -27,9 +27,9 @@ from tests.support.webhook_pages import (
     tell,
     uuid,
 )
+from tumira.core.ids import ENDPOINT, EVENT, write_id
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS
-from tumira.ids import ENDPOINT, EVENT, write_id
 from tumira.store.events import SUBSCRIBABLE
 
 

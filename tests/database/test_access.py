@@ -42,8 +42,8 @@ from tumira.actions.sign_in import (
     finish_sign_up,
 )
 from tumira.actions.throttle import Guest
+from tumira.core.ids import AccountId, KeyId, new_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import AccountId, KeyId, new_id
 from tumira.rules import codes
 from tumira.rules.codes import PASSWORD_LIMITS, AttemptLimits, CodeLimits
 from tumira.store import accounts, attempts, credentials, logins, sessions, verifications

@@ -10,7 +10,7 @@ import pytest
 
 from tests.database.test_statements import generic_plan, nodes
 from tests.support.postgres import clone
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store import account_search, accounts, top_up_lists
 from tumira.store.account_search import FIRST, LAST, Found, list_by_phone, list_by_words, phone_beginnings
 from tumira.store.database import PLANNED_ONCE

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.old_weeks import make_weeks
 from tests.support.service import new_caller
-from tumira.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
+from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.store import archive
 from tumira.store.archive import Found, Search, Standing
 

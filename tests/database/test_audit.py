@@ -15,8 +15,8 @@ from tests.support.old_weeks import add_batch, make_weeks, tell
 from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tumira.actions.calls import Answered
+from tumira.core.ids import new_id
 from tumira.engine.retention import drop_old
-from tumira.ids import new_id
 from tumira.store import audit, partitions
 from tumira.store.database import Database
 from tumira.store.retention import Kind

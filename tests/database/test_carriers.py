@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tumira.actions import operate_carriers
 from tumira.actions.operate_carriers import CarrierHealth, CarrierState
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules import carrier_urls
 from tumira.store import carriers
 from tumira.store.carriers import BindReport, BindState, Carrier

@@ -11,7 +11,7 @@ from tests.support.service import new_caller
 from tumira.actions import compose
 from tumira.actions.change_tariff import set_price
 from tumira.actions.compose import Draft
-from tumira.errors import ValidationFailed
+from tumira.core.errors import ValidationFailed
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store.changes import OPERATOR
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.database.test_statements import plan
 from tests.support.postgres import clone
-from tumira.ids import first_id
+from tumira.core.ids import first_id
 from tumira.store import endpoint_troubles, unmatched
 from tumira.store.endpoint_troubles import FIRST, Kind
 from tumira.store.sql import Statement

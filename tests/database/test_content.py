@@ -14,9 +14,9 @@ from tests.support.service import Caller, new_caller
 from tumira.actions import manage_templates, operate, review_refusals
 from tumira.actions.calls import Answered, Decision, Refused
 from tumira.actions.screen_text import note
+from tumira.core.errors import ContentRejected, Trouble
+from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.errors import ContentRejected, Trouble
-from tumira.ids import AccountId, TemplateId, new_id
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import content_refusals, templates
 from tumira.store.changes import Actor

@@ -18,9 +18,9 @@ from tests.support.service import new_caller
 from tests.unit.test_deposit_addresses import XPUB
 from tumira.actions.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
 from tumira.actions.start_usdt import DepositAddress, start_usdt
-from tumira.config.payments import Payments, Usdt
-from tumira.errors import Trouble
-from tumira.ids import AccountId, TopUpId, new_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, TopUpId, new_id
+from tumira.core.settings.payments import Payments, Usdt
 from tumira.rules.deposit_addresses import derive_address, read_xpub, with_checksum
 from tumira.rules.deposits import ChainDeposit, DepositState
 from tumira.rules.top_ups import Currency, Method, State

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.embedded import Owner, fetch, wait_for
 from tests.support.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.store.embedded import AlreadyRunning, attach, start
 from tumira.store.embedded_place import server_user
 from tumira.store.embedded_process import live_processes, read_postmaster

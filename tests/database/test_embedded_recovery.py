@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.embedded import CHECKOUT, PROGRAM, Owner, fetch, spawn_as_server, wait_for
 from tests.support.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.store import embedded, embedded_process
 from tumira.store.embedded import start
 from tumira.store.embedded_place import server_user

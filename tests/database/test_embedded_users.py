@@ -27,7 +27,7 @@ from tests.support.embedded import (
     run_as,
     temporary_base,
 )
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store import embedded_place
 from tumira.store.embedded import start
 from tumira.store.embedded_process import live_processes, read_postmaster

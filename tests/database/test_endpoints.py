@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.support.webhooks import Added, Hooks, open_hooks
 from tumira.actions import manage_webhooks
 from tumira.actions.record_deliveries import Advance, Delivery, record_deliveries
-from tumira.ids import EndpointId, EventId, new_id
+from tumira.core.ids import EndpointId, EventId, new_id
 from tumira.rules.endpoint_health import Health
 from tumira.store import deliveries, endpoints
 from tumira.store.deliveries import Attempt, Progress, Retry, Waiting

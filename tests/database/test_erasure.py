@@ -23,9 +23,9 @@ from tumira.actions.check_file import Wanted
 from tumira.actions.erasure_steps import OTHERS
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.actions.send_file import send_next_chunk
+from tumira.core.errors import Trouble
+from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.errors import Trouble
-from tumira.ids import BatchId, UploadId, message_ids, new_id
 from tumira.rules.receipts import Receipt
 from tumira.store import erasure, partitions, uploads
 from tumira.store.changes import Actor

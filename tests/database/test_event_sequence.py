@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.support.service import new_caller
 from tests.support.webhooks import BALANCE_LOW, DATA
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store import events
 from tumira.store.database import Database
 from tumira.store.events import Event, News, tell_events

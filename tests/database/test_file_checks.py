@@ -17,7 +17,7 @@ from tests.support.service import new_caller
 from tests.support.uploads import MESSAGE, dear_file
 from tumira.actions import check_file, check_rows
 from tumira.actions.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished, Wanted
-from tumira.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, UploadId
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
 from tumira.store import file_checks, uploads

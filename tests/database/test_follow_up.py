@@ -10,9 +10,9 @@ import pytest
 from tests.support.engine import numbers
 from tests.support.settling import World
 from tumira.actions import follow_up
+from tumira.core.backoff import RESENDS_MAX
 from tumira.engine.chores import CHORES, run_chore
 from tumira.rules import validity
-from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.receipts import Receipt
 from tumira.store import carriers
 from tumira.store.queue import Claimed

@@ -13,8 +13,8 @@ import pytest_asyncio
 from tests.support.postgres import clone
 from tests.support.settling import World
 from tumira.actions.outcomes import Refused
+from tumira.core.ids import BatchId, first_id, message_ids, new_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import BatchId, first_id, message_ids, new_id
 from tumira.store import latencies, totals
 from tumira.store.database import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.store.latencies import End, NetworkEnds, NetworkTimes, Step, Taken, Windows

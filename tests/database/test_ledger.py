@@ -14,7 +14,7 @@ from tests.support.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tumira.actions import operate
 from tumira.actions.calls import Answered, Refused
-from tumira.errors import InsufficientBalance, Trouble
+from tumira.core.errors import InsufficientBalance, Trouble
 from tumira.store import ledger
 from tumira.store.database import Database
 

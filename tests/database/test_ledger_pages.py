@@ -17,8 +17,8 @@ from tests.support.service import Caller, new_caller
 from tests.support.settling import World
 from tumira.actions import operate
 from tumira.actions.calls import Answered, Call
+from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import BATCH, AccountId, read_id
 from tumira.store import ledger
 from tumira.store.accounts import SYSTEM
 from tumira.store.database import Database

@@ -20,7 +20,7 @@ from tumira.actions import follow_up
 from tumira.actions.change_tariff import set_price
 from tumira.actions.check_file import Wanted as FileWanted
 from tumira.actions.manage_webhooks import add_endpoint
-from tumira.ids import UploadId
+from tumira.core.ids import UploadId
 from tumira.rules.codes import AttemptLimits
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads

@@ -9,8 +9,8 @@ from uuid import UUID
 import asyncpg
 import pytest_asyncio
 
+from tumira.core.ids import new_id
 from tumira.engine.chores import CHORES, run_chore
-from tumira.ids import new_id
 from tumira.store import mails
 from tumira.store.database import KEY_LOOKUPS, Database
 

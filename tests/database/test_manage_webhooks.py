@@ -15,8 +15,8 @@ from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tumira.actions import manage_webhooks
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP
-from tumira.errors import Trouble
-from tumira.ids import AccountId, EndpointId, EventId, new_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, EndpointId, EventId, new_id
 from tumira.rules.endpoint_health import Health
 from tumira.rules.signature import read_secret
 from tumira.store import deliveries, endpoints, events

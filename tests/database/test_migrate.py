@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.postgres import execute
 from tumira import VERSION
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.runtime import is_ready
 from tumira.store import carriers, migrate, partitions, system
 from tumira.store.database import Database, check

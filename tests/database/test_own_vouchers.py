@@ -15,9 +15,9 @@ from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tumira.actions.issue_vouchers import Issued, issue_vouchers, void_voucher
 from tumira.actions.start_voucher import offered, start_voucher
-from tumira.config.payments import Payments
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import VOUCHER, AccountId, TopUpId, VoucherId, new_id, write_id
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import VOUCHER, AccountId, TopUpId, VoucherId, new_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.rules.top_ups import Reason, State
 from tumira.rules.voucher_pins import Issuer, VoucherState, hash_code, new_code, write_code
 from tumira.store import top_ups, vouchers

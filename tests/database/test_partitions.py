@@ -8,7 +8,7 @@ import asyncpg
 import pytest_asyncio
 
 from tests.support.old_weeks import make_weeks, name_of
-from tumira.ids import first_id
+from tumira.core.ids import first_id
 from tumira.store import clock, partitions
 from tumira.store.partitions import State
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest_asyncio
 
 from tests.support.postgres import clone, execute, sibling
-from tumira.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
+from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.store import migrate, partitions, recipients
 from tumira.store.database import Database
 

@@ -18,9 +18,9 @@ from tests.support.postgres import clone
 from tests.support.service import Caller, new_caller
 from tests.support.settling import BLOCKED
 from tumira.actions.calls import Answered
+from tumira.core.errors import Trouble
 from tumira.engine.chores import drop_messages, run_chore
 from tumira.engine.retention import drop_old
-from tumira.errors import Trouble
 from tumira.store import audit, ledger, partitions, retention
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.partitions import State

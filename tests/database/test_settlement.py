@@ -12,7 +12,7 @@ import pytest
 from tests.support.settling import BLOCKED, WORKER, World
 from tumira.actions.outcomes import Ended, Outcome, Reported
 from tumira.actions.settle_messages import settle
-from tumira.ids import MessageId
+from tumira.core.ids import MessageId
 from tumira.store import queue
 from tumira.store.queue import Wanted
 

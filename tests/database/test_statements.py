@@ -17,8 +17,8 @@ import pytest_asyncio
 
 import tumira
 from tests.support.postgres import clone
-from tumira.ids import BatchId, first_id, message_bounds
-from tumira.rules.days import LOCAL_TIME
+from tumira.core.days import LOCAL_TIME
+from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.store import (
     acceptance,
     archive,

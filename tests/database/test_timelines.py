@@ -14,7 +14,17 @@ import pytest_asyncio
 
 from tests.support.programs import Cli
 from tests.support.service import new_caller
-from tumira.ids import ACCOUNT, BATCH, MESSAGE, AccountId, BatchId, MessageId, message_ids, new_id, write_id
+from tumira.core.ids import (
+    ACCOUNT,
+    BATCH,
+    MESSAGE,
+    AccountId,
+    BatchId,
+    MessageId,
+    message_ids,
+    new_id,
+    write_id,
+)
 from tumira.store import timelines
 from tumira.store.timelines import SQL_READ, Timeline
 

@@ -18,8 +18,8 @@ from tests.support.postgres import clone
 from tests.support.service import Caller, new_caller
 from tumira.actions import operate
 from tumira.actions.settle_top_up import Settled, resolve, settle
-from tumira.errors import Trouble
-from tumira.ids import TopUpId, new_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import TopUpId, new_id
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import (
     Currency,

@@ -18,9 +18,9 @@ from tests.support.settling import WORKER, World
 from tests.support.traffic import miscounted
 from tumira.actions.outcomes import Ended, Outcome, Reported
 from tumira.actions.settle_messages import settle
+from tumira.core.days import local_day
+from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
 from tumira.engine import chores
-from tumira.ids import AccountId, BatchId, MessageId, message_ids, new_id
-from tumira.rules.days import local_day
 from tumira.store import carriers, queue, traffic
 from tumira.store.carriers import BindReport, BindState
 from tumira.store.queue import Claimed, Wanted

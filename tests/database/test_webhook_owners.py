@@ -17,7 +17,7 @@ from tests.support.webhook_cli import Allowing, add
 from tumira.actions import manage_access, manage_webhooks, view_attempts
 from tumira.actions.manage_webhooks import By, EndpointError, NoEndpointError
 from tumira.cli.output import actor
-from tumira.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
+from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
 from tumira.store import changes, deliveries
 from tumira.store.changes import Actor
 from tumira.store.credentials import Scope

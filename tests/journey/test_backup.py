@@ -25,7 +25,7 @@ from tests.support.postgres import clone, execute, open_directory, sibling
 from tests.support.programs import Cli, descendants, finish, one_line, start
 from tests.support.settling import World, open_world
 from tumira.actions import follow_up
-from tumira.ids import new_id
+from tumira.core.ids import new_id
 from tumira.rules.receipts import Receipt
 from tumira.simulator.smsc import run_smsc
 from tumira.store import embedded_process as processes

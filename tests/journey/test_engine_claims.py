@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.support.engine import Engine, numbers, open_engine
 from tumira.actions.outcomes import Ended
 from tumira.actions.settle_messages import settle
-from tumira.ids import MessageId
+from tumira.core.ids import MessageId
 from tumira.simulator.smsc import run_smsc
 
 BLOCKED: Final = (

@@ -16,8 +16,8 @@ from tests.support.service import Caller
 from tumira.actions import follow_up
 from tumira.carriers.smpp.pdu import Status
 from tumira.carriers.smpp.peer import Timing
-from tumira.ids import first_id
-from tumira.rules import backoff
+from tumira.core import backoff
+from tumira.core.ids import first_id
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence
 from tumira.simulator.numbers import OUTCOMES

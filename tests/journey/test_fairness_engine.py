@@ -24,7 +24,7 @@ from tests.support.engine import Engine, numbers, open_engine
 from tests.support.gates import send_call
 from tests.support.service import Caller
 from tumira.actions.calls import Answered
-from tumira.ids import ACCOUNT, KEY, AccountId, new_id, write_id
+from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id
 from tumira.simulator.handsets import Text
 from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import run_smsc

@@ -17,9 +17,9 @@ import pytest_asyncio
 from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last, first_true
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.receivers import deaf_port
-from tumira.config import load
+from tumira.core.ids import new_id
+from tumira.core.settings import load
 from tumira.engine.postman import SENDING_MAX, Postman, masked, wait_s
-from tumira.ids import new_id
 from tumira.outbound.mailer import MAIL_S
 from tumira.store import mails
 from tumira.store.database import KEY_LOOKUPS, Database

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest_asyncio
 
 from tests.support.engine import Engine, numbers, open_engine
+from tumira.core.ids import AccountId, BatchId, MessageId, new_id
 from tumira.engine import observer
 from tumira.engine.observer import Observer
-from tumira.ids import AccountId, BatchId, MessageId, new_id
 from tumira.simulator.smsc import Smsc, run_smsc
 from tumira.store.database import Database
 from tumira.store.queue import Claimed

@@ -37,7 +37,7 @@ from tests.support.programs import (
     wait_until_gone,
 )
 from tests.support.service import Service, run_web, send_request
-from tumira.errors import OPERATOR_EXIT_CODE
+from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.parts import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"

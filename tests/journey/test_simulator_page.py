@@ -20,7 +20,7 @@ from tests.support.raw_esme import raw_esme
 from tests.support.service import NO_TLS, Service, free_port
 from tumira.carriers.smpp.pdu import Status
 from tumira.carriers.smpp.text import encode
-from tumira.errors import OPERATOR_EXIT_CODE
+from tumira.core.errors import OPERATOR_EXIT_CODE
 
 PAGES: Final = (
     "/simulator",

@@ -19,7 +19,7 @@ from tests.support.voucher_servers import Issuers, run_issuers
 from tests.unit.test_deposit_addresses import XPUB
 from tumira.actions.settle_top_up import settle
 from tumira.cli import main
-from tumira.ids import TOP_UP, TopUpId, new_id, read_id, write_id
+from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.rules.top_ups import Lapsed, News, Unclear
 from tumira.store.database import Database
 

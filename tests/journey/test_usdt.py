@@ -27,10 +27,10 @@ from tests.support.chain_behaviours import (
 )
 from tests.support.usdt import DEEP, WAIT_S, World, build_world
 from tumira.actions.start_usdt import start_usdt
-from tumira.config.payments import Payments
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId
+from tumira.core.settings.payments import Payments
 from tumira.engine.chain_watcher import ChainWatcher
-from tumira.errors import Trouble
-from tumira.ids import AccountId
 from tumira.outbound.payments.chain import ChainError, WrongChainError, blocks_between, deposits_on_chain
 from tumira.outbound.payments.chain_node import TRANSFER
 from tumira.rules.deposits import DepositState

@@ -10,8 +10,8 @@ from tests.support.postgres import clone, complete
 from tests.support.programs import Cli
 from tests.support.service import new_caller
 from tumira.actions.start_voucher import start_voucher
-from tumira.config.payments import Payments
-from tumira.ids import TOP_UP, AccountId, write_id
+from tumira.core.ids import TOP_UP, AccountId, write_id
+from tumira.core.settings.payments import Payments
 from tumira.rules.voucher_pins import Issuer, read_pin
 from tumira.store.database import Database
 

@@ -27,8 +27,8 @@ from tests.support.webhook_cli import (
 )
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.cli import main
-from tumira.errors import OPERATOR_EXIT_CODE
-from tumira.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
+from tumira.core.errors import OPERATOR_EXIT_CODE
+from tumira.core.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
 from tumira.store.database import Database
 
 PUBLIC: Final = "https://hooks.example.com/tumira"

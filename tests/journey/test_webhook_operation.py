@@ -26,7 +26,7 @@ from tests.support.webhook_cli import (
     listed,
     tell,
 )
-from tumira.ids import ENDPOINT, read_id
+from tumira.core.ids import ENDPOINT, read_id
 
 
 @pytest.fixture(scope="module")

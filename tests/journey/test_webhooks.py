@@ -37,9 +37,9 @@ from tests.support.service import Caller
 from tests.support.verifiers import verify_with_npm
 from tests.support.webhooks import Added, Hooks, ids_of, open_hooks, open_request, still
 from tumira.actions.operate import limit
+from tumira.core.ids import MESSAGE, write_id
 from tumira.engine import notifier
 from tumira.engine.worker import run_worker
-from tumira.ids import MESSAGE, write_id
 from tumira.outbound.webhook_client import Timing, WebhookClient
 from tumira.simulator.smsc import run_smsc
 from tumira.store.database import KEY_LOOKUPS, Database

@@ -12,8 +12,8 @@ from tests.support.engine import Engine, numbers, open_engine
 from tests.support.shifted_clock import shift_clock
 from tumira.actions.manage_webhooks import add_endpoint, send_test
 from tumira.actions.settle_top_up import settle
+from tumira.core.ids import TopUpId, new_id
 from tumira.engine.chores import CHORES, Chore, run_chore
-from tumira.ids import TopUpId, new_id
 from tumira.rules.top_ups import Currency, Method, State, Waiting
 from tumira.simulator.smsc import run_smsc
 from tumira.store import top_ups

@@ -29,7 +29,7 @@ from tests.load.screening import measure_judge
 from tests.load.webhooks import add_endpoint, measure_deliveries
 from tests.support.postgres import clone, run_server
 from tests.support.service import Caller, Service, run_web
-from tumira.ids import BatchId, message_ids, new_id
+from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.store import acceptance, accounts
 from tumira.store.acceptance import Debit, NewBatch

@@ -14,7 +14,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId, first_id
+from tumira.core.ids import AccountId, first_id
 from tumira.store import partitions
 
 ACCOUNTS: Final = 3_000
@@ -44,7 +44,7 @@ INSERT INTO transfers (account_id, from_book, to_book, amount, note, actor)
 SELECT id, 'adjustment', 'customer', 10000000, 'growth', 'growth' FROM growth_accounts;
 """
 
-# As `tumira.ids` makes them: the id of a message begins like that of its batch.
+# As `tumira.core.ids` makes them: the id of a message begins like that of its batch.
 SQL_BATCHES: Final = f"""
 CREATE TEMP TABLE new_batches ON COMMIT DROP AS
 SELECT n, head, (head || lpad(to_hex(n), 10, '0'))::uuid AS id, account.id AS account_id, size, at,

@@ -19,8 +19,8 @@ from tumira.actions.gate import Gate
 from tumira.actions.outcomes import Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.api.schemas import write_sent
+from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
 from tumira.engine.chores import CHORES, Chore
-from tumira.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.receipts import Receipt
 from tumira.store import acceptance, accounts, archive, batches, carriers, queue

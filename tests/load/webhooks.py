@@ -9,7 +9,7 @@ from typing import Final
 from tests.load.end_to_end import Peer, Stack, measure_bulk, run_peer, run_stack, show
 from tests.support.service import Caller
 from tumira.actions import manage_webhooks
-from tumira.ids import EndpointId
+from tumira.core.ids import EndpointId
 
 CALLS: Final = 20
 RECIPIENTS: Final = 1000

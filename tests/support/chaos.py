@@ -22,7 +22,7 @@ import httpx
 
 from tests.support.programs import Process, descendants, start, tumira
 from tests.support.service import NO_TLS
-from tumira.ids import BATCH, read_id
+from tumira.core.ids import BATCH, read_id
 from tumira.store import embedded
 
 PATIENCE_S: Final = 60.0

@@ -32,7 +32,7 @@ from tests.support.postgres import complete
 from tests.support.service import NO_TLS, Caller, new_caller
 from tests.support.standby import Pair, run_pair
 from tumira.actions.operate_carriers import add_carrier
-from tumira.ids import BATCH, AccountId, read_id
+from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.rules.window import WINDOW_S
 from tumira.store.database import Database
 

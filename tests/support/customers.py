@@ -14,7 +14,7 @@ import httpx
 
 from tests.support.service import NO_TLS, Caller, Service
 from tumira.actions.send_codes import hash_token, new_token
-from tumira.ids import new_id
+from tumira.core.ids import new_id
 
 ONE: Final = "+263771200001"
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store import embedded
 from tumira.store.embedded_place import server_user
 from tumira.store.embedded_process import live_processes

@@ -13,7 +13,7 @@ from tumira.actions.calls import Call, Decision, Send
 from tumira.actions.gate import Gate
 from tumira.api.reading import fingerprint
 from tumira.api.schemas import write_sent
-from tumira.ids import KEY, KeyId, read_id
+from tumira.core.ids import KEY, KeyId, read_id
 from tumira.rules.quotes import SendRequest
 from tumira.store import audit
 from tumira.store.credentials import Scope, Secret

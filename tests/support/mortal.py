@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.config.payments import read_payments
+from tumira.core.settings.payments import read_payments
 from tumira.engine.cashier import Cashier
 from tumira.outbound.payments.http import Caller
 from tumira.outbound.payments.port import Provider

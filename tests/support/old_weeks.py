@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import BatchId, message_ids, new_id
+from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.store import partitions
 from tumira.store.sql import Connection
 

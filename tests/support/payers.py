@@ -17,7 +17,7 @@ from tests.support.gates import broken_promises
 from tests.support.postgres import clone
 from tests.support.service import NO_TLS, Service, run_web
 from tumira.actions.settle_top_up import settle
-from tumira.ids import TOP_UP, TopUpId, new_id, read_id, write_id
+from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.rules.top_ups import News
 
 PLACE: Final = "/dashboard/top-up"

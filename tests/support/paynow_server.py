@@ -40,7 +40,7 @@ from uuid import uuid4
 import httpx
 
 from tests.support.service import NO_TLS
-from tumira.config.payments import Paynow
+from tumira.core.settings.payments import Paynow
 
 INTEGRATION_ID: Final = "1201"
 # The one that the documentation publishes in its examples.

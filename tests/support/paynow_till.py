@@ -19,10 +19,10 @@ from tests.support.gates import broken_promises
 from tests.support.paynow_server import Payment, PaynowServer
 from tests.support.service import NO_TLS, Caller
 from tumira.actions.start_paynow import start_paynow
-from tumira.config.payments import Payments
+from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.engine.cashier import Cashier
 from tumira.hooks.paynow import routes
-from tumira.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.outbound.payments.paynow import PaynowProvider
 from tumira.outbound.payments.port import Order
 from tumira.rules.paynow import Wallet, local_phone

@@ -19,7 +19,7 @@ from tests.support.forked_commands import start_part
 from tests.support.postgres import complete, execute
 from tumira.actions.manage_access import create_key
 from tumira.actions.open_account import open_account
-from tumira.ids import ACCOUNT, KEY, AccountId, write_id
+from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id
 from tumira.store.credentials import Scope
 from tumira.store.database import Database
 

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final
 
 from tumira.actions.check_file import Busy, FileChecker, Outcome, Pending, Wanted
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.database import Database
 
 

@@ -13,9 +13,9 @@ from tests.support.postgres import clone
 from tests.support.service import new_caller
 from tests.unit.test_deposit_addresses import XPUB
 from tumira.actions.start_usdt import start_usdt
-from tumira.config.payments import Payments, Usdt
+from tumira.core.ids import AccountId, TopUpId
+from tumira.core.settings.payments import Payments, Usdt
 from tumira.engine.chain_watcher import ChainWatcher
-from tumira.ids import AccountId, TopUpId
 from tumira.rules.deposits import DepositState
 from tumira.store import accounts, audit, deposits, top_ups
 from tumira.store.database import Database

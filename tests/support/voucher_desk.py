@@ -14,9 +14,9 @@ from tests.support.service import new_caller
 from tests.support.voucher_issuer import Issuer as Stand
 from tests.support.voucher_servers import Issuers
 from tumira.actions.start_voucher import start_voucher
-from tumira.config.payments import Payments
+from tumira.core.ids import AccountId, TopUpId
+from tumira.core.settings.payments import Payments
 from tumira.engine.cashier import Cashier
-from tumira.ids import AccountId, TopUpId
 from tumira.outbound.payments.blu import BluProvider
 from tumira.outbound.payments.one_voucher import OneVoucherProvider
 from tumira.outbound.payments.ott import OttProvider

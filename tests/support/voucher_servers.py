@@ -30,7 +30,7 @@ from tests.support.voucher_issuer import (
     as_json,
     listening,
 )
-from tumira.config.payments import Payments, read_payments
+from tumira.core.settings.payments import Payments, read_payments
 
 EXPIRY: Final = "2029-11-30"
 RATE: Final = "18.50@2026-11-01"

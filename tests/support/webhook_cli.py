@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.support.programs import Cli
 from tests.support.service import Caller
-from tumira.ids import EVENT, EventId, new_id, write_id
+from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.store import events
 from tumira.store.database import Database
 from tumira.store.events import Event

@@ -13,11 +13,11 @@ import httpx
 from tests.support.people import Person, alert
 from tests.support.service import Service
 from tumira.actions.low_balance import low_balance_data
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
+from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.engine.notifier import Notifier
-from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.outbound.webhook_client import Resolver, default_tls
-from tumira.rules.money import parse
 from tumira.store import deliveries
 from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.deliveries import Attempt

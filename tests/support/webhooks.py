@@ -29,8 +29,8 @@ from tests.support.receivers import Receiver, Request
 from tests.support.service import Caller, new_caller
 from tumira.actions import manage_webhooks
 from tumira.actions.low_balance import low_balance_data
+from tumira.core.ids import EVENT, EndpointId, EventId, write_id
 from tumira.engine.notifier import Notifier
-from tumira.ids import EVENT, EndpointId, EventId, write_id
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.store import deliveries, endpoints
 from tumira.store.database import KEY_LOOKUPS, Database

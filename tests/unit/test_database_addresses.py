@@ -2,7 +2,7 @@
 
 import pytest
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store.addresses import HOSTS_MAX, Host, read_address
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules.deposit_addresses import (
     _ALPHABET,
     PLACES_MAX,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.errors import RecipientCode
+from tumira.core.errors import RecipientCode
 from tumira.rules.destinations import (
     RECIPIENTS_MAX,
     Destination,

@@ -29,7 +29,17 @@ from tumira.actions.outcomes import (
 )
 from tumira.actions.views import view_message
 from tumira.api.schemas import write_message
-from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, EventId, MessageId, message_ids, new_id, write_id
+from tumira.core.ids import (
+    BATCH,
+    MESSAGE,
+    AccountId,
+    BatchId,
+    EventId,
+    MessageId,
+    message_ids,
+    new_id,
+    write_id,
+)
 from tumira.rules.receipts import Receipt
 from tumira.store.batches import Batch, Message
 from tumira.store.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes

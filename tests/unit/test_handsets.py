@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.simulator import handsets
 from tumira.simulator.handsets import (
     FILE_BYTES_MAX,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from tumira.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.rules.deposits import ChainDeposit
 from tumira.rules.reconciliation import (
     Difference,

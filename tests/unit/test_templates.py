@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.rules.templates import (
     PLACE_MAX,
     PLACES_MAX,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_destinations import TARIFF
-from tumira.errors import ContentRejected, Refusal
+from tumira.core.errors import ContentRejected, Refusal
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.segments import SEGMENTS_MAX, measure
 from tumira.rules.sheets import ROWS_MAX, Row, Sheet, read_sheet

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from tumira.actions.calls import Call, Decision, Render
 from tumira.actions.deliberation import Deliberation
 from tumira.actions.low_balance import tell_low_balances
-from tumira.errors import Refusal
-from tumira.ids import AccountId
+from tumira.core.errors import Refusal
+from tumira.core.ids import AccountId
 from tumira.rules.destinations import Tariff
 from tumira.rules.templates import Policy
 from tumira.store import acceptance, accounts, calls, content_refusals, prices, templates

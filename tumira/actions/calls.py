@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from tumira.errors import Refusal
-from tumira.ids import AccountId, BatchId, KeyId
+from tumira.core.errors import Refusal
+from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.rules.verdicts import Verdict

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import asyncpg
 
-from tumira.errors import Trouble
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import changes, price_schedule, prices
 from tumira.store.changes import Actor

@@ -32,7 +32,7 @@ from tumira.actions.check_rows import (
     Progress,
     Task,
 )
-from tumira.ids import AccountId, UploadId, new_id
+from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
 from tumira.store import file_checks, prices, templates, uploads

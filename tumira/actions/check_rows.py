@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from tumira.actions.screen_text import screen
-from tumira.errors import Refusal
-from tumira.ids import AccountId, UploadId
+from tumira.core.errors import Refusal
+from tumira.core.ids import AccountId, UploadId
 from tumira.rules.destinations import Destination, Price, Tariff
 from tumira.rules.screening import judge
 from tumira.rules.sheets import Sheet, SheetFault, read_sheet

@@ -14,7 +14,8 @@ from msgspec import Struct
 from tumira.actions import screen_text
 from tumira.actions.calls import Answered, Call, Priced, Refused, Send
 from tumira.actions.gate import Gate
-from tumira.errors import (
+from tumira.core import money
+from tumira.core.errors import (
     AccountSuspended,
     FieldCode,
     InsufficientBalance,
@@ -22,8 +23,7 @@ from tumira.errors import (
     TooManyRecipients,
     ValidationFailed,
 )
-from tumira.ids import AccountId
-from tumira.rules import money
+from tumira.core.ids import AccountId
 from tumira.rules.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.rules.quotes import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.rules.recipients import CHANNEL, Entry, explain, read_recipients

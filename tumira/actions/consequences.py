@@ -20,9 +20,9 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.ids import AccountId, BatchId, made_at_ms
+from tumira.core.days import local_ordinal
+from tumira.core.ids import AccountId, BatchId, made_at_ms
 from tumira.rules import lifecycle, receipts
-from tumira.rules.days import local_ordinal
 from tumira.store.places import Delay, Entry, Incident, QueuePlace
 from tumira.store.settlement import NewPart, PartReport, Refund, Standing
 from tumira.store.traffic import Place

@@ -8,7 +8,7 @@ from typing import Final
 
 from tumira.actions.settle_top_up import Settled, settle
 from tumira.actions.start_usdt import open_top_up
-from tumira.ids import AccountId, TopUpId, first_id
+from tumira.core.ids import AccountId, TopUpId, first_id
 from tumira.rules.deposits import in_usdt
 from tumira.rules.top_ups import SMALLEST, Lapsed, Method, State, may_move, worth
 from tumira.store import clock, deposit_addresses, deposit_moves, deposits, top_up_transfers, top_ups

@@ -19,7 +19,8 @@ from tumira.actions.calls import (
     Send,
     Sent,
 )
-from tumira.errors import (
+from tumira.core import days
+from tumira.core.errors import (
     AccountSuspended,
     ApiKeyRevoked,
     IdempotencyConflict,
@@ -29,8 +30,8 @@ from tumira.errors import (
     Refusal,
     SpendLimitReached,
 )
-from tumira.ids import AccountId, BatchId, message_ids, new_id
-from tumira.rules import days, turns, window
+from tumira.core.ids import AccountId, BatchId, message_ids, new_id
+from tumira.rules import turns, window
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
 from tumira.rules.templates import Policy

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules.pseudonyms import Subject, read_subject
 from tumira.store import accounts, changes, clock, erasures, prices
 from tumira.store.changes import Actor

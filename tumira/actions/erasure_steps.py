@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from tumira.actions.match_receipts import REACH
-from tumira.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
+from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.rules import lifecycle
 from tumira.rules.pseudonyms import Subject
 from tumira.store import accounts, erasure, erasure_of_quotes, operators, settlement

@@ -24,8 +24,8 @@ from msgspec import UNSET, Meta, Raw, Struct
 
 from tumira.actions.low_balance import LowBalance
 from tumira.actions.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
-from tumira.ids import BATCH, MESSAGE, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.ids import BATCH, MESSAGE, write_id
 from tumira.rules.fields import BatchIdText, Time
 from tumira.store.batches import Batch, Message
 from tumira.store.events import EVENT_TYPES, Event

@@ -14,9 +14,9 @@ from tumira.actions.consequences import NO_RULES
 from tumira.actions.match_receipts import Look, look, match_kept
 from tumira.actions.outcomes import Doubtful, Ended, Outcome, Resumed
 from tumira.actions.settle_messages import settle, settle_held
-from tumira.ids import MessageId, first_id, made_at_ms
+from tumira.core.backoff import RESENDS_MAX
+from tumira.core.ids import MessageId, first_id, made_at_ms
 from tumira.rules import turns, validity
-from tumira.rules.backoff import RESENDS_MAX
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import NUMBER_END
 from tumira.store import carriers, places, prices, queue, receipts, settlement

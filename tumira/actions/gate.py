@@ -25,7 +25,7 @@ from tumira.actions.admit_calls import Rulebook, admit_alone, admit_free
 from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
 from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
-from tumira.errors import InternalError, Refusal, ServiceUnavailable
+from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.rules.quotes import SendRequest
 from tumira.store.database import BUSY, Database, is_partition_missing, is_unavailable
 from tumira.store.lines import Line, make_sure

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.actions.start_paynow import check_amount
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import VoucherId, new_id
-from tumira.rules.days import LOCAL_TIME
+from tumira.core.days import LOCAL_TIME
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import VoucherId, new_id
 from tumira.rules.voucher_pins import VoucherState, hash_code, new_code, tail_of, write_code
 from tumira.store import vouchers
 from tumira.store.database import Database

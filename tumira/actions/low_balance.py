@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from tumira.ids import new_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.ids import new_id
 from tumira.rules.fields import Currency, Money
 from tumira.store import accounts, mails
 from tumira.store.accounts import Held

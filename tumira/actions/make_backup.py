@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 import asyncpg
 
 from tumira import VERSION
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store import backup_files, changes
 from tumira.store.backup_files import CHUNK_BYTES, Manifest, Progress, end_of, inspect, new_file, partial_of
 from tumira.store.backup_programs import Finished, Programs, failed, finish, run, start

@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Final
 
 from tumira.actions import tell_owner
-from tumira.errors import Trouble
-from tumira.ids import KEY, AccountId, KeyId, new_id, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.rules.keys import ParsedKey, write_key
 from tumira.store import accounts, credentials
 from tumira.store.changes import OPERATOR, Actor

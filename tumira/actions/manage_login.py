@@ -8,8 +8,9 @@ from uuid import UUID
 from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
-from tumira.ids import AccountId
-from tumira.rules import browsers, money
+from tumira.core import money
+from tumira.core.ids import AccountId
+from tumira.rules import browsers
 from tumira.store import accounts, changes, content_refusals, deliveries, devices, logins, sessions
 from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tumira.errors import Trouble
-from tumira.ids import AccountId
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId
 from tumira.store import accounts, content_refusals, templates
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.database import Database

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import structs
 
 from tumira.actions.event_payloads import webhook_test_data
-from tumira.errors import Trouble
-from tumira.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.signature import SECRET_BYTES, write_secret

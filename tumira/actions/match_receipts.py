@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.actions.outcomes import Outcome, Reported, Taken
-from tumira.ids import MessageId, first_id
+from tumira.core.ids import MessageId, first_id
 from tumira.rules import doubts
 from tumira.rules.destinations import Destination
 from tumira.rules.doubts import HandOver, KeptReceipt, Sighting

@@ -3,8 +3,8 @@
 import time
 from decimal import Decimal
 
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, AccountId, new_id, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.rules.destinations import sort_recipients
 from tumira.store import accounts, ledger, prices
 from tumira.store.accounts import Account

@@ -7,9 +7,9 @@ from uuid import UUID
 import asyncpg
 
 from tumira.actions import tell_owner
-from tumira.errors import Trouble
-from tumira.ids import AccountId
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId
 from tumira.store import accounts, changes, content_refusals, ledger, logins
 from tumira.store.accounts import Account
 from tumira.store.changes import OPERATOR, Actor

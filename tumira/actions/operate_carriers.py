@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldTrouble, Trouble
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import carriers, changes, prices

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tumira.errors import Trouble
-from tumira.ids import TOP_UP, TopUpId, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import changes, top_ups

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
-from tumira.ids import ENDPOINT, EndpointId, first_id, write_id
+from tumira.core.ids import ENDPOINT, EndpointId, first_id, write_id
 from tumira.rules.endpoint_health import Health
 from tumira.store import changes, clock, deliveries, endpoints, events, tries
 from tumira.store.changes import Actor

@@ -15,8 +15,8 @@ from tumira.actions.passwords import LOCAL, hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.actions.sign_in import BROWSER_MAX, Mismatch, TooOften
 from tumira.actions.throttle import Guest, operator_subject
-from tumira.errors import Trouble
-from tumira.ids import OperatorId, new_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import OperatorId, new_id
 from tumira.rules import codes, people, totp
 from tumira.store import changes, devices, operators, prices, verifications
 from tumira.store.attempts import Kind

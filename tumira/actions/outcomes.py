@@ -4,7 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tumira.ids import MessageId
+from tumira.core.ids import MessageId
 from tumira.rules.receipts import Receipt
 from tumira.store.places import QueuePlace
 from tumira.store.settlement import NewPart

@@ -11,8 +11,8 @@ from typing import Final
 from tumira.actions.match_receipts import bounds
 from tumira.actions.outcomes import Reported
 from tumira.actions.settle_messages import settle
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import MESSAGE, MessageId, first_id, write_id
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.rules import receipt_ids, receipts
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP

@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from tumira.actions import throttle
 from tumira.actions.passwords import matches
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store import attempts, logins
 from tumira.store.database import Database
 

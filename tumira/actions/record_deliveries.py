@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tumira.ids import EndpointId, EventId
+from tumira.core.ids import EndpointId, EventId
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt, Progress, Retry
 from tumira.store.sql import Connection

@@ -14,8 +14,8 @@ from typing import Final
 from tumira.actions.make_backup import check_version
 from tumira.actions.outcomes import Ended, Outcome
 from tumira.actions.settle_messages import settle_held
-from tumira.errors import Trouble
-from tumira.ids import MessageId
+from tumira.core.errors import Trouble
+from tumira.core.ids import MessageId
 from tumira.store import backups, changes, migrate, restored, settlement
 from tumira.store.backup_files import Backup, Manifest, Progress, inspect
 from tumira.store.backup_programs import Finished, Programs, failed, run

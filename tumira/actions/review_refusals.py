@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
-from tumira.errors import Trouble
-from tumira.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.rules.templates import TemplateVerdict, tidy
 from tumira.store import accounts, changes, reviews, templates
 from tumira.store.changes import Actor

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tumira.rules.days import LOCAL_TIME
+from tumira.core.days import LOCAL_TIME
 from tumira.store import audit, audits, changes, verifications
 from tumira.store.audit import Finding
 from tumira.store.audits import Broken

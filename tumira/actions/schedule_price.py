@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from tumira.actions.change_tariff import in_words, put
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import changes, price_schedule
 from tumira.store.changes import Actor

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from tumira.errors import ContentRejected
-from tumira.ids import AccountId
+from tumira.core.errors import ContentRejected
+from tumira.core.ids import AccountId
 from tumira.rules.screening import judge
 from tumira.rules.segments import SEGMENTS_MAX, measure
 from tumira.rules.templates import Policy

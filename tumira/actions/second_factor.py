@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tumira.actions import tell_owner
 from tumira.actions.proofs import Proof, Suspect, prove
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.rules import codes, totp
 from tumira.store import attempts, logins, verifications
 from tumira.store.changes import Actor

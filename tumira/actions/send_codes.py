@@ -15,7 +15,7 @@ from typing import Final
 
 from tumira.actions.passwords import hash_secret
 from tumira.actions.throttle import Guest, take
-from tumira.ids import BatchId, message_ids, new_id
+from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.rules import codes, turns
 from tumira.rules.codes import CodeLimits
 from tumira.rules.destinations import sort_recipients

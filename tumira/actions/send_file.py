@@ -20,15 +20,16 @@ from msgspec import structs
 from tumira.actions import screen_text
 from tumira.actions.deliberation import local_day, over_limit, spend
 from tumira.actions.low_balance import tell_low_balances
-from tumira.errors import (
+from tumira.core import money
+from tumira.core.errors import (
     AccountSuspended,
     InsufficientBalance,
     Refusal,
     ServiceUnavailable,
     SpendLimitReached,
 )
-from tumira.ids import AccountId, BatchId, UploadId, message_ids, new_id
-from tumira.rules import money, turns
+from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
+from tumira.rules import turns
 from tumira.rules.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.recipients import CHANNEL

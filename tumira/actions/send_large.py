@@ -9,7 +9,7 @@ from typing import Final
 from tumira.actions.calls import Answered, Large, Refused, Render, Sent
 from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
 from tumira.actions.low_balance import tell_low_balances
-from tumira.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
+from tumira.core.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
 from tumira.store import acceptance, accounts, calls
 from tumira.store.calls import Standing, Surroundings
 from tumira.store.database import BUSY, Database

@@ -22,7 +22,7 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.ids import AccountId, BatchId, MessageId
+from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.rules.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
 from tumira.store.events import News, tell_events

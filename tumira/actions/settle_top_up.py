@@ -13,9 +13,9 @@ from typing import Final, assert_never
 import asyncpg
 
 from tumira.actions.operate import note_both
-from tumira.errors import Trouble
-from tumira.ids import TOP_UP, TopUpId, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.rules import top_ups as rules
 from tumira.rules.top_ups import (
     OPEN_FOR,

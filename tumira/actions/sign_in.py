@@ -11,7 +11,7 @@ from tumira.actions import second_factor, tell_owner, throttle
 from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.actions.throttle import Guest
-from tumira.ids import AccountId, new_id
+from tumira.core.ids import AccountId, new_id
 from tumira.store import accounts, changes, devices, logins, sessions, verifications
 from tumira.store.attempts import Kind
 from tumira.store.changes import Actor

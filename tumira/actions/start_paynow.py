@@ -5,9 +5,9 @@ import time
 from decimal import Decimal
 from typing import Final
 
-from tumira.config.payments import Payments
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import AccountId, TopUpId, first_id, new_id
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import AccountId, TopUpId, first_id, new_id
+from tumira.core.settings.payments import Payments
 from tumira.rules.paynow import Wallet
 from tumira.rules.people import read_phone
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method

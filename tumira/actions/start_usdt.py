@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tumira.config.payments import Payments
-from tumira.errors import Trouble
-from tumira.ids import AccountId, TopUpId, new_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, TopUpId, new_id
+from tumira.core.settings.payments import Payments
 from tumira.rules.deposit_addresses import ExtendedKey, derive_address, read_xpub, with_checksum
 from tumira.rules.top_ups import Currency, Method, State
 from tumira.store import accounts, clock, deposit_addresses, top_ups

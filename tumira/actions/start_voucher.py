@@ -15,9 +15,9 @@ import asyncpg
 
 from tumira.actions.settle_top_up import settle_in
 from tumira.actions.start_paynow import is_begun
-from tumira.config.payments import Payments, ZarRate
-from tumira.errors import FieldTrouble, Trouble
-from tumira.ids import VOUCHER, AccountId, TopUpId, new_id, write_id
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import VOUCHER, AccountId, TopUpId, new_id, write_id
+from tumira.core.settings.payments import Payments, ZarRate
 from tumira.rules.people import read_phone
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method, Paid, Reason, Refused, worth

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.actions.send_codes import send_text
-from tumira.ids import AccountId, OperatorId, new_id
+from tumira.core.ids import AccountId, OperatorId, new_id
 from tumira.store import accounts, changes, logins, mails, security_notices, verifications
 from tumira.store.changes import OWNER, Actor
 from tumira.store.sql import Connection

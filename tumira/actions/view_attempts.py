@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.manage_webhooks import OVERLAP
-from tumira.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
+from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
 from tumira.rules import webhook_urls
 from tumira.rules.signature import sign
 from tumira.store import batches, events, tries

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tumira.ids import BATCH, MESSAGE, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.ids import BATCH, MESSAGE, write_id
 from tumira.rules.destinations import RECIPIENTS_MAX
 from tumira.rules.fields import (
     BatchIdText,

@@ -13,15 +13,15 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from tumira import metrics
 from tumira.actions.gate import Gate
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
 from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, refuse
-from tumira.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
-from tumira.ids import REQUEST, new_id, write_id
-from tumira.outbound.traces import Tracer
+from tumira.core import metrics
+from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
+from tumira.core.ids import REQUEST, new_id, write_id
+from tumira.core.trace_exporter import Tracer
 from tumira.store.database import Database, is_unavailable
 
 PREFIX: Final = "/api/v1"

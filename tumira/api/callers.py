@@ -6,7 +6,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
-from tumira.errors import InvalidApiKey, MissingApiKey, RateLimited
+from tumira.core.errors import InvalidApiKey, MissingApiKey, RateLimited
 from tumira.rules.keys import parse_key
 from tumira.store import credentials
 from tumira.store.credentials import Secret

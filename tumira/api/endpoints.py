@@ -14,9 +14,9 @@ from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
 from tumira.api.reading import BODY_BYTES_MAX, read_send
-from tumira.errors import NotFound, RequestTimeout
-from tumira.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
-from tumira.outbound.traces import Tracer
+from tumira.core.errors import NotFound, RequestTimeout
+from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
+from tumira.core.trace_exporter import Tracer
 from tumira.store import batches
 from tumira.store.credentials import Scope
 from tumira.store.database import Database

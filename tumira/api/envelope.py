@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tumira.actions.calls import Quota
 from tumira.api.schemas import encode
-from tumira.errors import Refusal, Unauthenticated
+from tumira.core.errors import Refusal, Unauthenticated
 from tumira.rules.window import WINDOW_S
 
 Header = tuple[bytes, bytes]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tumira.actions import screen_text
 from tumira.actions.calls import Send
-from tumira.errors import (
+from tumira.core.errors import (
     ChannelNotAvailable,
     FieldCode,
     InvalidIdempotencyKey,

@@ -9,9 +9,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from tumira.actions.calls import Priced, Sent
 from tumira.actions.views import BatchSummary, MessageView, view_batch, view_message
-from tumira.errors import RecipientCode
-from tumira.ids import BATCH, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import RecipientCode
+from tumira.core.ids import BATCH, write_id
 from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
 from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
 from tumira.rules.quotes import ECHO_MAX, REFERENCE_MAX

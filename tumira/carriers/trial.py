@@ -10,7 +10,7 @@ from typing import Final
 from tumira.carriers.smpp.pdu import Command
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
 from tumira.carriers.smpp.session import Address, BindRefusedError, connect
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules.answers import Status
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import Receipt

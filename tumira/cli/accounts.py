@@ -19,9 +19,9 @@ from tumira.cli.output import (
     show_all,
     with_database,
 )
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
 from tumira.store import accounts, credentials, ledger
 from tumira.store.accounts import Account
 from tumira.store.changes import Actor

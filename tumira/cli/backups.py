@@ -19,8 +19,8 @@ from tumira.actions import make_backup, restore_backup, run_audit
 from tumira.actions.make_backup import Made
 from tumira.actions.restore_backup import Restored, Wish
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
-from tumira.config import Settings
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings import Settings
 from tumira.runtime import open_database, prepare
 from tumira.store import audit as audits
 from tumira.store import base_backups, embedded

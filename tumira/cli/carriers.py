@@ -17,7 +17,7 @@ from tumira.actions import operate_carriers
 from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
 from tumira.carriers.trial import try_out
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules import carrier_urls
 from tumira.store.carriers import BindState
 from tumira.store.changes import Actor

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 from tumira.cli.output import json_option, show, show_all, with_database
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
 from tumira.store import timelines
 from tumira.store.database import Database
 from tumira.store.timelines import Entry, Timeline

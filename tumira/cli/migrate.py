@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from tumira.cli.output import json_option, load_settings, plainly, show, tell
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.runtime import open_database
 from tumira.store import migrate as migrations
 from tumira.store.database import Database

@@ -12,10 +12,10 @@ from typing import ParamSpec
 import click
 
 from tumira.cli.output import fail, plainly, show, tell
-from tumira.config import Settings
-from tumira.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.settings import Settings
+from tumira.core.shutdown import Stopping
 from tumira.runtime import collect_rarely
-from tumira.stopping import Stopping
 
 Parameters = ParamSpec("Parameters")
 

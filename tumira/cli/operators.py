@@ -7,8 +7,8 @@ import click
 
 from tumira.actions import operator_access
 from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
-from tumira.errors import Trouble
-from tumira.ids import OPERATOR, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import OPERATOR, write_id
 from tumira.rules import people
 from tumira.store import operators, prices
 from tumira.store.changes import Actor

@@ -16,11 +16,11 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import asyncpg
 import click
 
-from tumira import config
-from tumira.config import Settings
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core import settings as config
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
+from tumira.core.settings import Settings
 from tumira.runtime import open_database, prepare
 from tumira.store.database import Database
 

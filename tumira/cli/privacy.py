@@ -9,7 +9,7 @@ import click
 from tumira.actions import erase_number
 from tumira.actions.erasure_steps import OTHERS, Owners, find_owners
 from tumira.cli.output import actor, json_option, show, tell, with_database
-from tumira.ids import ACCOUNT, write_id
+from tumira.core.ids import ACCOUNT, write_id
 from tumira.store.changes import Actor
 from tumira.store.database import Database
 from tumira.store.erasures import Erasure

@@ -7,11 +7,11 @@ from typing import Any, Final
 import click
 
 from tumira.cli.output import json_option, load_settings, show, tell, with_database
+from tumira.core.days import LOCAL_TIME, local_day
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.engine.reconciler import Period, Reconciler, Report
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, TOP_UP, write_id
 from tumira.outbound.payments.providers import open_providers
-from tumira.rules.days import LOCAL_TIME, local_day
 from tumira.rules.reconciliation import Difference, Unknown
 from tumira.rules.top_ups import Method
 from tumira.store.database import Database

@@ -17,12 +17,12 @@ from tumira.cli.nodes import (
 )
 from tumira.cli.output import json_option, load_settings, show, tell
 from tumira.cli.tools import own_command
-from tumira.config import Settings
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.settings import Settings
+from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.runtime import configure_logging
 from tumira.server import listen
 from tumira.simulator.smsc import check_port
-from tumira.stopping import LOOK_S, Stopping
 from tumira.store import embedded
 
 # The parts of a `serve` that was killed let go of their ports as soon as they notice.

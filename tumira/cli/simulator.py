@@ -8,13 +8,13 @@ import uvloop
 
 from tumira.cli.nodes import node_command, quiet_option, say_started, until_stopped
 from tumira.cli.output import json_option, load_settings
-from tumira.config import PORT_MAX, SIMULATOR_PORT, Settings
+from tumira.core.settings import PORT_MAX, SIMULATOR_PORT, Settings
+from tumira.core.shutdown import Stopping
 from tumira.runtime import configure_logging
 from tumira.simulator import misbehaviours
 from tumira.simulator.handsets import Keeper, directory_in
 from tumira.simulator.misbehaviours import Misbehaviour, RateLimit
 from tumira.simulator.smsc import check_port, run_smsc
-from tumira.stopping import Stopping
 
 
 @click.command()

@@ -10,9 +10,9 @@ import click
 from tumira.actions import change_tariff
 from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
-from tumira.errors import Trouble
-from tumira.rules import money
-from tumira.rules.days import LOCAL_TIME
+from tumira.core import money
+from tumira.core.days import LOCAL_TIME
+from tumira.core.errors import Trouble
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import price_schedule, prices
 from tumira.store.changes import Actor

@@ -9,7 +9,7 @@ import click
 
 from tumira.actions.screen_text import show_reasons
 from tumira.cli.output import json_option, plainly, show, tell
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.rules.screening import judge
 from tumira.rules.segments import measure
 

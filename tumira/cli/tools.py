@@ -15,11 +15,11 @@ from tumira.actions import manage_access, operate, run_audit
 from tumira.actions.open_account import open_account
 from tumira.actions.run_audit import printable
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
-from tumira.config import Settings
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, KEY, write_id
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, KEY, write_id
+from tumira.core.settings import Settings
 from tumira.parts import answers
-from tumira.rules import money
 from tumira.store import accounts
 from tumira.store import audit as audits
 from tumira.store.changes import Actor

@@ -22,10 +22,10 @@ from tumira.cli.output import (
     show_all,
     with_database,
 )
-from tumira.config.payments import Payments
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.rules.deposit_addresses import with_checksum
 from tumira.rules.deposits import in_usdt
 from tumira.rules.payment_links import network_name, payment_link

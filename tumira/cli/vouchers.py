@@ -9,8 +9,8 @@ import click
 
 from tumira.actions.issue_vouchers import COUNT_MAX, issue_vouchers, void_voucher
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
-from tumira.ids import ACCOUNT, TOP_UP, VOUCHER, VoucherId, read_id, write_id
-from tumira.rules import money
+from tumira.core import money
+from tumira.core.ids import ACCOUNT, TOP_UP, VOUCHER, VoucherId, read_id, write_id
 from tumira.store import vouchers
 from tumira.store.database import Database
 from tumira.store.vouchers import Voucher

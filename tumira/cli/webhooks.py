@@ -19,8 +19,8 @@ from tumira.cli.output import (
     tell,
     with_database,
 )
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
 from tumira.rules import webhook_urls
 from tumira.store import deliveries, events

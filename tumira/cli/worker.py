@@ -14,10 +14,10 @@ from tumira.cli.nodes import (
     warn_of_private_webhooks,
 )
 from tumira.cli.output import json_option, load_settings, tell
-from tumira.config import Settings
+from tumira.core.settings import Settings
+from tumira.core.shutdown import Stopping
 from tumira.engine.worker import run_worker
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
-from tumira.stopping import Stopping
 from tumira.store.database import KEY_LOOKUPS, Database
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from starlette.routing import Route
 
-from tumira.config.payments import Payments
 from tumira.console.pages import (
     account_forms,
     accounts,
@@ -23,6 +22,7 @@ from tumira.console.pages import (
     webhooks,
 )
 from tumira.console.visits import Services
+from tumira.core.settings.payments import Payments
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look

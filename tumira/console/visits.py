@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
-from tumira.config.payments import Payments
+from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.layout import Look

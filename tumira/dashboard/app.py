@@ -14,7 +14,7 @@ from starlette.routing import Route
 from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.actions.passwords import HashingBusyError
-from tumira.config.payments import Payments
+from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import (
     batches,
     compose,

@@ -6,7 +6,7 @@ However often the form comes, the second one finds the top-up of the first.
 import time
 from typing import Final
 
-from tumira.ids import TOP_UP, AccountId, TopUpId, made_at_ms, new_id, read_id, write_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, made_at_ms, new_id, read_id, write_id
 from tumira.store import top_ups
 from tumira.store.database import Database
 

@@ -13,7 +13,7 @@ from tumira.actions.check_file import FileChecker
 from tumira.actions.gate import Gate
 from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
-from tumira.config.payments import Payments
+from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
 from tumira.html.layout import Look

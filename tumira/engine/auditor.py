@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from tumira.actions import run_audit
-from tumira.engine.outages import say_unavailable
+from tumira.core.loops import say_unavailable
 from tumira.store.database import Database, is_unavailable
 
 LOOK_S: Final = 5

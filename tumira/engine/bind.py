@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from tumira import metrics
 from tumira.carriers.smpp.pdu import Command
 from tumira.carriers.smpp.session import Address, BindRefusedError, Session, Timing, connect
+from tumira.core import metrics
+from tumira.core.backoff import reconnect_wait_s
 from tumira.engine.recorder import Recorder
-from tumira.rules.backoff import reconnect_wait_s
 from tumira.rules.receipts import Receipt
 from tumira.store.carriers import Carrier
 

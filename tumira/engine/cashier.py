@@ -12,10 +12,10 @@ from typing import Final
 
 import structlog
 
-from tumira import metrics
 from tumira.actions.settle_top_up import Settled, settle
-from tumira.engine.outages import say_unavailable
-from tumira.ids import TOP_UP, write_id
+from tumira.core import metrics
+from tumira.core.ids import TOP_UP, write_id
+from tumira.core.loops import say_unavailable
 from tumira.outbound.payments.port import Order, Provider
 from tumira.rules.top_ups import Method, News, Reason, Refused, Silent, State, Unclear
 from tumira.rules.voucher_pins import Issuer

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from tumira.config.payments import Usdt
+from tumira.core.settings.payments import Usdt
 from tumira.outbound.payments.chain import Chain, ChainError, View
 from tumira.outbound.payments.chain_node import SPAN_MAX
 from tumira.rules.deposits import ChainDeposit, DepositState, last_final

@@ -11,11 +11,11 @@ import asyncpg
 import structlog
 
 from tumira.actions.credit_deposits import credit_deposits, expire_unpaid
-from tumira.config.payments import Usdt
+from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, write_id
+from tumira.core.loops import say_unavailable
+from tumira.core.settings.payments import Usdt
 from tumira.engine.cashier import tell_of
 from tumira.engine.chain_reader import ChainReader
-from tumira.engine.outages import say_unavailable
-from tumira.ids import ACCOUNT, TOP_UP, AccountId, write_id
 from tumira.outbound.payments.chain import Chain, ChainError, View, WrongChainError
 from tumira.store import chain_cursors, deposits
 from tumira.store.database import Database, is_unavailable

@@ -7,14 +7,14 @@ from typing import Final
 
 import structlog
 
-from tumira import metrics
 from tumira.actions import erase_number, follow_up, run_audit, schedule_price
+from tumira.core import metrics
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, write_id
+from tumira.core.loops import say_unavailable
 from tumira.engine.auditor import run_auditor
-from tumira.engine.outages import say_unavailable
 from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
-from tumira.errors import Trouble
-from tumira.ids import ACCOUNT, write_id
 from tumira.rules import codes
 from tumira.store import (
     attempts,

@@ -10,15 +10,16 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
-from tumira import metrics
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.record_deliveries import Advance, Delivery
-from tumira.engine.outages import say_unavailable
-from tumira.ids import EVENT, EventId, new_id, write_id
-from tumira.outbound.traces import Tracer
+from tumira.core import metrics
+from tumira.core import tracing as traces
+from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
+from tumira.core.ids import EVENT, EventId, new_id, write_id
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError
-from tumira.rules import endpoint_health, traces
-from tumira.rules.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
+from tumira.rules import endpoint_health
 from tumira.rules.signature import sign
 from tumira.store import batches, deliveries, events
 from tumira.store.database import Database, is_unavailable

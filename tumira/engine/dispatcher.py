@@ -7,10 +7,10 @@ from uuid import UUID
 
 import structlog
 
-from tumira import metrics
+from tumira.core import metrics
+from tumira.core.loops import say_unavailable
 from tumira.engine.clocks import Clocks
 from tumira.engine.link import Link
-from tumira.engine.outages import say_unavailable
 from tumira.engine.routes import Routes
 from tumira.rules import lanes
 from tumira.rules.lanes import Places

@@ -4,8 +4,8 @@ import random
 from datetime import datetime
 
 from tumira.actions.outcomes import Doubtful, Outcome, PutOff, Refused, Returned, Taken
+from tumira.core.backoff import retry_wait_s
 from tumira.engine.handovers import Handover
-from tumira.rules.backoff import retry_wait_s
 from tumira.rules.receipts import key
 from tumira.store.carriers import Carrier
 from tumira.store.settlement import NewPart

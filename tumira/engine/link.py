@@ -15,18 +15,18 @@ from uuid import UUID
 
 import structlog
 
-from tumira import metrics
 from tumira.actions.outcomes import Doubtful, Known, Outcome
 from tumira.carriers.smpp.session import Session, Timing
+from tumira.core import metrics
+from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
+from tumira.core.ids import MESSAGE, write_id
 from tumira.engine import fates
 from tumira.engine.bind import Bind
 from tumira.engine.handovers import Handover, Writer
 from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
-from tumira.ids import MESSAGE, write_id
 from tumira.rules import answers, lanes, validity
 from tumira.rules.answers import Action
-from tumira.rules.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.rules.circuit import Circuit
 from tumira.rules.pace import Pace
 from tumira.store.carriers import BindReport, BindState, Carrier

@@ -7,8 +7,9 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tumira import VERSION, metrics
-from tumira.errors import port_trouble
+from tumira import VERSION
+from tumira.core import metrics
+from tumira.core.errors import port_trouble
 
 HEAD_OCTETS_MAX: Final = 8_192
 LINES_MAX: Final = 8

@@ -14,10 +14,10 @@ from typing import Final
 import structlog
 
 from tumira.actions.record_deliveries import Advance, record_deliveries
+from tumira.core.ids import EndpointId
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
 from tumira.engine.courier import Client, Clock, Courier
-from tumira.engine.outages import say_unavailable
-from tumira.ids import EndpointId
-from tumira.outbound.traces import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError, Resolve, WebhookClient
 from tumira.rules import webhook_urls
 from tumira.store import endpoints

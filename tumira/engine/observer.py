@@ -14,14 +14,14 @@ from uuid import UUID
 import structlog
 from msgspec import Struct
 
-from tumira import metrics
 from tumira.actions.consequences import Ending
-from tumira.engine.outages import say_unavailable
-from tumira.ids import MESSAGE, MessageId, made_at_ms, write_id
-from tumira.outbound.traces import Tracer
-from tumira.rules import traces
+from tumira.core import metrics
+from tumira.core import tracing as traces
+from tumira.core.histogram import bucket_of
+from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
 from tumira.rules.answers import name
-from tumira.rules.histograms import bucket_of
 from tumira.rules.networks import network_of
 from tumira.store import latencies
 from tumira.store.database import Database, is_unavailable

@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from tumira import metrics
-from tumira.config import Smtp
-from tumira.engine.outages import say_unavailable
+from tumira.core import metrics
+from tumira.core.loops import say_unavailable
+from tumira.core.settings import Smtp
 from tumira.outbound.mailer import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
 from tumira.store import mails
 from tumira.store.database import Database, is_unavailable

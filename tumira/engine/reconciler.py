@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from tumira.config.payments import Payments, Usdt
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, TopUpId, first_id
+from tumira.core.settings.payments import Payments, Usdt
 from tumira.engine.cashier import CALL_S, desk_of, order_of
-from tumira.errors import Trouble
-from tumira.ids import AccountId, TopUpId, first_id
 from tumira.outbound.payments.chain import blocks_between, deposits_on_chain
 from tumira.outbound.payments.port import Provider
 from tumira.rules.reconciliation import (

@@ -14,14 +14,14 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
-from tumira import metrics
 from tumira.actions.consequences import Ending
 from tumira.actions.match_receipts import find_by_id
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.session import Session
+from tumira.core import metrics
+from tumira.core.ids import AccountId, MessageId
 from tumira.engine.observer import Observer
-from tumira.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt, key, same_number, spellings
 from tumira.store import receipts
 from tumira.store.database import BUSY, Database, is_unavailable

@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store import partitions, retention
 from tumira.store.database import Database
 from tumira.store.partitions import State

@@ -12,20 +12,20 @@ from uuid import UUID
 
 import structlog
 
-from tumira import metrics
 from tumira.actions.follow_up import DOUBT_WAIT_S
 from tumira.actions.outcomes import Doubtful
 from tumira.actions.settle_messages import settle
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
+from tumira.core import metrics
+from tumira.core.ids import MessageId
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
 from tumira.engine.clocks import Clocks
 from tumira.engine.dispatcher import Dispatcher
 from tumira.engine.link import Link
 from tumira.engine.observer import Observer
-from tumira.engine.outages import say_unavailable
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
-from tumira.ids import MessageId
-from tumira.outbound.traces import Tracer
 from tumira.store import carriers, endpoints, places, prices, queue
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.database import Database, is_unavailable

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import structlog
 
-from tumira import metrics
 from tumira.actions.send_file import send_next_chunk
-from tumira.engine.outages import say_unavailable
-from tumira.ids import UploadId
+from tumira.core import metrics
+from tumira.core.ids import UploadId
+from tumira.core.loops import say_unavailable
 from tumira.store.database import Database, is_unavailable
 
 LOOK_S: Final = 0.5

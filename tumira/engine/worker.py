@@ -8,9 +8,10 @@ import ssl
 from typing import Final
 
 from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
-from tumira.config import Smtp
-from tumira.config.payments import Payments
-from tumira.config.tracing import Tracing
+from tumira.core.settings import Smtp
+from tumira.core.settings.payments import Payments
+from tumira.core.settings.tracing import Tracing
+from tumira.core.trace_exporter import tracing
 from tumira.engine.cashier import Cashier
 from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
@@ -20,7 +21,6 @@ from tumira.engine.postman import Postman
 from tumira.engine.supervisor import Supervisor
 from tumira.engine.uploader import run_uploader
 from tumira.outbound.payments.providers import open_providers
-from tumira.outbound.traces import tracing
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.store.database import Database
 

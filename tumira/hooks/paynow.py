@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tumira.config.payments import Payments, Paynow
+from tumira.core.ids import TOP_UP, TopUpId, read_id
+from tumira.core.settings.payments import Payments, Paynow
 from tumira.html.forms import read_body
-from tumira.ids import TOP_UP, TopUpId, read_id
 from tumira.rules import paynow
 from tumira.rules.top_ups import Method
 from tumira.store import top_ups

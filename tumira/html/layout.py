@@ -9,8 +9,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from tumira.core import money
 from tumira.html.assets import Assets
-from tumira.rules import money
 
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.

@@ -24,8 +24,8 @@ from email.utils import format_datetime
 from typing import Final, assert_never
 from uuid import UUID
 
-from tumira.config import MAIL_ADDRESS, Encryption, Smtp
-from tumira.outbound.resolving import Resolver
+from tumira.core.dns import Resolver
+from tumira.core.settings import MAIL_ADDRESS, Encryption, Smtp
 
 # How long a mail may take at most.
 MAIL_S: Final = 30.0

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
+from tumira.core.dns import Resolve, Resolver
 from tumira.outbound.answer_reader import Answer
 from tumira.outbound.connection import Connection, Outcome
-from tumira.outbound.resolving import Resolve, Resolver
 from tumira.rules.addresses import is_public
 from tumira.rules.webhook_urls import Target
 

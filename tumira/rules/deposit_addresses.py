@@ -13,7 +13,7 @@ from typing import Final
 from coincurve import PublicKey
 from Crypto.Hash import keccak
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 
 PLACES_MAX: Final = 2**31
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.errors import RecipientCode
+from tumira.core.errors import RecipientCode
 
 RECIPIENTS_MAX: Final = 1000
 

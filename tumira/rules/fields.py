@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from tumira.rules.segments import SEGMENTS_MAX
 
-# The digits of `tumira.ids`: 130 bits, of which the first two are always zero.
+# The digits of `tumira.core.ids`: 130 bits, of which the first two are always zero.
 ID_DIGITS: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}"
 
 Money = Annotated[

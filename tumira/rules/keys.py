@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.ids import KEY, KeyId, read_id, write_id
+from tumira.core.ids import KEY, KeyId, read_id, write_id
 
 _SHAPE: Final = re.compile(r"tmr_([0-9a-z]{26})_([0-9a-z]{32})")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.errors import Refusal, TooManyRecipients, TooManySegments
+from tumira.core.errors import Refusal, TooManyRecipients, TooManySegments
 from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
 from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.errors import RecipientCode
+from tumira.core.errors import RecipientCode
 from tumira.rules.destinations import Tariff, sort_recipients
 
 CHANNEL: Final = "sms"

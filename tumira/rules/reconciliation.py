@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final, assert_never
 
-from tumira.ids import TOP_UP, AccountId, TopUpId, write_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.rules.deposits import ChainDeposit, in_usdt
 from tumira.rules.top_ups import (
     OPEN,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 
 TEMPLATE_MAX: Final = 1600
 PLACES_MAX: Final = 20

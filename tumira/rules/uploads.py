@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.errors import ContentRejected, RecipientCode, Refusal
+from tumira.core.errors import ContentRejected, RecipientCode, Refusal
 from tumira.rules.destinations import Destination, Recipient, Tariff, sort_recipients
 from tumira.rules.recipients import CHANNEL, explain
 from tumira.rules.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters

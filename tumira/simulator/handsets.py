@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 FILES_MAX: Final = 8

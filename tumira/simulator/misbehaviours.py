@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tumira.carriers.smpp.pdu import Bind, Command, Status
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, Receipt
 

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from tumira.core.local_callers import is_local
 from tumira.html.styles import stylesheet
-from tumira.rules.local_callers import is_local
 from tumira.simulator import handsets
 from tumira.simulator.cleanup import Cleanup
 from tumira.simulator.handsets import Text

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import AccountId, BatchId
+from tumira.core.ids import AccountId, BatchId
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.store.accounts import Held
 from tumira.store.sql import Connection, Statement

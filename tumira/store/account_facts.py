@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tumira.ids import AccountId, EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.store.credentials import ApiKey
 from tumira.store.sql import Connection, Statement
 

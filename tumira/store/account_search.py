@@ -14,7 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 LOOK_MAX: Final = 2_000

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import AccountId, EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.rules.window import Window
 from tumira.store.sql import Connection, Statement
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 
 HOSTS_MAX: Final = 5
 PORT: Final = 5432

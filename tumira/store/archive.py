@@ -18,7 +18,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
 from tumira.store import partitions, recipients
 from tumira.store.batches import Message

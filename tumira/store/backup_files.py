@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store.backup_programs import disk_full
 
 Progress = Callable[[int], None]

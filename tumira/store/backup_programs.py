@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store.children import end_with_parent
 from tumira.store.embedded_place import ServerUser, Tell, is_disk_full, place_at, user_name
 from tumira.store.embedded_programs import programs

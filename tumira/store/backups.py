@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store.backup_files import Step
 from tumira.store.database import Database
 from tumira.store.migrate import MIGRATION_LOCK

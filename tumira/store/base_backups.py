@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store import embedded
 from tumira.store.backup_files import sync_directory
 from tumira.store.backup_programs import Finished, Programs, failed, run

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from tumira.ids import AccountId, BatchId, MessageId, first_id, message_bounds
+from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store.accounts import SYSTEM
 from tumira.store.clock import read_now

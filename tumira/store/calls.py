@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.ids import AccountId, KeyId
+from tumira.core.ids import AccountId, KeyId
 from tumira.store.sql import Connection, Statement
 
 IDEMPOTENCY_HOURS: Final = 72

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 OWNER: Final = "owner"

@@ -18,7 +18,7 @@ from typing import Final
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 KEPT: Final = timedelta(days=30)

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from tumira.ids import AccountId, KeyId
+from tumira.core.ids import AccountId, KeyId
 from tumira.store.sql import Connection, Statement
 
 

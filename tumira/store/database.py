@@ -9,7 +9,7 @@ from weakref import WeakSet
 import asyncpg
 import structlog
 
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.store.addresses import Host, read_address
 from tumira.store.clock import Clock
 from tumira.store.sql import Connection, Statement

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from tumira.ids import AccountId, EndpointId, EventId
+from tumira.core.ids import AccountId, EndpointId, EventId
 from tumira.rules.endpoint_health import Health
 from tumira.store.sql import Connection, Statement
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.store.sql import Connection, Statement
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.ids import TopUpId
+from tumira.core.ids import TopUpId
 from tumira.rules.deposits import ChainDeposit
 from tumira.store.sql import Connection, Statement
 

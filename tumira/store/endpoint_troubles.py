@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId, EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.store.sql import Connection, Statement
 
 # With so many events still to be told, an endpoint takes them too slowly.

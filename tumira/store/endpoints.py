@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 from msgspec import Struct, structs
 
-from tumira.ids import AccountId, EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.rules.endpoint_health import FAILURES_MAX, Health
 from tumira.store.sql import Connection, Statement
 

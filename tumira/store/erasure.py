@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import BatchId, MessageId, UploadId, message_bounds
+from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.rules.pseudonyms import Subject
 from tumira.store import recipients
 from tumira.store.settlement import hold_batches

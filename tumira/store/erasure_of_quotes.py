@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import AccountId, EndpointId
+from tumira.core.ids import AccountId, EndpointId
 from tumira.rules.pseudonyms import Subject
 from tumira.store.erasure import HOLDS
 from tumira.store.sql import Connection, Statement

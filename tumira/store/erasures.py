@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 

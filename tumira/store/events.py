@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from tumira.ids import AccountId, BatchId, EventId, MessageId, new_id
+from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
 from tumira.store.sql import Connection, Statement
 
 # Each with when it happens, in the order in which they are listed everywhere.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from tumira.ids import AccountId, UploadId
+from tumira.core.ids import AccountId, UploadId
 from tumira.store.sql import Connection, Statement
 
 # Whoever has sent a file follows to its page at once, and that page asks again every few seconds.

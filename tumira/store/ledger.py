@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
-from tumira.ids import AccountId, BatchId, MessageId
+from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.store.sql import Connection, Statement
 
 MARK_EVERY: Final = 1_000

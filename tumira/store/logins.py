@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 

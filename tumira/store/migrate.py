@@ -16,7 +16,7 @@ from typing import Final
 import asyncpg
 
 from tumira import VERSION
-from tumira.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.store import partitions, system
 from tumira.store.database import Database
 from tumira.store.migration_files import Migration, Work

@@ -6,7 +6,7 @@ In the order of the messages' ids, which is that of their age, so that every wee
 from datetime import datetime
 from typing import Final
 
-from tumira.ids import first_id
+from tumira.core.ids import first_id
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
 from tumira.store.sql import Connection, Statement

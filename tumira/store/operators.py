@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tumira.ids import OperatorId
+from tumira.core.ids import OperatorId
 from tumira.store.sql import Connection, Statement
 
 IDLE_HOURS: Final = 8

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import first_id, made_at_ms
+from tumira.core.ids import first_id, made_at_ms
 from tumira.store.clock import read_now
 from tumira.store.sql import Connection, Statement
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import BatchId, MessageId
+from tumira.core.ids import BatchId, MessageId
 from tumira.store.sql import Connection, Statement
 
 # Whoever could take a message instead has had time to; then the carrier that it avoids may have it again.

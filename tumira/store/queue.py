@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import AccountId, BatchId, MessageId, message_bounds
+from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.store.sql import Connection, Statement
 
 SMALL: Final = 0

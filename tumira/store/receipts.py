@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.ids import MessageId
+from tumira.core.ids import MessageId
 from tumira.rules.receipts import Receipt
 from tumira.store.sql import Connection, Statement
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import AccountId, BatchId, MessageId, first_id
+from tumira.core.ids import AccountId, BatchId, MessageId, first_id
 from tumira.store import partitions
 from tumira.store.partitions import Week
 from tumira.store.sql import Connection, Statement

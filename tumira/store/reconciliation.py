@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.rules.reconciliation import Moved, OurDeposit
 from tumira.store.sql import Connection, Statement
 

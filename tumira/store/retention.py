@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import first_id, made_at_ms
+from tumira.core.ids import first_id, made_at_ms
 from tumira.store import audit, audits, partitions
 from tumira.store.database import Database
 from tumira.store.message_checks import Scope, settled_checks

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tumira.ids import AccountId, TemplateId
+from tumira.core.ids import AccountId, TemplateId
 from tumira.rules.templates import TemplateVerdict
 from tumira.store.content_refusals import Words
 from tumira.store.sql import Connection, Statement

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId
+from tumira.core.ids import AccountId
 from tumira.store.sql import Connection, Statement
 
 IDLE_HOURS: Final = 24

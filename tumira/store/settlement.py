@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from tumira.ids import AccountId, BatchId, MessageId
+from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Connection, Statement
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId, TemplateId
+from tumira.core.ids import AccountId, TemplateId
 from tumira.rules.templates import Policy, TemplateVerdict
 from tumira.store.sql import Connection, Statement
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.ids import AccountId, BatchId, MessageId
-from tumira.rules import lifecycle, money
+from tumira.core import money
+from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.rules import lifecycle
 from tumira.rules.receipts import without_quote
 from tumira.store.queue import batch_high, batch_low
 from tumira.store.sql import Connection, Statement

@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.rules.top_ups import Currency, Method, State
 from tumira.store.sql import Connection, Statement
 from tumira.store.top_ups import LAST

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.store.sql import Connection, Statement
 
 SQL_LIST_NAMED: Final = Statement("""

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Final
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.rules.top_ups import Method
 from tumira.store.sql import Connection, Statement
 

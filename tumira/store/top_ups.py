@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tumira.ids import AccountId, TopUpId
+from tumira.core.ids import AccountId, TopUpId
 from tumira.rules.top_ups import Currency, Method, State
 from tumira.store.sql import Connection, Statement
 

@@ -10,8 +10,8 @@ from datetime import date, datetime
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import first_id, made_at_ms
-from tumira.rules.days import LOCAL_TIME
+from tumira.core.days import LOCAL_TIME
+from tumira.core.ids import first_id, made_at_ms
 from tumira.store.sql import Connection, Statement
 from tumira.store.traffic import DAYS_MAX, OPEN_BATCHES_MAX, Day
 

@@ -10,8 +10,8 @@ from datetime import date
 from enum import StrEnum
 from typing import Final
 
-from tumira.ids import AccountId, BatchId, message_bounds
-from tumira.rules.days import LOCAL_TIME
+from tumira.core.days import LOCAL_TIME
+from tumira.core.ids import AccountId, BatchId, message_bounds
 from tumira.store.sql import Connection, Statement
 
 DAYS_MAX: Final = 400

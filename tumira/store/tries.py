@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId, EndpointId, EventId
+from tumira.core.ids import AccountId, EndpointId, EventId
 from tumira.store.deliveries import Attempt
 from tumira.store.sql import Connection, Statement
 

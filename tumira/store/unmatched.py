@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from tumira.ids import AccountId, MessageId
+from tumira.core.ids import AccountId, MessageId
 from tumira.rules.receipts import Receipt
 from tumira.store import recipients
 from tumira.store.sql import Connection, Statement

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.ids import AccountId, BatchId, UploadId
+from tumira.core.ids import AccountId, BatchId, UploadId
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store.sql import Connection, Statement
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.ids import AccountId, TopUpId, VoucherId
+from tumira.core.ids import AccountId, TopUpId, VoucherId
 from tumira.rules.voucher_pins import VoucherState
 from tumira.store.sql import Connection, Statement
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tumira import errors
-from tumira.errors import FieldCode, RecipientCode, Refusal
+from tumira.core import errors
+from tumira.core.errors import FieldCode, RecipientCode, Refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tumira.errors import ContentRejected, all_refusals
+from tumira.core.errors import ContentRejected, all_refusals
 from tumira.rules.fields import Money
 from tumira.rules.verdicts import Category
 

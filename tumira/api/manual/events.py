@@ -9,7 +9,7 @@ from typing import Any, Final
 from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
 from tumira.actions.low_balance import low_balance_data
 from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
-from tumira.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
+from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
 from tumira.rules.fields import ID_DIGITS
 from tumira.rules.signature import SECRET_BYTES, sign
 from tumira.rules.validity import RECEIPT_WAIT, VALIDITY

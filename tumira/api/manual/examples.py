@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira import errors
 from tumira.actions import screen_text
 from tumira.actions.views import MessageView
 from tumira.api import schemas
 from tumira.api.envelope import refuse
 from tumira.api.reading import read_send
-from tumira.errors import RecipientCode, Refusal
+from tumira.core import errors
+from tumira.core.errors import RecipientCode, Refusal
 from tumira.rules.destinations import RECIPIENTS_MAX, Tariff
 from tumira.rules.quotes import SendRequest, quote
 from tumira.rules.verdicts import Category, Label, Reason, Verdict

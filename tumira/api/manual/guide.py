@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.reading import BODY_BYTES_MAX
-from tumira.errors import all_refusals
+from tumira.core.errors import all_refusals
 from tumira.rules.destinations import RECIPIENTS_MAX
 from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.rules.quotes import REFERENCE_MAX

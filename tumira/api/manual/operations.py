@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira import errors
-from tumira.errors import Refusal
+from tumira.core import errors
+from tumira.core.errors import Refusal
 
 TAGS: Final = {
     "Messages": "Send texts and follow what became of them.",

@@ -13,12 +13,13 @@ from tumira.actions import operate
 from tumira.actions.operate import WEIGHT_MAX, DoneBeforeError
 from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
 from tumira.console.visits import Services, Visit, change
-from tumira.errors import Trouble
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.ids import AccountId, new_id, read_id, write_id
-from tumira.rules import money, people
+from tumira.rules import people
 
 PRESS: Final = "prs_"
 NOTE_MAX: Final = 500

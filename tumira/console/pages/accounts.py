@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from tumira.console.top_up_words import STATES, name_of
 from tumira.console.visits import Services, Visit, look
+from tumira.core.days import local_day
+from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
 from tumira.html import chart
 from tumira.html.forms import Form
 from tumira.html.places import go
-from tumira.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
-from tumira.rules.days import local_day
 from tumira.store import (
     account_facts,
     account_search,

@@ -19,7 +19,7 @@ from tumira.carriers.smpp.peer import Timing
 from tumira.carriers.trial import Tried, try_out
 from tumira.console.carrier_view import BADGES, DAY, HOUR, show
 from tumira.console.visits import Services, Visit, change, look
-from tumira.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldTrouble, Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
 from tumira.store import carrier_outcomes, carriers, latencies, prices

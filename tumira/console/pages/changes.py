@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.visits import Services, Visit, look
-from tumira.ids import ACCOUNT, AccountId, read_id, write_id
+from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
 from tumira.store import changes
 from tumira.store.changes import LATEST
 

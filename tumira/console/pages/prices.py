@@ -12,11 +12,12 @@ from starlette.routing import Route
 from tumira.actions import change_tariff
 from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
 from tumira.console.visits import Services, Visit, change, look
-from tumira.errors import Trouble
+from tumira.core import money
+from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import LOCAL
 from tumira.html.places import go
-from tumira.rules import money, people
+from tumira.rules import people
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.store import price_schedule, prices
 

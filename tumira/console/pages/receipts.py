@@ -16,11 +16,11 @@ from starlette.routing import Route
 from tumira.actions import place_receipts
 from tumira.actions.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.console.visits import Services, Visit, change, look
-from tumira.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.layout import write_plural
 from tumira.html.places import go
-from tumira.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.rules import receipts
 from tumira.store import unmatched
 from tumira.store.unmatched import LATEST, Unmatched

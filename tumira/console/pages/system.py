@@ -15,10 +15,10 @@ from starlette.routing import Route
 from tumira import VERSION
 from tumira.actions import operator_access, run_audit
 from tumira.console.visits import Services, Visit, change, look
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.places import go
-from tumira.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.rules import people
 from tumira.store import audit, audits, migrate, operators, partitions, system
 from tumira.store.audits import Audit

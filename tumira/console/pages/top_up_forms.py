@@ -13,12 +13,13 @@ from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
 from tumira.console.top_up_words import name_of, write_money
 from tumira.console.visits import Services, Visit, change
-from tumira.errors import Trouble
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.ids import TOP_UP, write_id
-from tumira.rules import money, people
+from tumira.rules import people
 from tumira.rules.top_ups import worth
 from tumira.store import accounts
 from tumira.store.accounts import Account

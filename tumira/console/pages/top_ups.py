@@ -13,9 +13,9 @@ from tumira.actions import operate_top_ups
 from tumira.console.pages.accounts import path_of as path_of_account
 from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.console.visits import Services, Visit, look
+from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.rules.deposits import in_usdt
 from tumira.rules.reconciliation import write_exact
 from tumira.rules.top_ups import Currency, State, may_resolve

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.visits import HOME, Services, Visit, look
+from tumira.core import histogram
+from tumira.core.days import local_day
 from tumira.html import chart
-from tumira.rules import histograms
-from tumira.rules.days import local_day
 from tumira.rules.destinations import Tariff
 from tumira.store import latencies, prices, totals
 from tumira.store.latencies import End, Taken
@@ -204,8 +204,8 @@ class _Seen:
             for one in self.handovers:
                 if one.lane == lane:
                     counts[one.bucket] = counts.get(one.bucket, 0) + getattr(one, column)
-            times = [histograms.percentile_ms(counts, percent) for percent in PERCENTS]
-            words = ["—" if time is None else histograms.write_ms(time) for time in times]
+            times = [histogram.percentile_ms(counts, percent) for percent in PERCENTS]
+            words = ["—" if time is None else histogram.write_ms(time) for time in times]
             found.append(LaneTimes(name, sum(counts.values()), words))
         return found
 
@@ -216,7 +216,7 @@ def _waiting(stand: Stand, names: Mapping[str, str], now: datetime) -> Waiting:
         names.get(stand.country, stand.country),
         LANES[stand.lane],
         _bounded(stand.count),
-        histograms.write_ms(age_ms),
+        histogram.write_ms(age_ms),
     )
 
 

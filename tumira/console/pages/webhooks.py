@@ -14,9 +14,9 @@ from tumira.actions import operate_webhooks
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.actions.operate_webhooks import host_of
 from tumira.console.visits import Services, Visit, change, look
+from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.places import go
-from tumira.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.rules.endpoint_health import DISABLE_AFTER
 from tumira.store import endpoint_troubles
 from tumira.store.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled

@@ -12,13 +12,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tumira.core import money
+from tumira.core.days import local_day
+from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
-from tumira.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
-from tumira.rules import money
-from tumira.rules.days import local_day
 from tumira.rules.destinations import Tariff
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
 from tumira.rules.people import read_phone

@@ -14,8 +14,7 @@ from starlette.routing import Route
 
 from tumira.actions import compose, screen_text
 from tumira.actions.compose import Draft, Review
-from tumira.dashboard.visits import Services, Visit, private
-from tumira.errors import (
+from tumira.core.errors import (
     AccountSuspended,
     ContentRejected,
     FieldCode,
@@ -30,6 +29,7 @@ from tumira.errors import (
     TooManySegments,
     ValidationFailed,
 )
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.places import go

@@ -13,9 +13,10 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core import histogram
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html import chart
-from tumira.rules import histograms, lifecycle, networks
+from tumira.rules import lifecycle, networks
 from tumira.store import latencies, prices
 from tumira.store.database import Database
 from tumira.store.latencies import NetworkEnds, NetworkTimes, Step, Windows
@@ -165,10 +166,10 @@ def _buckets(times: Sequence[NetworkTimes], step: Step, window: int) -> Mapping[
 def _times(buckets: Mapping[int, int]) -> Times | None:
     if sum(buckets.values()) < MESSAGES_MIN:
         return None
-    half, most = (histograms.percentile_ms(buckets, percent) for percent in (50, 95))
+    half, most = (histogram.percentile_ms(buckets, percent) for percent in (50, 95))
     assert half is not None
     assert most is not None
-    return Times(histograms.write_ms(half), histograms.write_ms(most))
+    return Times(histogram.write_ms(half), histogram.write_ms(most))
 
 
 def _ended(ends: Sequence[NetworkEnds], window: int) -> tuple[int, int]:
@@ -202,7 +203,7 @@ def _word(times: Sequence[NetworkTimes], ends: Sequence[NetworkEnds]) -> str:
 def _is_slower(now: Mapping[int, int], usual: Mapping[int, int], slow_ms: int) -> bool:
     if sum(usual.values()) < MESSAGES_MIN:
         return False
-    most, usually = (histograms.percentile_ms(buckets, 95) or 0 for buckets in (now, usual))
+    most, usually = (histogram.percentile_ms(buckets, 95) or 0 for buckets in (now, usual))
     return most > max(slow_ms, _SLOWER * usually)
 
 

@@ -17,11 +17,11 @@ from tumira.actions.manage_access import (
     create_key,
     revoke_own_key,
 )
+from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.ids import KEY, KeyId, read_id, write_id
 from tumira.rules import people
 from tumira.store import changes, credentials
 from tumira.store.changes import Actor

@@ -13,15 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tumira.core import money
+from tumira.core.days import local_day
+from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.dashboard.pages.top_up import path_of
 from tumira.dashboard.top_up_words import name_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
-from tumira.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
-from tumira.rules import money
-from tumira.rules.days import local_day
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.store import ledger, top_up_proofs
 from tumira.store.audit import snapshot

@@ -8,10 +8,10 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.visits import HOME, Services, Visit, private
 from tumira.html import chart
-from tumira.rules.days import local_day
 from tumira.store import carriers, prices, traffic
 from tumira.store.traffic import Day, Waiting, Why
 

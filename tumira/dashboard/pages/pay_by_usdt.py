@@ -11,15 +11,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.start_usdt import start_usdt
-from tumira.config.payments import Usdt
+from tumira.core import money
+from tumira.core.errors import Trouble
+from tumira.core.settings.payments import Usdt
 from tumira.dashboard import pictures
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.top_up_words import write_money
 from tumira.dashboard.visits import VERIFY, Services, Visit, private
-from tumira.errors import Trouble
 from tumira.html.forms import Form
 from tumira.html.places import go
-from tumira.rules import money
 from tumira.rules.deposit_addresses import with_checksum
 from tumira.rules.deposits import DepositState
 from tumira.rules.payment_links import network_name, payment_link

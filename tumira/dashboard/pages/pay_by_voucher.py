@@ -9,14 +9,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions import start_voucher
+from tumira.core import money
+from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard import top_up_words
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
 from tumira.dashboard.visits import Services, Visit, private
-from tumira.errors import FieldTrouble, Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
-from tumira.rules import money
 from tumira.rules.top_ups import SMALLEST
 from tumira.rules.voucher_pins import TYPED_MAX, Issuer
 

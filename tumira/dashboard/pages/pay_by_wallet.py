@@ -10,14 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.start_paynow import start_paynow
+from tumira.core import money
+from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
 from tumira.dashboard.visits import Services, Visit, private
-from tumira.errors import FieldTrouble, Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
-from tumira.rules import money
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import LARGEST, SMALLEST
 from tumira.store import prices

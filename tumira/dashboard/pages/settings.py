@@ -12,12 +12,13 @@ from starlette.routing import Route
 from tumira.actions import manage_login
 from tumira.actions.manage_login import Asked, Limits
 from tumira.actions.proofs import Proof, Suspect
+from tumira.core import money
+from tumira.core.ids import read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.ids import read_id, write_id
-from tumira.rules import browsers, money, people
+from tumira.rules import browsers, people
 from tumira.store import accounts, changes, content_refusals, logins, sessions
 from tumira.store.accounts import Account
 from tumira.store.changes import Actor

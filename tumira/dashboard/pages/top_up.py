@@ -10,15 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions import start_voucher
-from tumira.config.payments import Payments
+from tumira.core import money
+from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
+from tumira.core.ids import TopUpId, read_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import write_usd
-from tumira.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.ids import TopUpId, read_id, write_id
-from tumira.rules import money
 from tumira.rules.destinations import Tariff
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import prices, top_ups

@@ -10,7 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.config.payments import Payments
+from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
+from tumira.core.ids import TopUpId, read_id, write_id
+from tumira.core.settings.payments import Payments
 from tumira.dashboard import pictures
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
@@ -19,8 +21,6 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.ids import TopUpId, read_id, write_id
 from tumira.rules.paynow import Wallet
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import OPEN, Currency, Method, State

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from tumira.actions import send_file
 from tumira.actions.check_file import Busy, Pending, Unfinished, Wanted
 from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, Offer
-from tumira.dashboard.visits import Services, Visit, private
-from tumira.errors import (
+from tumira.core import money
+from tumira.core.errors import (
     AccountSuspended,
     InsufficientBalance,
     Refusal,
@@ -22,12 +22,12 @@ from tumira.errors import (
     SpendLimitReached,
     ValidationFailed,
 )
+from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
+from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.layout import HEADERS, PRIVATE, write_usd
 from tumira.html.places import go
 from tumira.html.tables import write_rows
-from tumira.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
-from tumira.rules import money
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key

@@ -23,15 +23,15 @@ from tumira.actions.manage_webhooks import (
     EndpointError,
     NoEndpointError,
 )
+from tumira.core.days import local_day
+from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.layout import LOCAL, write_plural
 from tumira.html.places import go
-from tumira.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
 from tumira.rules import webhook_urls
-from tumira.rules.days import local_day
 from tumira.rules.webhook_urls import URL_MAX
 from tumira.store import changes
 from tumira.store.changes import Actor

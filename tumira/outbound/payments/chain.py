@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from tumira.config.payments import Usdt
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings.payments import Usdt
 from tumira.outbound.payments.chain_node import SPAN_MAX, Block, Node, NodeError
 from tumira.outbound.payments.http import Caller
 from tumira.rules.deposits import DECIMALS, DEEP_WITHOUT_FINALITY, ChainDeposit

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.config.payments import OneVoucher
+from tumira.core.settings.payments import OneVoucher
 from tumira.outbound.payments.http import ANSWER_S, Caller, NoAnswerError, Reply
 from tumira.outbound.payments.port import Order
 from tumira.outbound.payments.voucher_orders import (

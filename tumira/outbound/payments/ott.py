@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from tumira.config.payments import Ott
+from tumira.core.settings.payments import Ott
 from tumira.outbound.payments.http import ANSWER_S, Caller, NoAnswerError, Reply
 from tumira.outbound.payments.port import Order
 from tumira.outbound.payments.voucher_orders import FORBIDDEN, fault_of_value, open_pin, reference_of, unsent

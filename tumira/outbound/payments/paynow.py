@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from tumira.config.payments import Paynow
-from tumira.ids import TOP_UP, write_id
+from tumira.core.ids import TOP_UP, write_id
+from tumira.core.settings.payments import Paynow
 from tumira.outbound.payments.http import ANSWER_S, Caller, NoAnswerError, Reply
 from tumira.outbound.payments.port import Order
 from tumira.rules import paynow

@@ -6,7 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Protocol
 
-from tumira.ids import TopUpId
+from tumira.core.ids import TopUpId
 from tumira.rules.top_ups import News
 
 

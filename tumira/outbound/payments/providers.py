@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tumira.config.payments import Payments
+from tumira.core.settings.payments import Payments
 from tumira.outbound.payments.blu import BluProvider
 from tumira.outbound.payments.one_voucher import OneVoucherProvider
 from tumira.outbound.payments.ott import OttProvider

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 
-from tumira.ids import TOP_UP, write_id
+from tumira.core.ids import TOP_UP, write_id
 from tumira.outbound.payments.port import Order
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import LARGEST, SMALLEST, News, Paid, Reason, Refused, Unclear, worth

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules.histograms import LAST, LONGEST_MS, bounds_ms, bucket_of, percentile_ms, write_ms
+from tumira.core.histogram import LAST, LONGEST_MS, bounds_ms, bucket_of, percentile_ms, write_ms
 
 TIMES = st.integers(0, LONGEST_MS - 1)
 

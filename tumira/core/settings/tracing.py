@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 
 SHARE: Final = "0.01"
 # Where collectors take traces, unless the operator names a path; OpenTelemetry's protocol specification.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.ids import (
+from tumira.core.ids import (
     ACCOUNT,
     BATCH,
     KEY,

@@ -13,8 +13,8 @@ from typing import Any, Final
 import asyncpg
 import structlog
 
-from tumira import metrics
-from tumira.rules.masking import mask_numbers, masked_error, without_quotes
+from tumira.core import metrics
+from tumira.core.masking import mask_numbers, masked_error, without_quotes
 
 ERRORS_MAX: Final = 10
 FRAMES_MAX: Final = 60

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules import money
+from tumira.core import money
 
 amounts = st.decimals(min_value=0, max_value=Decimal("9999999999.9999"), places=4)
 

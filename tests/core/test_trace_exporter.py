@@ -15,8 +15,8 @@ from tests.support.receivers import Receiver, Request, run_receiver
 from tests.support.service import Service, free_port
 from tumira.actions import manage_webhooks
 from tumira.actions.operate_carriers import add_carrier
-from tumira.ids import BATCH, MESSAGE, read_id
-from tumira.rules.traces import trace_of
+from tumira.core.ids import BATCH, MESSAGE, read_id
+from tumira.core.tracing import trace_of
 from tumira.simulator.smsc import run_smsc
 
 TEXT: Final = "Your traced code is 730915."

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules.backoff import (
+from tumira.core.backoff import (
     DELIVERY_TRIES_MAX,
     delivery_wait_s,
     reconnect_wait_s,

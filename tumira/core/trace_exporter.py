@@ -12,11 +12,12 @@ import httpx
 import msgspec
 import structlog
 
-from tumira import VERSION, metrics
-from tumira.config.tracing import Tracing
-from tumira.ids import BATCH, read_id
-from tumira.rules import traces
-from tumira.rules.traces import Span
+from tumira import VERSION
+from tumira.core import metrics
+from tumira.core import tracing as traces
+from tumira.core.ids import BATCH, read_id
+from tumira.core.settings.tracing import Tracing
+from tumira.core.tracing import Span
 
 WAITING_MAX: Final = 5_000
 BATCH_MAX: Final = 500

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tumira.config import Settings, load
-from tumira.config.tracing import Tracing
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings import Settings, load
+from tumira.core.settings.tracing import Tracing
 
 
 def read(**values: str) -> Settings:

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from tumira.config.payments import Payments, read_payments
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings.payments import Payments, read_payments
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 RATE: Final = {"VOUCHER_ZAR_RATE": "18.50@2026-11-01"}

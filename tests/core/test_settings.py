@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tumira.config import Encryption, Settings, Smtp, load
-from tumira.config.payments import Payments
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings import Encryption, Settings, Smtp, load
+from tumira.core.settings.payments import Payments
 
 
 def settings(

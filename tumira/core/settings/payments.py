@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
 
 PREFIX: Final = "TUMIRA_"
 

@@ -1,7 +1,7 @@
 """Does every process find the same trace for a message, and the same share of them, by itself?"""
 
-from tumira.ids import BatchId, message_ids, new_id
-from tumira.rules import traces
+from tumira.core import tracing as traces
+from tumira.core.ids import BatchId, message_ids, new_id
 
 NOW_MS = 1_794_000_000_000
 

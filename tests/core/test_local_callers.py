@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tumira.rules.local_callers import is_local
+from tumira.core.local_callers import is_local
 
 HOST: Final = (b"host", b"127.0.0.1:8080")
 

@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
 
-from tumira.config.payments import Payments, read_payments
-from tumira.config.tracing import Tracing, read_tracing
-from tumira.errors import Trouble
+from tumira.core.errors import Trouble
+from tumira.core.settings.payments import Payments, read_payments
+from tumira.core.settings.tracing import Tracing, read_tracing
 
 PREFIX: Final = "TUMIRA_"
 PORT_MAX: Final = 65_535

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules.days import local_day, local_ordinal
+from tumira.core.days import local_day, local_ordinal
 
 
 @pytest.mark.parametrize(

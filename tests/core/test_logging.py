@@ -26,10 +26,10 @@ from tests.support.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.postgres import clone
 from tests.support.receivers import closed_port
 from tests.support.service import Caller, Service
-from tumira import logs
 from tumira.actions import manage_webhooks
 from tumira.actions.operate import credit
 from tumira.actions.operate_carriers import add_carrier
+from tumira.core import logging as logs
 
 # Words that nothing else says.
 WORDS: Final = ("Marimba", "quartzite", "zephyrs")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.ids import BATCH, BatchId, message_bounds, write_id
+from tumira.core.ids import BATCH, BatchId, message_bounds, write_id
 
 SCALE: Final = 1 << 32
 _NS_PER_MS: Final = 1_000_000
