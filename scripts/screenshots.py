@@ -15,11 +15,11 @@ import httpx
 from playwright.sync_api import Page
 
 from tests.support.browser import run_browser
-from tests.support.postgres import complete
+from tests.support.postgres.databases import complete
 from tests.support.programs import Node, new_home, running, tumira
 from tumira.core.ids import ACCOUNT, read_id
 from tumira.core.settings import load
-from tumira.store import embedded
+from tumira.postgres.embedded import server as embedded
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 PHONE: Final = "+263771200100"

@@ -25,11 +25,11 @@ from tumira.actions import operate_carriers
 from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
 from tumira.core.settings import PREFIX, Settings
 from tumira.core.shutdown import Stopping
+from tumira.postgres.embedded import server as embedded
+from tumira.postgres.embedded.children import end_with_parent
+from tumira.postgres.pool import Database
 from tumira.runtime import NOT_PREPARED, REMINDER_S, Retries, Tell, in_one_line, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST
-from tumira.store import embedded
-from tumira.store.children import end_with_parent
-from tumira.store.database import Database
 
 STOP_S: Final = 30
 POLL_S: Final = 0.1

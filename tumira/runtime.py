@@ -16,9 +16,11 @@ from tumira.core.backoff import restart_wait_s
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
-from tumira.store import carriers, embedded, migrate, partitions, replication
-from tumira.store.database import UNAVAILABLE, Database, check
-from tumira.store.embedded_place import Heed, go_on
+from tumira.postgres import migrate, partitions, replication
+from tumira.postgres.embedded import server as embedded
+from tumira.postgres.embedded.files import Heed, go_on
+from tumira.postgres.pool import UNAVAILABLE, Database, check
+from tumira.store import carriers
 
 Tell = Callable[[str], None]
 

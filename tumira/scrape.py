@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 from tumira import VERSION
 from tumira.actions.gate import Gate
 from tumira.core import metrics
+from tumira.postgres.pool import UNAVAILABLE, Database
 from tumira.store import gauges
 from tumira.store.carriers import BindState
-from tumira.store.database import UNAVAILABLE, Database
 from tumira.store.gauges import Readings
 
 # Whoever asks more often gets what was read last.

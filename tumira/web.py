@@ -34,13 +34,13 @@ from tumira.core.trace_exporter import Tracer, tracing
 from tumira.dashboard.app import Dashboard
 from tumira.hooks import paynow as hooks
 from tumira.html import assets
+from tumira.postgres.pool import PLANNED_ONCE, UNAVAILABLE, Database
 from tumira.rules.codes import CodeLimits
 from tumira.rules.screening import judge
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
-from tumira.store.database import PLANNED_ONCE, UNAVAILABLE, Database
 
 # Below this, a compressed answer is hardly smaller.
 COMPRESSED_MIN: Final = 1_000

@@ -25,10 +25,10 @@ from tests.support.service import Service
 from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
 from tumira.store import top_ups
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.operators import Role
 from tumira.store.top_ups import NewTopUp
 

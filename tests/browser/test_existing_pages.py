@@ -26,8 +26,8 @@ from tests.support.browser import (
     take_faults,
     wire_bytes,
 )
-from tests.support.embedded import wait_for
-from tests.support.postgres import complete
+from tests.support.postgres.databases import complete
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, new_home, running
 from tests.support.raw_esme import raw_esme
 from tests.support.service import Service

@@ -20,9 +20,9 @@ from tests.support.browser import (
     screenshot,
     take_faults,
 )
-from tests.support.embedded import wait_for
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.people import PASSWORD, code_in
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, new_home, running, tumira
 from tests.support.service import NO_TLS
 

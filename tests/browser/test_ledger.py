@@ -22,7 +22,7 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.customers import ONE
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
 from tumira.engine.chores import run_chore
 

@@ -32,7 +32,7 @@ from tests.support.customers import open_session
 from tests.support.gates import broken_promises
 from tests.support.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.people import SESSION
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import Caller, Service, run_web
 from tests.support.voucher_servers import Issuers, run_issuers
 from tumira.actions.issue_vouchers import issue_vouchers

@@ -26,10 +26,10 @@ from tumira.actions.manage_webhooks import add_endpoint
 from tumira.actions.operate import credit
 from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.postgres.statement import Connection
 from tumira.store import batches, carriers, endpoints, queue, receipts, settlement
-from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.queue import Claimed, Wanted
-from tumira.store.sql import Connection
 
 WORKERS: Final = ("a", "b", "c")
 BINDS: Final = (1, 2, 3)

@@ -36,7 +36,7 @@ from tests.support.chaos import (
     wait_until_final,
 )
 from tests.support.engine import Engine, numbers, open_engine
-from tests.support.postgres import open_directory
+from tests.support.postgres.databases import open_directory
 from tests.support.programs import Node, new_home, running
 from tumira.actions.outcomes import Doubtful
 from tumira.actions.settle_messages import settle

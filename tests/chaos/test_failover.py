@@ -14,21 +14,21 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.embedded import quick_directory
 from tests.support.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.parts import watch_simulator, watch_web, watch_worker
-from tests.support.postgres import complete, open_directory
+from tests.support.postgres.databases import complete, open_directory
+from tests.support.postgres.embedded import quick_directory
+from tests.support.postgres.standby import Pair, run_pair
 from tests.support.service import NO_TLS, Caller, Service, new_caller
-from tests.support.standby import Pair, run_pair
 from tumira.actions.calls import Admitted, Answered, Call, Decision, Refused
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.errors import ServiceUnavailable
+from tumira.postgres import replication
+from tumira.postgres.connect import UnsureCommitError
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import Database
 from tumira.runtime import waits_for_standby
 from tumira.scrape import Scrape
-from tumira.store import replication
-from tumira.store.database import Database
-from tumira.store.lines import Line
-from tumira.store.wires import UnsureCommitError
 
 PATIENCE_S: Final = 40.0
 SENDERS: Final = 3

@@ -13,7 +13,7 @@ from tests.support.service import new_caller
 from tumira.actions.calls import Admitted, Answered, Refused
 from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.engine.chores import CHORES, run_chore
-from tumira.store import clock, partitions
+from tumira.postgres import clock, partitions
 
 # Stands for any value that the database refuses and our checks do not know of.
 POISON = """

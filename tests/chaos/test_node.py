@@ -16,7 +16,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.postgres import open_directory
+from tests.support.postgres.databases import open_directory
 from tests.support.programs import Node, new_home, running, tumira
 from tests.support.service import NO_TLS
 

@@ -14,16 +14,17 @@ import pytest_asyncio
 
 from tests.support.gates import broken_promises
 from tests.support.mortal import KILLED, Mortal, Nursery
-from tests.support.old_weeks import MESSAGE_TABLES, add_batch, make_weeks, name_of
+from tests.support.postgres.old_weeks import MESSAGE_TABLES, add_batch, make_weeks, name_of
 from tests.support.service import new_caller
 from tests.support.settling import BLOCKED
 from tumira.engine.retention import drop_old
+from tumira.postgres import partitions
+from tumira.postgres.partitions import State
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.runtime import configure_logging
-from tumira.store import partitions, retention
-from tumira.store.database import Database
-from tumira.store.partitions import State
+from tumira.store import retention
 from tumira.store.retention import Kind
-from tumira.store.sql import Connection
 
 # In each round the oldest week goes; there are more than a run has steps.
 ROUNDS_MAX: Final = 17

@@ -16,7 +16,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.embedded import wait_for
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, Process, descendants, new_home, running, tumira
 from tests.support.service import NO_TLS
 

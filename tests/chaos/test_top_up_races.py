@@ -27,11 +27,11 @@ from tumira.core.settings.payments import Payments
 from tumira.engine.cashier import order_of
 from tumira.hooks.paynow import routes
 from tumira.outbound.payments.paynow import PaynowProvider
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import OPEN, News, Paid, Reason, State
 from tumira.store import top_ups
-from tumira.store.database import Database
-from tumira.store.sql import Connection, Statement
 from tumira.store.top_ups import TopUp
 
 COPIES: Final = 50

@@ -20,8 +20,9 @@ from tumira.actions.check_file import Wanted
 from tumira.actions.open_account import open_account
 from tumira.actions.send_file import Begun
 from tumira.core.ids import AccountId, UploadId
-from tumira.store import embedded, uploads
-from tumira.store.database import Database
+from tumira.postgres.embedded import server as embedded
+from tumira.postgres.pool import Database
+from tumira.store import uploads
 
 MESSAGE: Final = "Dear {name}, your parcel is here."
 BALANCE: Final = Decimal(1000)

@@ -19,12 +19,12 @@ from tumira.actions.review_refusals import add_template
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
+from tumira.postgres.pool import Database
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.recipients import Entry, explain, read_recipients
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import sessions
 from tumira.store.changes import OPERATOR
-from tumira.store.database import Database
 
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."

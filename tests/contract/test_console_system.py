@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, at_once, count, goes_to, new_browser, new_phone
-from tests.support.postgres import clone, complete
+from tests.support.postgres.databases import clone, complete
 from tests.support.service import Service
 from tumira import VERSION
 from tumira.actions import run_audit
@@ -20,10 +20,10 @@ from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.engine.auditor import run_auditor
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.migrate import known
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import audit, audits, changes
 from tumira.store.changes import Actor
-from tumira.store.database import KEY_LOOKUPS, Database
-from tumira.store.migrate import known
 from tumira.store.operators import Role
 
 SYSTEM: Final = "/operator/system"

@@ -16,6 +16,7 @@ from tests.support.service import Caller, Service
 from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.top_ups import (
     Currency,
     Lapsed,
@@ -29,7 +30,6 @@ from tumira.rules.top_ups import (
     Waiting,
 )
 from tumira.store import top_ups
-from tumira.store.database import Database
 from tumira.store.operators import Role
 from tumira.store.top_ups import NewTopUp
 

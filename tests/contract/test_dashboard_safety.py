@@ -34,7 +34,7 @@ from tests.support.people import (
 from tests.support.service import NO_TLS, Service
 from tumira.actions.operate import credit, suspend
 from tumira.core.ids import MESSAGE, write_id
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 from tumira.web import Web
 
 ROUTES: Final = [

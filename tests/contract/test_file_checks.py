@@ -18,9 +18,9 @@ from tests.support.service import Service
 from tests.support.uploads import MESSAGE, dear_file
 from tumira.actions import check_rows
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.screening import judge
 from tumira.store import file_checks
-from tumira.store.database import Database
 
 PAGE: Final = "/dashboard/upload"
 TICKS: Final = os.sysconf("SC_CLK_TCK")

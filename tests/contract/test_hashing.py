@@ -28,12 +28,12 @@ from tests.support.people import (
     sign_in,
     sign_up,
 )
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import Service, free_port, wait_until_ready
 from tumira.actions import passwords
 from tumira.actions.passwords import HashingPool
 from tumira.dashboard import app
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 from tumira.web import Web
 
 RATE_S: Final = 60

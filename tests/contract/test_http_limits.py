@@ -16,10 +16,10 @@ import pytest
 
 from tests.support.chaos import until
 from tests.support.impatient_web import run_impatient_web
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import NO_TLS, Service, send_request
 from tumira import http_protocol
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 from tumira.web import Web
 
 HOST: Final = b"Host: a\r\n"

@@ -28,7 +28,7 @@ from tests.support.chaos import until
 from tests.support.mail_server import mail_server
 from tests.support.parts import Watched, read_samples, watch_web
 from tests.support.paynow_server import paynow_server
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.receivers import run_receiver
 from tests.support.service import NO_TLS, Caller, Service, free_port
 from tests.support.uploads import check_file
@@ -43,10 +43,10 @@ from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.engine.worker import run_worker
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits, mails, uploads
-from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.events import News, tell_events
 
 REFUSED: Final = "+263771209905"

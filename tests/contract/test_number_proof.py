@@ -35,8 +35,8 @@ from tumira.actions.gate import Gate
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard
+from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
-from tumira.store.database import Database
 
 EVE: Final = "eve@example.org"
 EVIL: Final = "chosen by eve"

@@ -16,7 +16,7 @@ from tests.support.chaos import first_true
 from tests.support.gates import open_gates, send_call
 from tests.support.paynow_server import INTEGRATION_ID, KEY, RESENDS_MAX, Call, Fault, Outcome, PaynowServer
 from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import NO_TLS, new_caller
 from tests.support.voucher_servers import run_issuers
 from tumira.actions.start_paynow import start_paynow
@@ -28,11 +28,11 @@ from tumira.engine.cashier import ASKING_MAX, CALL_S, LEASE_S, Cashier
 from tumira.hooks.paynow import BODY_BYTES_MAX
 from tumira.outbound.payments.ott import OttProvider
 from tumira.outbound.payments.paynow import LOST_AFTER, PaynowProvider
+from tumira.postgres.pool import Database
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import Currency, Method, Reason, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import accounts, top_ups
-from tumira.store.database import Database
 from tumira.store.top_ups import NewTopUp, TopUp
 
 _numbers: Final = itertools.count(10_001, 100)

@@ -67,7 +67,7 @@ def test_what_stands_in_a_statement_is_said_too() -> None:
 
 
 def test_every_table_that_is_named_exists_and_every_command_too() -> None:
-    migrations = (Path(__file__).parents[2] / "tumira/store/migrations").glob("*.sql")
+    migrations = (Path(__file__).parents[2] / "tumira/postgres/migrations").glob("*.sql")
     tables = {name for one in migrations for name in re.findall(r"CREATE TABLE (\w+)", one.read_text())}
     named = {name for where in _rows() for name in re.findall(r"`(\w+)`", where)}
     assert named <= tables

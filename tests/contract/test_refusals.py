@@ -19,7 +19,7 @@ from tests.contract.answers import (
     assert_refused,
 )
 from tests.support.impatient_web import run_impatient_web
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, run_web
 from tumira.actions.manage_access import revoke_key
 from tumira.actions.operate import limit, suspend

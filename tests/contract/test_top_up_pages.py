@@ -28,7 +28,7 @@ from tests.support.payers import (
     words,
 )
 from tests.support.people import alert, at_once
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
 from tumira.actions import operate
 from tumira.actions.issue_vouchers import issue_vouchers

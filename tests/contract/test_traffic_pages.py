@@ -14,8 +14,8 @@ from tests.support.service import Service
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
+from tumira.postgres.pool import Database
 from tumira.store import latencies
-from tumira.store.database import Database
 from tumira.store.operators import Role
 
 TRAFFIC: Final = "/operator"

@@ -20,7 +20,7 @@ from tumira.actions import operate
 from tumira.actions.send_file import send_next_chunk
 from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.html.forms import FILE_BYTES_MAX
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 
 PAGE: Final = "/dashboard/upload"
 MESSAGE: Final = "Dear {name}, your parcel is here."

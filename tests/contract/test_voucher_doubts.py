@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.voucher_desk import FOREIGN, LOOKS_MAX, Desk, open_desk
 from tests.support.voucher_issuer import Twist
 from tests.support.voucher_servers import run_issuers

@@ -11,7 +11,7 @@ import pytest_asyncio
 import structlog
 from structlog.testing import CapturingLogger
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import free_port
 from tests.support.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, Desk, open_desk
 from tests.support.voucher_issuer import SPARED_CENTS, Answer, Twist

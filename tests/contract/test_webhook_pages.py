@@ -47,8 +47,8 @@ from tumira.dashboard.visits import Services, private
 from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
+from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
-from tumira.store.database import Database
 from tumira.store.events import SUBSCRIBABLE
 
 UNKNOWN: Final = "end_" + "0" * 26

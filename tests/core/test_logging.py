@@ -23,7 +23,7 @@ from tests.support.chaos import until
 from tests.support.mail_server import mail_server
 from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.people import NAME, Person, code_to, goes_to, sign_up
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.receivers import closed_port
 from tests.support.service import Caller, Service
 from tumira.actions import manage_webhooks

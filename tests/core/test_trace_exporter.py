@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.chaos import until
 from tests.support.parts import Watched, watch_web, watch_worker
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.receivers import Receiver, Request, run_receiver
 from tests.support.service import Service, free_port
 from tumira.actions import manage_webhooks

@@ -44,14 +44,14 @@ from tumira.actions.sign_in import (
 from tumira.actions.throttle import Guest
 from tumira.core.ids import AccountId, KeyId, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Statement
 from tumira.rules import codes
 from tumira.rules.codes import PASSWORD_LIMITS, AttemptLimits, CodeLimits
 from tumira.store import accounts, attempts, credentials, logins, sessions, verifications
 from tumira.store.accounts import SYSTEM
 from tumira.store.attempts import Budget, Kind
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
-from tumira.store.sql import Statement
 
 ADDRESS: Final = "198.18.0.1"
 GUEST: Final = Guest(ADDRESS, "a browser", None)

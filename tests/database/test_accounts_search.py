@@ -8,13 +8,13 @@ from typing import Final
 import asyncpg
 import pytest
 
-from tests.database.test_statements import generic_plan, nodes
-from tests.support.postgres import clone
+from tests.postgres.test_statements import generic_plan, nodes
+from tests.support.postgres.databases import clone
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import PLANNED_ONCE
+from tumira.postgres.statement import Statement
 from tumira.store import account_search, accounts, top_up_lists
 from tumira.store.account_search import FIRST, LAST, Found, list_by_phone, list_by_words, phone_beginnings
-from tumira.store.database import PLANNED_ONCE
-from tumira.store.sql import Statement
 from tumira.store.top_ups import LAST as LAST_TOP_UP
 
 MANY: Final = 20_000

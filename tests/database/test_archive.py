@@ -9,7 +9,7 @@ from typing import Any, Final
 import asyncpg
 import pytest_asyncio
 
-from tests.support.old_weeks import make_weeks
+from tests.support.postgres.old_weeks import make_weeks
 from tests.support.service import new_caller
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.store import archive

@@ -11,14 +11,15 @@ import asyncpg
 import pytest
 
 from tests.support.gates import broken_promises, open_gates, send_call
-from tests.support.old_weeks import add_batch, make_weeks, tell
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
+from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
 from tests.support.service import new_caller
 from tumira.actions.calls import Answered
 from tumira.core.ids import new_id
 from tumira.engine.retention import drop_old
-from tumira.store import audit, partitions
-from tumira.store.database import Database
+from tumira.postgres import partitions
+from tumira.postgres.pool import Database
+from tumira.store import audit
 from tumira.store.retention import Kind
 
 # What breaks a promise, by the name of the check that must see it, and of those that see it too.

@@ -12,11 +12,11 @@ import pytest_asyncio
 from tumira.actions import operate_carriers
 from tumira.actions.operate_carriers import CarrierHealth, CarrierState
 from tumira.core.errors import Trouble
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import carrier_urls
 from tumira.store import carriers
 from tumira.store.carriers import BindReport, BindState, Carrier
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 PASSWORD: Final = "hushhush"
 URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=4&refund=expired,failed"

@@ -12,9 +12,9 @@ from tests.support.service import new_caller
 from tumira.actions.calls import Answered
 from tumira.engine import chores
 from tumira.engine.chores import CHORES, Chore, run_chore
-from tumira.store import partitions
-from tumira.store.database import Database
-from tumira.store.sql import Connection
+from tumira.postgres import partitions
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 
 BY_NAME: Final = {chore.name: chore for chore in CHORES}
 PARTITIONS: Final = BY_NAME["create partitions"]

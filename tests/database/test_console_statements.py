@@ -10,12 +10,12 @@ from uuid import UUID
 import asyncpg
 import pytest_asyncio
 
-from tests.database.test_statements import plan
-from tests.support.postgres import clone
+from tests.postgres.test_statements import plan
+from tests.support.postgres.databases import clone
 from tumira.core.ids import first_id
+from tumira.postgres.statement import Statement
 from tumira.store import endpoint_troubles, unmatched
 from tumira.store.endpoint_troubles import FIRST, Kind
-from tumira.store.sql import Statement
 
 COUNT: Final = 20_000
 

@@ -17,11 +17,11 @@ from tumira.actions.screen_text import note
 from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import Database
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import content_refusals, templates
 from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal, NewRefusal
-from tumira.store.database import Database
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused texts")
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"

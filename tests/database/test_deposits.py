@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
 from tests.unit.test_deposit_addresses import XPUB
 from tumira.actions.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
@@ -21,12 +21,12 @@ from tumira.actions.start_usdt import DepositAddress, start_usdt
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
+from tumira.postgres.pool import Database
 from tumira.rules.deposit_addresses import derive_address, read_xpub, with_checksum
 from tumira.rules.deposits import ChainDeposit, DepositState
 from tumira.rules.top_ups import Currency, Method, State
 from tumira.store import accounts, audit, chain_cursors, deposit_moves, deposits, top_ups
 from tumira.store.chain_cursors import Cursor
-from tumira.store.database import Database
 from tumira.store.top_ups import NewTopUp, Step
 
 CHAIN: Final = 56

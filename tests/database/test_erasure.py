@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.gates import send_call
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.settling import World, open_world
 from tests.support.uploads import check_file
 from tumira.actions import erase_number, erasure_steps, send_file
@@ -26,10 +26,11 @@ from tumira.actions.send_file import send_next_chunk
 from tumira.core.errors import Trouble
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres import partitions
+from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.rules.receipts import Receipt
-from tumira.store import erasure, partitions, uploads
+from tumira.store import erasure, uploads
 from tumira.store.changes import Actor
-from tumira.store.database import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.store.erasures import Erasure
 
 GO_ON: Final = next(chore for chore in CHORES if chore.name == "go on erasing numbers")

@@ -11,8 +11,8 @@ import pytest_asyncio
 from tests.support.service import new_caller
 from tests.support.webhooks import BALANCE_LOW, DATA
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
 from tumira.store import events
-from tumira.store.database import Database
 from tumira.store.events import Event, News, tell_events
 
 WRITERS: Final = 8

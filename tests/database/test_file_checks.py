@@ -18,10 +18,10 @@ from tests.support.uploads import MESSAGE, dear_file
 from tumira.actions import check_file, check_rows
 from tumira.actions.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished, Wanted
 from tumira.core.ids import AccountId, UploadId
+from tumira.postgres.pool import Database
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
 from tumira.store import file_checks, uploads
-from tumira.store.database import Database
 from tumira.store.file_checks import FileCheck
 
 # So many bytes are checked by no thread.

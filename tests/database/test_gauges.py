@@ -9,9 +9,9 @@ import asyncpg
 import pytest_asyncio
 
 from tests.support.service import new_caller
+from tumira.postgres.pool import PLANNED_ONCE, Database
+from tumira.postgres.statement import Statement
 from tumira.store import gauges
-from tumira.store.database import PLANNED_ONCE, Database
-from tumira.store.sql import Statement
 
 # What grows with the traffic or with the customers' payments.
 LARGE: Final = frozenset({"queue", "events", "top_ups", "mails", "uploads", "unmatched_receipts"})

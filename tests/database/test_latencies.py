@@ -10,15 +10,15 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.settling import World
 from tumira.actions.outcomes import Refused
 from tumira.core.ids import BatchId, first_id, message_ids, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
+from tumira.postgres.statement import Statement
 from tumira.store import latencies, totals
-from tumira.store.database import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.store.latencies import End, NetworkEnds, NetworkTimes, Step, Taken, Windows
-from tumira.store.sql import Statement
 from tumira.store.totals import Accepted, Elsewhere
 
 NOW: Final = datetime(2026, 11, 16, 12, 34, 56, 789, UTC)

@@ -15,8 +15,8 @@ from tests.support.service import Caller, new_caller
 from tumira.actions import operate
 from tumira.actions.calls import Answered, Refused
 from tumira.core.errors import InsufficientBalance, Trouble
+from tumira.postgres.pool import Database
 from tumira.store import ledger
-from tumira.store.database import Database
 
 ID = UUID(int=7)
 OTHER = UUID(int=8)

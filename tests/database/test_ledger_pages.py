@@ -19,9 +19,9 @@ from tumira.actions import operate
 from tumira.actions.calls import Answered, Call
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import Database
 from tumira.store import ledger
 from tumira.store.accounts import SYSTEM
-from tumira.store.database import Database
 from tumira.store.ledger import Kind
 
 ADD_UP: Final = next(chore for chore in CHORES if chore.name == "add up ledgers")

@@ -21,15 +21,15 @@ from tumira.actions.change_tariff import set_price
 from tumira.actions.check_file import Wanted as FileWanted
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.core.ids import UploadId
+from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
+from tumira.postgres.statement import Connection
 from tumira.rules.codes import AttemptLimits
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads
 from tumira.store.attempts import Budget, Kind
 from tumira.store.changes import Actor
-from tumira.store.database import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted
-from tumira.store.sql import Connection
 
 WAIT_S: Final = 20.0
 # Long enough for nobody here to end it, and over at once when a test has set it back.

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tumira.core.ids import new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import mails
-from tumira.store.database import KEY_LOOKUPS, Database
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget old mails")
 SOON: Final = timedelta(minutes=10)

@@ -11,16 +11,16 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
 from tumira.actions import manage_webhooks
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
+from tumira.postgres.pool import Database
 from tumira.rules.endpoint_health import Health
 from tumira.rules.signature import read_secret
 from tumira.store import deliveries, endpoints, events
-from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import Event

@@ -11,18 +11,18 @@ import pytest
 import pytest_asyncio
 
 from tests.support.gates import broken_promises
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
 from tumira.actions.issue_vouchers import Issued, issue_vouchers, void_voucher
 from tumira.actions.start_voucher import offered, start_voucher
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, VoucherId, new_id, write_id
 from tumira.core.settings.payments import Payments
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Statement
 from tumira.rules.top_ups import Reason, State
 from tumira.rules.voucher_pins import Issuer, VoucherState, hash_code, new_code, write_code
 from tumira.store import top_ups, vouchers
-from tumira.store.database import Database
-from tumira.store.sql import Statement
 from tumira.store.top_ups import TopUp
 
 NONE_SET_UP: Final = Payments()

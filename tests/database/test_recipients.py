@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest_asyncio
 
-from tests.support.postgres import clone, execute, sibling
+from tests.support.postgres.databases import clone, execute, sibling
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
-from tumira.store import migrate, partitions, recipients
-from tumira.store.database import Database
+from tumira.postgres import migrate, partitions
+from tumira.postgres.pool import Database
+from tumira.store import recipients
 
 RARE: Final = "+263771200001"
 OFTEN: Final = "+263771200002"

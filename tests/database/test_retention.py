@@ -13,19 +13,20 @@ import pytest
 import pytest_asyncio
 
 from tests.support.gates import Gates, broken_promises, open_gates, send_call
-from tests.support.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
+from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
 from tests.support.service import Caller, new_caller
 from tests.support.settling import BLOCKED
 from tumira.actions.calls import Answered
 from tumira.core.errors import Trouble
 from tumira.engine.chores import drop_messages, run_chore
 from tumira.engine.retention import drop_old
-from tumira.store import audit, ledger, partitions, retention
-from tumira.store.database import KEY_LOOKUPS, Database
-from tumira.store.partitions import State
+from tumira.postgres import partitions
+from tumira.postgres.partitions import State
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.postgres.statement import Connection
+from tumira.store import audit, ledger, retention
 from tumira.store.retention import Kind
-from tumira.store.sql import Connection
 
 # Fewer than anybody may choose, so that there are few weeks to be made.
 KEPT: Final = 2

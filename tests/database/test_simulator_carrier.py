@@ -173,7 +173,7 @@ async def test_the_migration_marks_the_simulator_and_forgets_old_passwords(engin
     # As the version before left it.
     await engine.rows("UPDATE carriers SET removed_at = now() WHERE name = 'gone'")
     await engine.rows("ALTER TABLE carriers DROP COLUMN simulator")
-    migration = resources.files("tumira.store") / "migrations" / "0014_simulator_pre.sql"
+    migration = resources.files("tumira.postgres") / "migrations" / "0014_simulator_pre.sql"
     async with engine.database.connection() as connection:
         await connection.execute(migration.read_text())
     assert await marked(engine) == {"simulator": True, "main": False}

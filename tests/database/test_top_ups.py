@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from tests.support.gates import broken_promises
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import Caller, new_caller
 from tumira.actions import operate
 from tumira.actions.settle_top_up import Settled, resolve, settle
 from tumira.core.errors import Trouble
 from tumira.core.ids import TopUpId, new_id
+from tumira.postgres.pool import Database
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import (
     Currency,
@@ -38,7 +39,6 @@ from tumira.rules.top_ups import (
 )
 from tumira.store import accounts, top_ups
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.top_ups import NewTopUp, TopUp
 
 FIVE: Final = Decimal(5)

@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-import tumira.store
+import tumira.postgres
 from tests.support.engine import numbers
 from tests.support.service import Caller
 from tests.support.settling import WORKER, World
@@ -301,7 +301,7 @@ async def test_what_the_migration_counts_is_what_is_counted_from_then_on(world: 
     assert len(before) >= 3
     assert sum(sum(row[status] for status in STATUSES) for row in before) == 8
 
-    directory = Path(tumira.store.__file__).parent / "migrations"
+    directory = Path(tumira.postgres.__file__).parent / "migrations"
     (backfill,) = re.findall(
         r"INSERT INTO traffic\b[^;]*;", (directory / "0005_dashboard_pre.sql").read_text()
     )

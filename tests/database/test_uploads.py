@@ -20,10 +20,10 @@ from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, send_next_
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import audit, queue, uploads
 from tumira.store.changes import OPERATOR
-from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.queue import Wanted as WantedMessages
 from tumira.store.uploads import Upload
 

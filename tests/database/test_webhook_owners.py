@@ -11,17 +11,17 @@ import pytest
 import pytest_asyncio
 
 from tests.database.test_manage_webhooks import URL, Office
-from tests.support.postgres import complete, execute
+from tests.support.postgres.databases import complete, execute
 from tests.support.service import new_caller
 from tests.support.webhook_cli import Allowing, add
 from tumira.actions import manage_access, manage_webhooks, view_attempts
 from tumira.actions.manage_webhooks import By, EndpointError, NoEndpointError
 from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.store import changes, deliveries
 from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import Event

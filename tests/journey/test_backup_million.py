@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from tests.support.engine import numbers, open_engine
-from tests.support.postgres import execute, open_directory
+from tests.support.postgres.databases import execute, open_directory
 from tests.support.programs import start
+from tumira.postgres.embedded import server as embedded
 from tumira.runtime import prepare
-from tumira.store import embedded
 
 MILLION: Final = 1_000_000
 # All of them delivered, as the messages of a gateway mostly are: with segments, receipts and events.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import pytest
 
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.programs import Cli, finish, start, tumira
 from tests.support.service import Caller, Service, free_port
 from tumira.cli import main

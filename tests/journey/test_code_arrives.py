@@ -19,13 +19,13 @@ from tests.support.people import (
     sign_in,
     verify,
 )
-from tests.support.postgres import complete, execute
+from tests.support.postgres.databases import complete, execute
 from tests.support.programs import Node, new_home, running, tumira
 from tests.support.service import NO_TLS
 from tumira.engine.chores import CHORES, run_chore
+from tumira.postgres.embedded.server import attach
+from tumira.postgres.pool import Database
 from tumira.store.accounts import SYSTEM
-from tumira.store.database import Database
-from tumira.store.embedded import attach
 
 PATIENCE_S: Final = 30
 ANNA: Final = "+263771200101"

@@ -22,7 +22,7 @@ from tests.support.breakable import CarrierThread
 from tests.support.chaos import WorkerProcess, ended_at_last, until
 from tests.support.engine import numbers
 from tests.support.gates import broken_promises, open_gates, send_call
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.programs import finish, start
 from tests.support.service import (
     Caller,
@@ -35,8 +35,8 @@ from tests.support.service import (
 )
 from tumira.actions.calls import Answered
 from tumira.actions.operate_carriers import add_carrier
+from tumira.postgres.pool import Database
 from tumira.simulator.misbehaviours import ResponseDelay
-from tumira.store.database import Database
 
 CALLERS: Final = 8
 CALLS_BETWEEN: Final = 100

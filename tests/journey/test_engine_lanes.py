@@ -11,9 +11,9 @@ import pytest_asyncio
 from tests.support.engine import Engine, numbers, open_engine
 from tests.support.service import Caller
 from tumira.engine import dispatcher
+from tumira.postgres.notify import Waker
 from tumira.simulator.handsets import Text
 from tumira.simulator.smsc import Smsc, run_smsc
-from tumira.store.waking import Waker
 
 RATE: Final = 300
 BULK_BATCHES: Final = 25

@@ -18,11 +18,11 @@ from tumira.carriers.smpp.pdu import Status
 from tumira.carriers.smpp.peer import Timing
 from tumira.core import backoff
 from tumira.core.ids import first_id
+from tumira.postgres import clock, partitions
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.smsc import run_smsc
-from tumira.store import clock, partitions
 
 # Doubts come and go in a second.
 BRISK: Final = Timing(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.customers import Customer, open_session, words
 from tests.support.engine import Engine, open_engine
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.programs import Cli
 from tests.support.service import Service, run_web
 from tests.support.uploads import check_file

@@ -25,10 +25,10 @@ from tests.support.gates import send_call
 from tests.support.service import Caller
 from tumira.actions.calls import Answered
 from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id
+from tumira.postgres.notify import Waker
 from tumira.simulator.handsets import Text
 from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import run_smsc
-from tumira.store.waking import Waker
 
 RATE: Final = 300
 WINDOW: Final = 100

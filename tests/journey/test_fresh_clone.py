@@ -14,7 +14,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.embedded import temporary_base
+from tests.support.postgres.embedded import temporary_base
 from tests.support.programs import CHECKOUT, descendants, wait_until_gone
 from tests.support.service import free_port
 

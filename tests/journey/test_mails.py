@@ -21,8 +21,8 @@ from tumira.core.ids import new_id
 from tumira.core.settings import load
 from tumira.engine.postman import SENDING_MAX, Postman, masked, wait_s
 from tumira.outbound.mailer import MAIL_S
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import mails
-from tumira.store.database import KEY_LOOKUPS, Database
 
 ANNA: Final = "anna@example.org"
 BEN: Final = "ben@example.org"

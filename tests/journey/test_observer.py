@@ -10,8 +10,8 @@ from tests.support.engine import Engine, numbers, open_engine
 from tumira.core.ids import AccountId, BatchId, MessageId, new_id
 from tumira.engine import observer
 from tumira.engine.observer import Observer
+from tumira.postgres.pool import Database
 from tumira.simulator.smsc import Smsc, run_smsc
-from tumira.store.database import Database
 from tumira.store.queue import Claimed
 
 UNKNOWN_NUMBER = "+263771209901"

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.embedded import wait_for
 from tests.support.engine import numbers, open_engine
 from tests.support.forked_commands import run_forked
-from tests.support.postgres import execute
+from tests.support.postgres.databases import execute
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import environment, finish, new_home, one_line, start
 from tests.support.service import Caller
+from tumira.postgres.embedded import server as embedded
 from tumira.runtime import prepare
-from tumira.store import embedded
 
 EARLY: Final = numbers(3)
 BEFORE: Final = numbers(3, start=10)

@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
-from tests.support.embedded import wait_for
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import (
     STOP_S,
     Node,

@@ -14,13 +14,13 @@ import httpx
 import pytest
 
 from tests.support.balancers import balancer_environment, find_program, nginx_whole, run_balancer
-from tests.support.embedded import wait_for
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
+from tests.support.postgres.embedded import wait_for
 from tests.support.service import NO_TLS, Service, free_port, run_web
 from tumira.actions.operate_carriers import add_carrier, keep_simulator, remove_carrier
+from tumira.postgres.pool import Database
 from tumira.simulator.handsets import Keeper, Text, directory_in, moment
 from tumira.store import carriers
-from tumira.store.database import Database
 
 PAGES: Final = (
     "/simulator",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.embedded import wait_for
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, finish, new_home, one_line, running, start, tumira
 from tests.support.raw_esme import raw_esme
 from tests.support.service import NO_TLS, Service, free_port

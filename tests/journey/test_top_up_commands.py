@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.support.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.paynow_server import Call, Fault, PaynowServer, paynow_server
-from tests.support.postgres import clone, complete, execute
+from tests.support.postgres.databases import clone, complete, execute
 from tests.support.programs import STOP_S, Cli, start
 from tests.support.service import Caller, free_port, new_caller
 from tests.support.voucher_servers import Issuers, run_issuers
@@ -20,8 +20,8 @@ from tests.unit.test_deposit_addresses import XPUB
 from tumira.actions.settle_top_up import settle
 from tumira.cli import main
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Lapsed, News, Unclear
-from tumira.store.database import Database
 
 WAIT_S: Final = 60
 NOBODY: Final = "acc_" + "0" * 26

@@ -6,14 +6,14 @@ from typing import Final
 
 import pytest
 
-from tests.support.postgres import clone, complete
+from tests.support.postgres.databases import clone, complete
 from tests.support.programs import Cli
 from tests.support.service import new_caller
 from tumira.actions.start_voucher import start_voucher
 from tumira.core.ids import TOP_UP, AccountId, write_id
 from tumira.core.settings.payments import Payments
+from tumira.postgres.pool import Database
 from tumira.rules.voucher_pins import Issuer, read_pin
-from tumira.store.database import Database
 
 NO_VOUCHER: Final = "vch_" + "0" * 26
 KEYS: Final = [

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.programs import Cli, finish, one_line, start
 from tests.support.service import Caller, free_port, new_caller
 from tests.support.webhook_cli import (
@@ -29,7 +29,7 @@ from tumira.actions.manage_webhooks import add_endpoint
 from tumira.cli import main
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.core.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 
 PUBLIC: Final = "https://hooks.example.com/tumira"
 COLUMNS: Final = "endpoint id url events state waiting"

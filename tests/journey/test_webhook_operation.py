@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.embedded import wait_for
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
+from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Cli, Node, finish, new_home, running, start
 from tests.support.receivers import Receiver, Request, answer, closed_port, run_receiver
 from tests.support.service import Caller, new_caller

@@ -41,8 +41,8 @@ from tumira.core.ids import MESSAGE, write_id
 from tumira.engine import notifier
 from tumira.engine.worker import run_worker
 from tumira.outbound.webhook_client import Timing, WebhookClient
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
-from tumira.store.database import KEY_LOOKUPS, Database
 
 NOT_IN_USE: Final = "+263771209901"
 REFUSED: Final = "+263771209905"

@@ -27,7 +27,7 @@ from tests.load.end_to_end import (
 from tests.load.generator import request
 from tests.load.screening import measure_judge
 from tests.load.webhooks import add_endpoint, measure_deliveries
-from tests.support.postgres import clone, run_server
+from tests.support.postgres.databases import clone, run_server
 from tests.support.service import Caller, Service, run_web
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.rules.quotes import Leg, Quote, SendRequest

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.load.generator import request
 from tests.load.peers import PASSCODE
-from tests.support.postgres import clone, execute
+from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, free_port, run_web
 from tumira.actions.operate_carriers import add_carrier
 

@@ -21,9 +21,9 @@ from typing import Final
 from tests.load.end_to_end import database_cpu_s, postmaster_of
 from tests.load.growth_fill import fill
 from tests.load.growth_work import WORK, Side, measure_chores, open_side
-from tests.support.postgres import clone, execute, run_server
+from tests.support.postgres.databases import clone, execute, run_server
+from tumira.postgres.pool import Database
 from tumira.store import audit
-from tumira.store.database import Database
 
 SMALL: Final = 10_000
 LARGE: Final = 20_000_000

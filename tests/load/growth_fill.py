@@ -15,7 +15,7 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, first_id
-from tumira.store import partitions
+from tumira.postgres import partitions
 
 ACCOUNTS: Final = 3_000
 # The first and largest of them, and one with as many batches in a small database as in a large one.

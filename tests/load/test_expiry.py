@@ -3,7 +3,7 @@
 import pytest
 
 from tests.load.expiry import measure
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 
 COUNT = 3_000
 OTHERS = 500_000

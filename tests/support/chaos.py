@@ -23,7 +23,7 @@ import httpx
 from tests.support.programs import Process, descendants, start, tumira
 from tests.support.service import NO_TLS
 from tumira.core.ids import BATCH, read_id
-from tumira.store import embedded
+from tumira.postgres.embedded import server as embedded
 
 PATIENCE_S: Final = 60.0
 STOP_S: Final = 30.0

@@ -28,13 +28,13 @@ from tests.support.chaos import (
     until,
 )
 from tests.support.namespaces import Network, open_network
-from tests.support.postgres import complete
+from tests.support.postgres.databases import complete
+from tests.support.postgres.standby import Pair, run_pair
 from tests.support.service import NO_TLS, Caller, new_caller
-from tests.support.standby import Pair, run_pair
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, AccountId, read_id
+from tumira.postgres.pool import Database
 from tumira.rules.window import WINDOW_S
-from tumira.store.database import Database
 
 WEBS: Final = ("web1", "web2")
 WORKERS: Final = ("worker1", "worker2")

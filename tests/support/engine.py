@@ -19,7 +19,7 @@ from tumira.actions.operate_carriers import add_carrier
 from tumira.api.schemas import write_sent
 from tumira.carriers.smpp.peer import Timing
 from tumira.engine.worker import run_worker
-from tumira.store.database import KEY_LOOKUPS, Database
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 
 WAIT_S: Final = 40.0
 # A peer that is silent is found out soon.

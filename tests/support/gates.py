@@ -14,10 +14,10 @@ from tumira.actions.gate import Gate
 from tumira.api.reading import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
+from tumira.postgres.pool import Database
 from tumira.rules.quotes import SendRequest
 from tumira.store import audit
 from tumira.store.credentials import Scope, Secret
-from tumira.store.database import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from tumira.engine.cashier import Cashier
 from tumira.outbound.payments.http import Caller
 from tumira.outbound.payments.port import Provider
 from tumira.outbound.payments.providers import open_providers
+from tumira.postgres.pool import Database
 from tumira.runtime import configure_logging
-from tumira.store.database import Database
 
 PUBLIC_URL: Final = "http://127.0.0.1:9"
 KILLED: Final = -signal.SIGKILL

@@ -25,10 +25,10 @@ from tumira.engine.cashier import Cashier
 from tumira.hooks.paynow import routes
 from tumira.outbound.payments.paynow import PaynowProvider
 from tumira.outbound.payments.port import Order
+from tumira.postgres.pool import Database
 from tumira.rules.paynow import Wallet, local_phone
 from tumira.rules.top_ups import State
 from tumira.store import accounts, top_ups
-from tumira.store.database import Database
 from tumira.store.top_ups import TopUp
 
 PHONE: Final = "+263771200001"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.postgres import clone
+from tests.support.postgres.databases import clone
 from tests.support.service import NO_TLS, Service, run_web
 from tumira.store.accounts import SYSTEM
 

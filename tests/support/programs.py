@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.embedded import quick_directory, temporary_base
 from tests.support.forked_commands import run_forked
+from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.service import free_port
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]

@@ -16,12 +16,12 @@ import asyncpg
 import httpx
 
 from tests.support.forked_commands import start_part
-from tests.support.postgres import complete, execute
+from tests.support.postgres.databases import complete, execute
 from tumira.actions.manage_access import create_key
 from tumira.actions.open_account import open_account
 from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id
+from tumira.postgres.pool import Database
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
 
 START_S: Final = 60
 

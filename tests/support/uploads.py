@@ -6,7 +6,7 @@ from typing import Final
 
 from tumira.actions.check_file import Busy, FileChecker, Outcome, Pending, Wanted
 from tumira.core.ids import AccountId
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 
 
 async def check_file(database: Database, account_id: AccountId, wanted: Wanted) -> Outcome:

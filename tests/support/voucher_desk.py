@@ -21,10 +21,10 @@ from tumira.outbound.payments.blu import BluProvider
 from tumira.outbound.payments.one_voucher import OneVoucherProvider
 from tumira.outbound.payments.ott import OttProvider
 from tumira.outbound.payments.port import Provider
+from tumira.postgres.pool import Database
 from tumira.rules.sealing import Seal
 from tumira.rules.voucher_pins import Change, Issuer, read_change
 from tumira.store import top_ups
-from tumira.store.database import Database
 from tumira.store.top_ups import TopUp
 
 RATE: Final = Decimal("18.50")

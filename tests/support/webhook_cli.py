@@ -6,8 +6,8 @@ from typing import Any, Final
 from tests.support.programs import Cli
 from tests.support.service import Caller
 from tumira.core.ids import EVENT, EventId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.store import events
-from tumira.store.database import Database
 from tumira.store.events import Event
 
 # An address as it stands, so that nobody is asked where a name leads.

@@ -18,8 +18,8 @@ from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.engine.notifier import Notifier
 from tumira.outbound.webhook_client import Resolver, default_tls
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import deliveries
-from tumira.store.database import KEY_LOOKUPS, Database
 from tumira.store.deliveries import Attempt
 from tumira.store.events import SUBSCRIBABLE, News, tell_events
 

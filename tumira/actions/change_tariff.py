@@ -6,11 +6,11 @@ import asyncpg
 
 from tumira.core import money
 from tumira.core.errors import Trouble
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import changes, price_schedule, prices
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 
 async def add_destination(database: Database, destination: Destination, actor: Actor) -> None:

@@ -33,11 +33,11 @@ from tumira.actions.check_rows import (
     Task,
 )
 from tumira.core.ids import AccountId, UploadId, new_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
 from tumira.store import file_checks, prices, templates, uploads
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 # Of files that were checked and never sent: they cost their owner nothing.
 CHECKED_KEPT: Final = 20

@@ -24,13 +24,13 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
 from tumira.rules.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.rules.quotes import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.rules.recipients import CHANNEL, Entry, explain, read_recipients
 from tumira.rules.spelling import is_blank
 from tumira.store import prices, templates
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")

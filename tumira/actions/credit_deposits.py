@@ -9,10 +9,11 @@ from typing import Final
 from tumira.actions.settle_top_up import Settled, settle
 from tumira.actions.start_usdt import open_top_up
 from tumira.core.ids import AccountId, TopUpId, first_id
+from tumira.postgres import clock
+from tumira.postgres.pool import Database
 from tumira.rules.deposits import in_usdt
 from tumira.rules.top_ups import SMALLEST, Lapsed, Method, State, may_move, worth
-from tumira.store import clock, deposit_addresses, deposit_moves, deposits, top_up_transfers, top_ups
-from tumira.store.database import Database
+from tumira.store import deposit_addresses, deposit_moves, deposits, top_up_transfers, top_ups
 from tumira.store.top_ups import Step
 
 # For so long a top-up waits before the first payment; the address is good for ever, and what comes later

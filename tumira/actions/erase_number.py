@@ -13,12 +13,13 @@ from typing import Final
 
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
 from tumira.core.errors import Trouble
+from tumira.postgres import clock
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.pseudonyms import Subject, read_subject
-from tumira.store import accounts, changes, clock, erasures, prices
+from tumira.store import accounts, changes, erasures, prices
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.erasures import Erasure
-from tumira.store.sql import Connection
 
 NOTE_MAX: Final = 500
 # Until what was under way is looked at again.

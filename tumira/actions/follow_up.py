@@ -16,6 +16,7 @@ from tumira.actions.outcomes import Doubtful, Ended, Outcome, Resumed
 from tumira.actions.settle_messages import settle, settle_held
 from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id, made_at_ms
+from tumira.postgres.statement import Connection
 from tumira.rules import turns, validity
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import NUMBER_END
@@ -23,7 +24,6 @@ from tumira.store import carriers, places, prices, queue, receipts, settlement
 from tumira.store.places import Due, QueuePlace
 from tumira.store.queue import Past
 from tumira.store.settlement import Standing
-from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
 # So many kept receipts of each carrier are tried at a time.

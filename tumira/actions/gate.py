@@ -26,10 +26,10 @@ from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Rende
 from tumira.actions.deliberation import SMALL_SEND_MAX
 from tumira.actions.send_large import send_large
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
+from tumira.postgres.notify import Waker
+from tumira.postgres.pinned_connection import Line, make_sure
+from tumira.postgres.pool import BUSY, Database, is_partition_missing, is_unavailable
 from tumira.rules.quotes import SendRequest
-from tumira.store.database import BUSY, Database, is_partition_missing, is_unavailable
-from tumira.store.lines import Line, make_sure
-from tumira.store.waking import Waker
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500

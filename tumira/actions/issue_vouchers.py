@@ -12,9 +12,9 @@ from tumira.actions.start_paynow import check_amount
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import VoucherId, new_id
+from tumira.postgres.pool import Database
 from tumira.rules.voucher_pins import VoucherState, hash_code, new_code, tail_of, write_code
 from tumira.store import vouchers
-from tumira.store.database import Database
 from tumira.store.vouchers import NewVoucher, Voucher
 
 COUNT_MAX: Final = 1_000

@@ -10,11 +10,11 @@ from msgspec import Meta, Struct
 
 from tumira.core import money
 from tumira.core.ids import new_id
+from tumira.postgres.statement import Connection
 from tumira.rules.fields import Currency, Money
 from tumira.store import accounts, mails
 from tumira.store.accounts import Held
 from tumira.store.events import News, tell_events
-from tumira.store.sql import Connection
 
 # After a day the balance is another one, or the owner has seen it.
 MAIL_LIFETIME: Final = timedelta(days=1)

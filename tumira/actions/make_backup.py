@@ -14,13 +14,13 @@ import asyncpg
 
 from tumira import VERSION
 from tumira.core.errors import Trouble
+from tumira.postgres.embedded.server import MAJOR_VERSION
+from tumira.postgres.pool import Database
 from tumira.store import backup_files, changes
 from tumira.store.backup_files import CHUNK_BYTES, Manifest, Progress, end_of, inspect, new_file, partial_of
 from tumira.store.backup_programs import Finished, Programs, failed, finish, run, start
 from tumira.store.backups import Moment, patient_connection, read_moment
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.embedded import MAJOR_VERSION
 
 Say = Progress
 

@@ -10,11 +10,11 @@ from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.core import money
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
 from tumira.rules import browsers
 from tumira.store import accounts, changes, content_refusals, deliveries, devices, logins, sessions
 from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of
-from tumira.store.database import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from typing import Final
 
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.store import accounts, content_refusals, templates
 from tumira.store.content_refusals import ContentRefusal
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 from tumira.store.templates import Template
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."

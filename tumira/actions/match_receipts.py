@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.core.ids import MessageId, first_id
+from tumira.postgres.statement import Connection
 from tumira.rules import doubts
 from tumira.rules.destinations import Destination
 from tumira.rules.doubts import HandOver, KeptReceipt, Sighting
@@ -17,7 +18,6 @@ from tumira.rules.receipts import NUMBER_END, Receipt, digits, key, same_number,
 from tumira.store import receipts
 from tumira.store.receipts import DOUBTS_MAX, TO_NUMBER_MAX, Doubt, KnownPart, Match, Unmatched
 from tumira.store.settlement import NewPart
-from tumira.store.sql import Connection
 
 # A message waits at most a day for a carrier, three days for its receipt, and a late one counts for a week.
 REACH: Final = timedelta(days=11)

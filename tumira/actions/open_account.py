@@ -5,10 +5,10 @@ from decimal import Decimal
 
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.destinations import sort_recipients
 from tumira.store import accounts, ledger, prices
 from tumira.store.accounts import Account
-from tumira.store.database import Database
 
 
 async def open_account(

@@ -10,11 +10,11 @@ from tumira.actions import tell_owner
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.store import accounts, changes, content_refusals, ledger, logins
 from tumira.store.accounts import Account
 from tumira.store.changes import OPERATOR, Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.

@@ -9,13 +9,13 @@ from typing import Final
 import asyncpg
 
 from tumira.core.errors import FieldTrouble, Trouble
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.store import carriers, changes, prices
 from tumira.store.carriers import BindState, Carrier, Health
 from tumira.store.changes import OPERATOR, Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 PRIORITY_DEFAULT: Final = 100
 PRIORITY_MAX: Final = 2**31 - 1

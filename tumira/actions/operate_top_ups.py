@@ -4,11 +4,11 @@ from typing import Final
 
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
+from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import changes, top_ups
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.top_ups import TopUp
 
 # What has ended so is asked about no more: nothing that is said would move it.

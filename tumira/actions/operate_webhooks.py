@@ -10,13 +10,14 @@ from msgspec import structs
 
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.core.ids import ENDPOINT, EndpointId, first_id, write_id
+from tumira.postgres import clock
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.endpoint_health import Health
-from tumira.store import changes, clock, deliveries, endpoints, events, tries
+from tumira.store import changes, deliveries, endpoints, events, tries
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.deliveries import Retry
 from tumira.store.endpoints import Endpoint
-from tumira.store.sql import Connection
 
 
 def host_of(url: str) -> str:

@@ -17,13 +17,13 @@ from tumira.actions.sign_in import BROWSER_MAX, Mismatch, TooOften
 from tumira.actions.throttle import Guest, operator_subject
 from tumira.core.errors import Trouble
 from tumira.core.ids import OperatorId, new_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import codes, people, totp
 from tumira.store import changes, devices, operators, prices, verifications
 from tumira.store.attempts import Kind
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.operators import Operator, Role, Stage
-from tumira.store.sql import Connection
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
 # Without what looks like something else; 16 of them are 79 bits.

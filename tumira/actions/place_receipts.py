@@ -13,15 +13,15 @@ from tumira.actions.outcomes import Reported
 from tumira.actions.settle_messages import settle
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import receipt_ids, receipts
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules.receipts import same_number, spellings
 from tumira.store import changes, prices, settlement, unmatched
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.receipts import delete
-from tumira.store.sql import Connection
 from tumira.store.unmatched import Segment, Unmatched
 
 SHOWN_MAX: Final = 3

@@ -6,8 +6,8 @@ from enum import Enum, auto
 from tumira.actions import throttle
 from tumira.actions.passwords import matches
 from tumira.core.ids import AccountId
+from tumira.postgres.pool import Database
 from tumira.store import attempts, logins
-from tumira.store.database import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from tumira.core.ids import EndpointId, EventId
+from tumira.postgres.statement import Connection
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt, Progress, Retry
-from tumira.store.sql import Connection
 
 
 class Delivery(Struct, frozen=True, gc=False):

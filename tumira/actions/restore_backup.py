@@ -16,12 +16,13 @@ from tumira.actions.outcomes import Ended, Outcome
 from tumira.actions.settle_messages import settle_held
 from tumira.core.errors import Trouble
 from tumira.core.ids import MessageId
-from tumira.store import backups, changes, migrate, restored, settlement
+from tumira.postgres import migrate
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+from tumira.store import backups, changes, restored, settlement
 from tumira.store.backup_files import Backup, Manifest, Progress, inspect
 from tumira.store.backup_programs import Finished, Programs, failed, run
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
 UPLOAD_PROBLEM: Final = (

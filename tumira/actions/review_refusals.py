@@ -6,11 +6,11 @@ from typing import Final
 from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
 from tumira.core.errors import Trouble
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.templates import TemplateVerdict, tidy
 from tumira.store import accounts, changes, reviews, templates
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 from tumira.store.templates import Template
 
 NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."

@@ -10,12 +10,12 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.days import LOCAL_TIME
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.store import audit, audits, changes, verifications
 from tumira.store.audit import Finding
 from tumira.store.audits import Broken
 from tumira.store.changes import Actor
-from tumira.store.database import Database, is_unavailable
-from tumira.store.sql import Connection
 
 NIGHTLY: Final = "every night"
 # Hours of local time in which the least is sent. A night without a worker is left out, not caught up by day.

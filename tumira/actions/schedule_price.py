@@ -8,12 +8,12 @@ import asyncpg
 
 from tumira.actions.change_tariff import in_words, put
 from tumira.core.errors import Trouble
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import changes, price_schedule
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.price_schedule import ScheduledPrice
-from tumira.store.sql import Connection
 
 SCHEDULED_MAX: Final = 200
 AHEAD_MAX: Final = timedelta(days=366)

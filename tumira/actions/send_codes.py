@@ -16,6 +16,8 @@ from typing import Final
 from tumira.actions.passwords import hash_secret
 from tumira.actions.throttle import Guest, take
 from tumira.core.ids import BatchId, message_ids, new_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import codes, turns
 from tumira.rules.codes import CodeLimits
 from tumira.rules.destinations import sort_recipients
@@ -24,9 +26,7 @@ from tumira.rules.segments import measure
 from tumira.store import acceptance, accounts, calls, devices, logins, mails, prices, verifications
 from tumira.store.acceptance import NewBatch
 from tumira.store.attempts import Kind
-from tumira.store.database import Database
 from tumira.store.sessions import Visitor
-from tumira.store.sql import Connection
 from tumira.store.verifications import Applicant, Purpose, Verification
 
 _MINUTES: Final = int(codes.LIFETIME.total_seconds() // 60)

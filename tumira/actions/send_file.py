@@ -29,6 +29,8 @@ from tumira.core.errors import (
     SpendLimitReached,
 )
 from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
+from tumira.postgres.pool import BUSY, Database
+from tumira.postgres.statement import Connection
 from tumira.rules import turns
 from tumira.rules.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
@@ -41,8 +43,6 @@ from tumira.store import acceptance, accounts, calls, prices, templates, uploads
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
 from tumira.store.calls import Surroundings
-from tumira.store.database import BUSY, Database
-from tumira.store.sql import Connection
 from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000

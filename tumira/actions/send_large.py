@@ -10,10 +10,10 @@ from tumira.actions.calls import Answered, Large, Refused, Render, Sent
 from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
 from tumira.actions.low_balance import tell_low_balances
 from tumira.core.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
+from tumira.postgres.pool import BUSY, Database
+from tumira.postgres.statement import Connection
 from tumira.store import acceptance, accounts, calls
 from tumira.store.calls import Standing, Surroundings
-from tumira.store.database import BUSY, Database
-from tumira.store.sql import Connection
 
 SAME_KEY_WAIT_MS: Final = 2_000
 ACCOUNT_WAIT_MS: Final = 5_000

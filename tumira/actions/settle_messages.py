@@ -23,12 +23,12 @@ from tumira.actions.outcomes import (
     Taken,
 )
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.postgres.statement import Connection
 from tumira.rules.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
 from tumira.store.events import News, tell_events
 from tumira.store.places import QueuePlace
 from tumira.store.settlement import BatchChange, Change, Standing
-from tumira.store.sql import Connection
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
 GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned, Known)

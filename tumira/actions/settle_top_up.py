@@ -16,6 +16,9 @@ from tumira.actions.operate import note_both
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
+from tumira.postgres import clock
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import top_ups as rules
 from tumira.rules.top_ups import (
     OPEN_FOR,
@@ -35,10 +38,8 @@ from tumira.rules.top_ups import (
     may_resolve,
     worth,
 )
-from tumira.store import accounts, changes, clock, top_up_transfers, top_ups
+from tumira.store import accounts, changes, top_up_transfers, top_ups
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 from tumira.store.top_ups import Step, TopUp
 
 GATEWAY: Final = Actor("gateway")

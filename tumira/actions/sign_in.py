@@ -12,11 +12,11 @@ from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.actions.throttle import Guest
 from tumira.core.ids import AccountId, new_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.store import accounts, changes, devices, logins, sessions, verifications
 from tumira.store.attempts import Kind
 from tumira.store.changes import Actor
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 from tumira.store.verifications import Applicant, Purpose, Verification
 
 RATE_LIMIT: Final = 60

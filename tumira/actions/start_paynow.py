@@ -8,12 +8,12 @@ from typing import Final
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import AccountId, TopUpId, first_id, new_id
 from tumira.core.settings.payments import Payments
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.paynow import Wallet
 from tumira.rules.people import read_phone
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method
 from tumira.store import accounts, logins, prices, top_ups
-from tumira.store.database import Database
-from tumira.store.sql import Connection
 from tumira.store.top_ups import NewTopUp
 
 # So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.

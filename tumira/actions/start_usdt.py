@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments
+from tumira.postgres import clock
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules.deposit_addresses import ExtendedKey, derive_address, read_xpub, with_checksum
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store import accounts, clock, deposit_addresses, top_ups
-from tumira.store.database import Database
+from tumira.store import accounts, deposit_addresses, top_ups
 from tumira.store.deposit_addresses import Allotted
-from tumira.store.sql import Connection
 from tumira.store.top_ups import NewTopUp, Step
 
 

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from tumira.actions.send_codes import send_text
 from tumira.core.ids import AccountId, OperatorId, new_id
+from tumira.postgres.statement import Connection
 from tumira.store import accounts, changes, logins, mails, security_notices, verifications
 from tumira.store.changes import OWNER, Actor
-from tumira.store.sql import Connection
 
 # About each kind of change, to each account or operator. More would let whoever sits at a browser that is
 # signed in send messages at our expense; the last one says that it is the last.

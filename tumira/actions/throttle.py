@@ -11,6 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Final
 
+from tumira.postgres.statement import Connection
 from tumira.rules.codes import (
     CORRECTION_LIMITS,
     DEVICE_LIMITS,
@@ -22,7 +23,6 @@ from tumira.rules.codes import (
 )
 from tumira.store import attempts, devices
 from tumira.store.attempts import Budget, Kind
-from tumira.store.sql import Connection
 
 _LIMITS: Final[Mapping[Kind, AttemptLimits]] = {
     Kind.PASSWORD: PASSWORD_LIMITS,

@@ -9,13 +9,13 @@ from uuid import UUID
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.manage_webhooks import OVERLAP
 from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.signature import sign
 from tumira.store import batches, events, tries
-from tumira.store.database import Database
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
-from tumira.store.sql import Connection
 
 # The clocks of two machines may differ by that much.
 _SKEW_MS: Final = 5 * 60 * 1000

@@ -22,7 +22,7 @@ from tumira.core import metrics
 from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
 from tumira.core.ids import REQUEST, new_id, write_id
 from tumira.core.trace_exporter import Tracer
-from tumira.store.database import Database, is_unavailable
+from tumira.postgres.pool import Database, is_unavailable
 
 PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = PREFIX + "/openapi.json"

@@ -7,10 +7,10 @@ from hmac import compare_digest
 from typing import Final
 
 from tumira.core.errors import InvalidApiKey, MissingApiKey, RateLimited
+from tumira.postgres.pool import Database
 from tumira.rules.keys import parse_key
 from tumira.store import credentials
 from tumira.store.credentials import Secret
-from tumira.store.database import Database
 
 KNOWN_MAX: Final = 10_000
 BAD_KEYS_MAX: Final = 60

@@ -17,9 +17,9 @@ from tumira.api.reading import BODY_BYTES_MAX, read_send
 from tumira.core.errors import NotFound, RequestTimeout
 from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
 from tumira.core.trace_exporter import Tracer
+from tumira.postgres.pool import Database
 from tumira.store import batches
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 

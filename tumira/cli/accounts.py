@@ -22,11 +22,11 @@ from tumira.cli.output import (
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
+from tumira.postgres.pool import Database
 from tumira.store import accounts, credentials, ledger
 from tumira.store.accounts import Account
 from tumira.store.changes import Actor
 from tumira.store.credentials import ApiKey, Scope
-from tumira.store.database import Database
 
 LIST_MAX: Final = 10_000
 TRANSFERS_SHOWN: Final = 20

@@ -21,14 +21,15 @@ from tumira.actions.restore_backup import Restored, Wish
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
 from tumira.core.errors import Trouble
 from tumira.core.settings import Settings
+from tumira.postgres.embedded import server as embedded
+from tumira.postgres.pool import Database, check
 from tumira.runtime import open_database, prepare
 from tumira.store import audit as audits
-from tumira.store import base_backups, embedded
+from tumira.store import base_backups
 from tumira.store.audit import Finding
 from tumira.store.backup_files import Manifest
 from tumira.store.backup_programs import complaint, find_programs
 from tumira.store.changes import Actor
-from tumira.store.database import Database, check
 
 TERMINAL_EVERY_S: Final = 1.0
 FILE_EVERY_S: Final = 30.0

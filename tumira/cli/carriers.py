@@ -18,10 +18,10 @@ from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMU
 from tumira.carriers.trial import try_out
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
 from tumira.core.errors import Trouble
+from tumira.postgres.pool import Database
 from tumira.rules import carrier_urls
 from tumira.store.carriers import BindState
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 
 PASSWORD_BYTES_MAX: Final = 1024
 STANDARD_INPUT: Final = "-"

@@ -7,9 +7,9 @@ import click
 
 from tumira.cli.output import json_option, load_settings, plainly, show, tell
 from tumira.core.errors import Trouble
+from tumira.postgres import migrate as migrations
+from tumira.postgres.pool import Database
 from tumira.runtime import open_database
-from tumira.store import migrate as migrations
-from tumira.store.database import Database
 
 
 @click.command()

@@ -21,8 +21,8 @@ from tumira.core import settings as config
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
 from tumira.core.settings import Settings
+from tumira.postgres.pool import Database
 from tumira.runtime import open_database, prepare
-from tumira.store.database import Database
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

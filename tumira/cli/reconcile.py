@@ -12,9 +12,9 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.engine.reconciler import Period, Reconciler, Report
 from tumira.outbound.payments.providers import open_providers
+from tumira.postgres.pool import Database
 from tumira.rules.reconciliation import Difference, Unknown
 from tumira.rules.top_ups import Method
-from tumira.store.database import Database
 
 DAYS: Final = 31
 DAYS_MAX: Final = 400

@@ -20,10 +20,10 @@ from tumira.cli.tools import own_command
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
+from tumira.postgres.embedded import server as embedded
 from tumira.runtime import configure_logging
 from tumira.server import listen
 from tumira.simulator.smsc import check_port
-from tumira.store import embedded
 
 # The parts of a `serve` that was killed let go of their ports as soon as they notice.
 PORT_WAIT_S: Final = 5.0

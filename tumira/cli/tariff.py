@@ -13,10 +13,10 @@ from tumira.cli.output import AmountType, actor, json_option, show, show_all, wi
 from tumira.core import money
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import Trouble
+from tumira.postgres.pool import Database
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import price_schedule, prices
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.price_schedule import ScheduledPrice
 
 NATIONAL_LENGTH_MAX: Final = 14

@@ -20,11 +20,11 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
 from tumira.parts import answers
+from tumira.postgres.pool import Database
 from tumira.store import accounts
 from tumira.store import audit as audits
 from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
-from tumira.store.database import Database
 
 DEMO_PHONE: Final = "+263771200000"
 DEMO_BALANCE: Final = Decimal(10)

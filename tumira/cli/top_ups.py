@@ -26,6 +26,7 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
+from tumira.postgres.pool import Database
 from tumira.rules.deposit_addresses import with_checksum
 from tumira.rules.deposits import in_usdt
 from tumira.rules.payment_links import network_name, payment_link
@@ -35,7 +36,6 @@ from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import TYPED_MAX, Issuer
 from tumira.store import reconciliation, top_ups
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.reconciliation import ShownDeposit
 from tumira.store.top_ups import TopUp
 

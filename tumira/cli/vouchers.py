@@ -11,8 +11,8 @@ from tumira.actions.issue_vouchers import COUNT_MAX, issue_vouchers, void_vouche
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.ids import ACCOUNT, TOP_UP, VOUCHER, VoucherId, read_id, write_id
+from tumira.postgres.pool import Database
 from tumira.store import vouchers
-from tumira.store.database import Database
 from tumira.store.vouchers import Voucher
 
 LIST_MAX: Final = 10_000

@@ -22,10 +22,10 @@ from tumira.cli.output import (
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
+from tumira.postgres.pool import Database
 from tumira.rules import webhook_urls
 from tumira.store import deliveries, events
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
 

@@ -17,8 +17,8 @@ from tumira.cli.output import json_option, load_settings, tell
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.engine.worker import run_worker
+from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
-from tumira.store.database import KEY_LOOKUPS, Database
 
 
 @click.command()

@@ -26,7 +26,7 @@ from tumira.core.settings.payments import Payments
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 from tumira.store.devices import DAYS_KEPT
 from tumira.store.operators import HOURS_MAX
 

@@ -12,8 +12,9 @@ import asyncpg
 import structlog
 
 from tumira import VERSION
-from tumira.store import migrate, system
-from tumira.store.database import UNAVAILABLE, Database
+from tumira.postgres import migrate
+from tumira.postgres import nodes as system
+from tumira.postgres.pool import UNAVAILABLE, Database
 
 BEAT_S: Final = 30
 FORGET_S: Final = 2

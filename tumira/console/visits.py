@@ -16,9 +16,9 @@ from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
+from tumira.postgres.pool import Database
 from tumira.store import operators
 from tumira.store.changes import Actor
-from tumira.store.database import Database
 from tumira.store.operators import Role, Stage, Visitor
 
 HOME: Final = "/operator"

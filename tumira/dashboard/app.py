@@ -39,8 +39,8 @@ from tumira.dashboard.visits import Services
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
+from tumira.postgres.pool import Database, is_unavailable
 from tumira.rules.codes import CodeLimits
-from tumira.store.database import Database, is_unavailable
 from tumira.store.devices import DAYS_KEPT
 from tumira.store.sessions import DAYS_MAX
 from tumira.store.verifications import HOURS_KEPT

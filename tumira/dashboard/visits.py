@@ -18,9 +18,9 @@ from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
 from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
+from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
 from tumira.store import sessions
-from tumira.store.database import Database
 from tumira.store.sessions import Visitor
 
 HOME: Final = "/dashboard"

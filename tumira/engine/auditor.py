@@ -7,7 +7,7 @@ import structlog
 
 from tumira.actions import run_audit
 from tumira.core.loops import say_unavailable
-from tumira.store.database import Database, is_unavailable
+from tumira.postgres.pool import Database, is_unavailable
 
 LOOK_S: Final = 5
 

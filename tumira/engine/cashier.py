@@ -17,10 +17,10 @@ from tumira.core import metrics
 from tumira.core.ids import TOP_UP, write_id
 from tumira.core.loops import say_unavailable
 from tumira.outbound.payments.port import Order, Provider
+from tumira.postgres.pool import Database, is_unavailable
 from tumira.rules.top_ups import Method, News, Reason, Refused, Silent, State, Unclear
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import top_ups
-from tumira.store.database import Database, is_unavailable
 from tumira.store.top_ups import Claimed, TopUp
 
 LOOK_S: Final = 1.0

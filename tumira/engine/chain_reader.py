@@ -10,10 +10,10 @@ import structlog
 from tumira.core.settings.payments import Usdt
 from tumira.outbound.payments.chain import Chain, ChainError, View
 from tumira.outbound.payments.chain_node import SPAN_MAX
+from tumira.postgres.pool import Database
 from tumira.rules.deposits import ChainDeposit, DepositState, last_final
 from tumira.store import chain_cursors, deposit_addresses, deposit_moves, deposits
 from tumira.store.chain_cursors import Cursor
-from tumira.store.database import Database
 from tumira.store.deposits import Deposit
 
 # Blocks near the newest are read several times: a provider may tell of one before it has all of its logs.

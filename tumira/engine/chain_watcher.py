@@ -17,8 +17,8 @@ from tumira.core.settings.payments import Usdt
 from tumira.engine.cashier import tell_of
 from tumira.engine.chain_reader import ChainReader
 from tumira.outbound.payments.chain import Chain, ChainError, View, WrongChainError
+from tumira.postgres.pool import Database, is_unavailable
 from tumira.store import chain_cursors, deposits
-from tumira.store.database import Database, is_unavailable
 
 LOOK_S: Final = 2.0
 # After what only the operator can put right.

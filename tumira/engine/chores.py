@@ -15,6 +15,9 @@ from tumira.core.loops import say_unavailable
 from tumira.engine.auditor import run_auditor
 from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
+from tumira.postgres import clock, partitions
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules import codes
 from tumira.store import (
     attempts,
@@ -22,7 +25,6 @@ from tumira.store import (
     batches,
     calls,
     carriers,
-    clock,
     content_refusals,
     devices,
     file_checks,
@@ -31,7 +33,6 @@ from tumira.store import (
     mails,
     old_numbers,
     operators,
-    partitions,
     places,
     prices,
     receipts,
@@ -39,9 +40,7 @@ from tumira.store import (
     uploads,
     verifications,
 )
-from tumira.store.database import Database, is_unavailable
 from tumira.store.retention import Kind
-from tumira.store.sql import Connection, Statement
 
 KEYS_PER_TURN_MAX: Final = 5_000
 TEXTS_PER_TURN_MAX: Final = 1_000

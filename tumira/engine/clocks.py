@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from tumira.postgres.pool import Database
 from tumira.rules.lanes import Floor
 from tumira.store import queue
-from tumira.store.database import Database
 from tumira.store.queue import Stand
 
 PUBLISH_S: Final = 0.1

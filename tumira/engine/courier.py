@@ -19,14 +19,14 @@ from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.outbound.webhook_client import Answer, CallFailedError
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.rules import endpoint_health
 from tumira.rules.signature import sign
 from tumira.store import batches, deliveries, events
-from tumira.store.database import Database, is_unavailable
 from tumira.store.deliveries import Attempt, Progress, Replay
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import WEBHOOK_TEST, Event, takes
-from tumira.store.sql import Connection
 
 PAGE: Final = 200
 # With so few left the next page is read.

@@ -12,13 +12,13 @@ from tumira.core.loops import say_unavailable
 from tumira.engine.clocks import Clocks
 from tumira.engine.link import Link
 from tumira.engine.routes import Routes
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import IN_KEY_ORDER, Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.rules import lanes
 from tumira.rules.lanes import Places
 from tumira.store import queue
-from tumira.store.database import IN_KEY_ORDER, Database, is_unavailable
-from tumira.store.lines import Line
 from tumira.store.queue import BULK, SMALL, Claimed, Past, Wanted
-from tumira.store.sql import Connection
 
 LOOK_S: Final = 0.25
 # After a claim that did not fill the room, what comes in this time is claimed together.

@@ -19,12 +19,12 @@ from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.engine.courier import Client, Clock, Courier
 from tumira.outbound.webhook_client import Answer, CallFailedError, Resolve, WebhookClient
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.store import endpoints
-from tumira.store.database import Database, is_unavailable
 from tumira.store.endpoints import Endpoint
-from tumira.store.lines import Line
-from tumira.store.sql import Connection
 
 LOOK_S: Final = 0.1
 # What becomes due by time alone is looked for less often, and what nobody told us of now and then.

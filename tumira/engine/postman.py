@@ -14,8 +14,8 @@ from tumira.core import metrics
 from tumira.core.loops import say_unavailable
 from tumira.core.settings import Smtp
 from tumira.outbound.mailer import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
+from tumira.postgres.pool import Database, is_unavailable
 from tumira.store import mails
-from tumira.store.database import Database, is_unavailable
 from tumira.store.mails import Mail
 
 LOOK_S: Final = 1.0

@@ -16,6 +16,7 @@ from tumira.core.settings.payments import Payments, Usdt
 from tumira.engine.cashier import CALL_S, desk_of, order_of
 from tumira.outbound.payments.chain import blocks_between, deposits_on_chain
 from tumira.outbound.payments.port import Provider
+from tumira.postgres.pool import Database
 from tumira.rules.reconciliation import (
     Difference,
     Moved,
@@ -29,7 +30,6 @@ from tumira.rules.reconciliation import (
 )
 from tumira.rules.top_ups import Method, News, Silent, State, Unclear
 from tumira.store import chain_cursors, reconciliation, top_ups
-from tumira.store.database import Database
 from tumira.store.top_ups import TopUp
 
 ASKING_MAX: Final = 4

@@ -22,12 +22,12 @@ from tumira.carriers.smpp.session import Session
 from tumira.core import metrics
 from tumira.core.ids import AccountId, MessageId
 from tumira.engine.observer import Observer
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import BUSY, Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.rules.receipts import Receipt, key, same_number, spellings
 from tumira.store import receipts
-from tumira.store.database import BUSY, Database, is_unavailable
-from tumira.store.lines import Line
 from tumira.store.receipts import Match
-from tumira.store.sql import Connection
 
 GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000

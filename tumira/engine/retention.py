@@ -10,11 +10,12 @@ from typing import Final
 import asyncpg
 
 from tumira.core.errors import Trouble
-from tumira.store import partitions, retention
-from tumira.store.database import Database
-from tumira.store.partitions import State
+from tumira.postgres import partitions
+from tumira.postgres.partitions import State
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+from tumira.store import retention
 from tumira.store.retention import Kind, Leaving
-from tumira.store.sql import Connection
 
 WEEKS_PER_TURN_MAX: Final = 8
 # For each of those who were using a table when a week of it was detached; else it is finished the next time.

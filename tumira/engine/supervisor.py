@@ -26,11 +26,11 @@ from tumira.engine.link import Link
 from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
 from tumira.engine.routes import Routes
+from tumira.postgres.notify import listen
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection
 from tumira.store import carriers, endpoints, places, prices, queue
 from tumira.store.carriers import BindState, Carrier, Health
-from tumira.store.database import Database, is_unavailable
-from tumira.store.sql import Connection
-from tumira.store.waking import listen
 
 LEASE_S: Final = 10.0
 BEAT_S: Final = 1.0

@@ -10,7 +10,7 @@ from tumira.actions.send_file import send_next_chunk
 from tumira.core import metrics
 from tumira.core.ids import UploadId
 from tumira.core.loops import say_unavailable
-from tumira.store.database import Database, is_unavailable
+from tumira.postgres.pool import Database, is_unavailable
 
 LOOK_S: Final = 0.5
 FAILED_S: Final = 2.0

@@ -22,7 +22,7 @@ from tumira.engine.supervisor import Supervisor
 from tumira.engine.uploader import run_uploader
 from tumira.outbound.payments.providers import open_providers
 from tumira.outbound.webhook_client import Resolver, default_tls
-from tumira.store.database import Database
+from tumira.postgres.pool import Database
 
 NO_PAYMENTS: Final = Payments()
 

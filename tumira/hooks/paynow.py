@@ -18,10 +18,10 @@ from starlette.routing import Route
 from tumira.core.ids import TOP_UP, TopUpId, read_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.html.forms import read_body
+from tumira.postgres.pool import Database, is_unavailable
 from tumira.rules import paynow
 from tumira.rules.top_ups import Method
 from tumira.store import top_ups
-from tumira.store.database import Database, is_unavailable
 
 BODY_BYTES_MAX: Final = 16 * 1024
 BODY_S: Final = 10.0

@@ -15,11 +15,11 @@ from starlette.routing import Route
 
 from tumira.core.local_callers import is_local
 from tumira.html.styles import stylesheet
+from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 from tumira.simulator.cleanup import Cleanup
 from tumira.simulator.handsets import Text
 from tumira.simulator.numbers import OUTCOMES
-from tumira.store.database import Database
 
 PAGE_PATH: Final = "/simulator"
 MESSAGES_PATH: Final = "/simulator/messages.json"

@@ -13,9 +13,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.quotes import Quote, SendRequest
 from tumira.store.accounts import Held
-from tumira.store.sql import Connection, Statement
 
 Flow = tuple[AccountId, str, int]
 

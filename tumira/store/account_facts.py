@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.ids import AccountId, EndpointId
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.credentials import ApiKey
-from tumira.store.sql import Connection, Statement
 
 # Those in use before those that were revoked; of an account at most a hundred are in use.
 SQL_KEYS: Final = Statement("""

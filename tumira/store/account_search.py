@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 LOOK_MAX: Final = 2_000
 WORDS_MAX: Final = 8

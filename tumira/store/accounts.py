@@ -11,8 +11,8 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.window import Window
-from tumira.store.sql import Connection, Statement
 
 # The gateway's own account, from which its codes are sent; the fifth migration adds it.
 SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.check import Check
-from tumira.store.database import Database
 from tumira.store.event_checks import EVENT_CHECKS
 from tumira.store.message_checks import (
     ALL_KEPT,
@@ -16,7 +17,6 @@ from tumira.store.message_checks import (
     WAITING_CHECKS,
     settled_checks,
 )
-from tumira.store.sql import Connection, Statement
 from tumira.store.top_up_checks import TOP_UP_CHECKS
 
 ROWS_SHOWN_MAX: Final = 20

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.store.database import Database
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
 
 KEPT: Final = timedelta(days=400)
 # A worker's statements are kept from reading whole tables; an audit has to.

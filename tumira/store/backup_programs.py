@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tumira.core.errors import Trouble
-from tumira.store.children import end_with_parent
-from tumira.store.embedded_place import ServerUser, Tell, is_disk_full, place_at, user_name
-from tumira.store.embedded_programs import programs
+from tumira.postgres.embedded.binaries import programs
+from tumira.postgres.embedded.children import end_with_parent
+from tumira.postgres.embedded.files import ServerUser, Tell, is_disk_full, place_at, user_name
 
 Watch = Callable[[], None]
 

@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.errors import Trouble
+from tumira.postgres.migrate import MIGRATION_LOCK
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.backup_files import Step
-from tumira.store.database import Database
-from tumira.store.migrate import MIGRATION_LOCK
-from tumira.store.sql import Connection, Statement
 
 LONG_S: Final = 24 * 3600
 DROPPED_AT_ONCE: Final = 50

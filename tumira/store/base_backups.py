@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tumira.core.errors import Trouble
-from tumira.store import embedded
-from tumira.store.backup_files import sync_directory
-from tumira.store.backup_programs import Finished, Programs, failed, run
-from tumira.store.embedded_place import (
+from tumira.postgres.embedded import server as embedded
+from tumira.postgres.embedded.files import (
     Place,
     ServerUser,
     Tell,
@@ -32,6 +30,8 @@ from tumira.store.embedded_place import (
     said_plainly,
     server_user,
 )
+from tumira.store.backup_files import sync_directory
+from tumira.store.backup_programs import Finished, Programs, failed, run
 
 RESTORING: Final = "restoring"
 PARTIAL: Final = ".partial"

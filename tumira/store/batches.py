@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
+from tumira.postgres.clock import read_now
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store.accounts import SYSTEM
-from tumira.store.clock import read_now
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, KeyId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 IDEMPOTENCY_HOURS: Final = 72
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.latencies import NO_CARRIER
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

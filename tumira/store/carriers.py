@@ -14,9 +14,9 @@ from typing import Final
 import asyncpg
 
 from tumira import VERSION
+from tumira.postgres import migrate
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import migrate
-from tumira.store.sql import Connection, Statement
 
 PROBLEM_MAX: Final = 200
 DEAD_MAX: Final = 100

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # A machine that is gone is noticed by the server within half a minute, which then lets go of its lock.
 NOTICED_SOON: Final = {

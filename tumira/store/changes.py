@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 OWNER: Final = "owner"
 

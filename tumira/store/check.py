@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tumira.store.sql import Statement
+from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 KEPT: Final = timedelta(days=30)
 PER_ACCOUNT_MAX: Final = 10_000

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from tumira.core.ids import AccountId, KeyId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 
 class Scope(StrEnum):

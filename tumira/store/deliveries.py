@@ -9,8 +9,8 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId, EventId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.endpoint_health import Health
-from tumira.store.sql import Connection, Statement
 
 
 class Attempt(Struct, frozen=True, gc=False):

@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.ids import TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.deposits import ChainDeposit
-from tumira.store.sql import Connection, Statement
 
 
 def _columns(deposits: Sequence[ChainDeposit]) -> dict[str, list[Any]]:

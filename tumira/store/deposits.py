@@ -9,9 +9,9 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.deposits import ChainDeposit, DepositState, depth, in_units, in_usdt
 from tumira.rules.top_ups import SMALLEST
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 DAYS_KEPT: Final = 90
 # More than anybody uses; the one that was used least recently makes room.

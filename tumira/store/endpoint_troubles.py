@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, EndpointId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # With so many events still to be told, an endpoint takes them too slowly.
 BEHIND_MIN: Final = 1_000

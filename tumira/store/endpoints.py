@@ -8,8 +8,8 @@ import asyncpg
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.endpoint_health import FAILURES_MAX, Health
-from tumira.store.sql import Connection, Statement
 
 
 class Secret(bytes):

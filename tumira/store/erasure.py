@@ -11,10 +11,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.pseudonyms import Subject
 from tumira.store import recipients
 from tumira.store.settlement import hold_batches
-from tumira.store.sql import Connection, Statement
 
 # Without what people put between digits; to take out all that is no digit would take three times as long.
 HOLDS: Final = "strpos(translate({}, ' ()-./_' || chr(160) || chr(9), ''), %(national)s) > 0"

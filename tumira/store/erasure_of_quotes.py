@@ -8,9 +8,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.pseudonyms import Subject
 from tumira.store.erasure import HOLDS
-from tumira.store.sql import Connection, Statement
 
 
 class Reply(Struct, frozen=True):

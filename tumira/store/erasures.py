@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

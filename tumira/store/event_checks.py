@@ -7,8 +7,8 @@ nothing was told twice.
 
 from typing import Final
 
+from tumira.postgres.statement import Statement
 from tumira.store.check import Check
-from tumira.store.sql import Statement
 
 EVENT_CHECKS: Final = (
     # An account's first events may be gone with their week; those that are left end at the counter. Numbers

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # Each with when it happens, in the order in which they are listed everywhere.
 MEANINGS: Final[Mapping[str, str]] = {

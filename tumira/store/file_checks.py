@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from tumira.core.ids import AccountId, UploadId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # Whoever has sent a file follows to its page at once, and that page asks again every few seconds.
 FIRST_LOOK: Final = timedelta(seconds=20)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.store import carriers, partitions, prices, replication, totals
-from tumira.store.sql import Connection, Statement
+from tumira.postgres import partitions, replication
+from tumira.postgres.statement import Connection, Statement
+from tumira.store import carriers, prices, totals
 from tumira.store.totals import WAITING_MAX, Elsewhere, Stand
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 SLOT: Final = timedelta(minutes=10)
 DAYS_KEPT: Final = 14

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from tumira.core.ids import AccountId, BatchId, MessageId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 MARK_EVERY: Final = 1_000
 LOOK_MAX: Final = 10_000

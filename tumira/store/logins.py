@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

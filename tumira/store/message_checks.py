@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from tumira.postgres.statement import Statement
 from tumira.store.check import Check
-from tumira.store.sql import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import OperatorId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 IDLE_HOURS: Final = 8
 HOURS_MAX: Final = 24

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # Whoever could take a message instead has had time to; then the carrier that it avoids may have it again.
 AVOID_S: Final = 60.0

@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.destinations import PriceStatus
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

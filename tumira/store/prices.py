@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.store.sql import Connection, Statement
 
 # One statement, so that version and rows are of one moment.
 SQL_TARIFF: Final = Statement("""

@@ -15,7 +15,7 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 SMALL: Final = 0
 BULK: Final = 1

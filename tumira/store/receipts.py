@@ -9,8 +9,8 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import MessageId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.receipts import Receipt
-from tumira.store.sql import Connection, Statement
 
 
 class Match(Struct, frozen=True):

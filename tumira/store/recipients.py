@@ -16,9 +16,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id
-from tumira.store import partitions
-from tumira.store.partitions import Week
-from tumira.store.sql import Connection, Statement
+from tumira.postgres import partitions
+from tumira.postgres.partitions import Week
+from tumira.postgres.statement import Connection, Statement
 
 # To look costs about as much as the pages of so many messages.
 LOOK_MIN: Final = 100

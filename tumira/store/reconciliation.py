@@ -8,8 +8,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.reconciliation import Moved, OurDeposit
-from tumira.store.sql import Connection, Statement
 
 SQL_MOVED: Final = Statement("""
 SELECT top_up_id,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.accounts import SYSTEM
 from tumira.store.backups import LONG_S
-from tumira.store.sql import Connection, Statement
 
 PLACES_LEFT_FREE: Final = 1000
 

@@ -9,11 +9,12 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import first_id, made_at_ms
-from tumira.store import audit, audits, partitions
-from tumira.store.database import Database
+from tumira.postgres import partitions
+from tumira.postgres.partitions import State, Week
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
+from tumira.store import audit, audits
 from tumira.store.message_checks import Scope, settled_checks
-from tumira.store.partitions import State, Week
-from tumira.store.sql import Connection, Statement
 
 CLOSE_S: Final = 5
 # A week is read as a whole before it goes.

@@ -10,9 +10,9 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import AccountId, TemplateId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.templates import TemplateVerdict
 from tumira.store.content_refusals import Words
-from tumira.store.sql import Connection, Statement
 from tumira.store.templates import Template
 
 # After everything that can stand in a list.

@@ -3,7 +3,7 @@
 from typing import Final
 from uuid import UUID
 
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 # The first notice begins a day; when it has passed, the next one begins another.
 SQL_TAKE: Final = Statement("""

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 IDLE_HOURS: Final = 24
 DAYS_MAX: Final = 30

@@ -14,8 +14,8 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.queue import batch_high, batch_low
-from tumira.store.sql import Connection, Statement
 
 
 class Standing(Struct, frozen=True):

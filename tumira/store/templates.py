@@ -8,8 +8,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TemplateId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.templates import Policy, TemplateVerdict
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

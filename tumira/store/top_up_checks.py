@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from tumira.postgres.statement import Statement
 from tumira.store.check import Check
-from tumira.store.sql import Statement
 
 TOP_UP_CHECKS: Final = (
     Check(

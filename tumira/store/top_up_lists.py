@@ -9,8 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store.sql import Connection, Statement
 from tumira.store.top_ups import LAST
 
 

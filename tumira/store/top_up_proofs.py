@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.store.sql import Connection, Statement
+from tumira.postgres.statement import Connection, Statement
 
 SQL_LIST_NAMED: Final = Statement("""
 SELECT transfers.id AS transfer_id, top_ups.id AS top_up_id, top_ups.provider

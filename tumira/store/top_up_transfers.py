@@ -4,8 +4,8 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.core.ids import AccountId, TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.top_ups import Method
-from tumira.store.sql import Connection, Statement
 
 # One statement, so no balance is ever read and then written.
 SQL_CREDIT: Final = Statement("""

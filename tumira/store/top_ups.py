@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store.sql import Connection, Statement
 
 # Larger than every id.
 LAST: Final = TopUpId(UUID(int=(1 << 128) - 1))

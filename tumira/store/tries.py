@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, EndpointId, EventId
+from tumira.postgres.statement import Connection, Statement
 from tumira.store.deliveries import Attempt
-from tumira.store.sql import Connection, Statement
 
 # Larger than every id.
 HIGHEST: Final = UUID(int=(1 << 128) - 1)

@@ -11,9 +11,9 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, MessageId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.receipts import Receipt
 from tumira.store import recipients
-from tumira.store.sql import Connection, Statement
 
 # Above all numbers that a receipt can have.
 LATEST: Final = 2**63 - 1

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.ids import AccountId, BatchId, UploadId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.validity import TEXT_KEPT
-from tumira.store.sql import Connection, Statement
 
 CHUNK_MAX: Final = 1_000
 FAULTS_MAX: Final = 10_000

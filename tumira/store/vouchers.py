@@ -9,8 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId, VoucherId
+from tumira.postgres.statement import Connection, Statement
 from tumira.rules.voucher_pins import VoucherState
-from tumira.store.sql import Connection, Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, wri
 from tumira.html import chart
 from tumira.html.forms import Form
 from tumira.html.places import go
+from tumira.postgres.statement import Connection
 from tumira.store import (
     account_facts,
     account_search,
@@ -33,7 +34,6 @@ from tumira.store import (
 from tumira.store.account_search import FIRST, LAST, Found, Place
 from tumira.store.accounts import SYSTEM, Account
 from tumira.store.ledger import Transfer
-from tumira.store.sql import Connection
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50

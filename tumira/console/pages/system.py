@@ -19,8 +19,10 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.places import go
+from tumira.postgres import migrate, partitions
+from tumira.postgres import nodes as system
 from tumira.rules import people
-from tumira.store import audit, audits, migrate, operators, partitions, system
+from tumira.store import audit, audits, operators
 from tumira.store.audits import Audit
 from tumira.store.operators import Operator, Role
 

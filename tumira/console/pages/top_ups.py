@@ -16,11 +16,11 @@ from tumira.console.visits import Services, Visit, look
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.layout import write_usd
 from tumira.html.places import go
+from tumira.postgres.statement import Connection
 from tumira.rules.deposits import in_usdt
 from tumira.rules.reconciliation import write_exact
 from tumira.rules.top_ups import Currency, State, may_resolve
 from tumira.store import accounts, reconciliation, top_up_lists, top_ups
-from tumira.store.sql import Connection
 from tumira.store.top_up_lists import Listed, Movement
 from tumira.store.top_ups import LAST, TopUp
 

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from tumira.core import histogram
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html import chart
+from tumira.postgres.pool import Database
 from tumira.rules import lifecycle, networks
 from tumira.store import latencies, prices
-from tumira.store.database import Database
 from tumira.store.latencies import NetworkEnds, NetworkTimes, Step, Windows
 
 HEALTH: Final = "/dashboard/health"

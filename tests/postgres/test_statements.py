@@ -1,0 +1,951 @@
+"""Does every statement fit the schema, and find its rows the short way however large the tables are?"""
+
+import asyncio
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+import tumira
+from tests.support.postgres.databases import clone
+from tumira.core.days import LOCAL_TIME
+from tumira.core.ids import BatchId, first_id, message_bounds
+from tumira.postgres import partitions
+from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
+from tumira.postgres.statement import Statement
+from tumira.store import (
+    acceptance,
+    archive,
+    audit,
+    batches,
+    calls,
+    ledger,
+    places,
+    queue,
+    receipts,
+    recipients,
+    reconciliation,
+    settlement,
+    top_ups,
+    traffic,
+)
+from tumira.store.accounts import SQL_HOLD_FREE
+from tumira.store.queue import batch_high, batch_low
+
+WEEKS: Final = 104
+
+
+def every_statement() -> Iterator[tuple[str, Statement]]:
+    for module_info in pkgutil.walk_packages(tumira.__path__, "tumira."):
+        if module_info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(module_info.name)
+        for name, value in vars(module).items():
+            if isinstance(value, Statement):
+                yield f"{module_info.name}.{name}", value
+    for check in audit.CHECKS:
+        yield f"audit.{check.name}", check.statement
+
+
+STATEMENTS: Final = dict(every_statement())
+
+
+@pytest_asyncio.fixture
+async def connection(database_url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Give a connection to a migrated database."""
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+async def test_every_statement_fits_the_schema(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    assert len(STATEMENTS) > 30
+    for name, statement in STATEMENTS.items():
+        prepared = await connection.prepare(statement.text)
+        assert len(prepared.get_parameters()) == len(statement.names), name
+        # A generic plan needs no values; making it walks through every table and column that is named.
+        await connection.execute(f"EXPLAIN (GENERIC_PLAN) {statement.text}")
+
+
+def test_sql_is_written_in_the_store_alone() -> None:
+    outside = [name for name in STATEMENTS if not name.startswith(("tumira.store.", "audit."))]
+    assert outside == ["tumira.engine.chores.SQL_TRY_LOCK"]
+
+
+@pytest.fixture(scope="module")
+def weeks(server_url: str) -> Iterator[str]:
+    """Give a database whose tables have two years of weeks, some with rows, never analysed; to be cloned."""
+    with clone(server_url) as url:
+        asyncio.run(_add_weeks(url))
+        yield urlsplit(url).path.removeprefix("/")
+
+
+async def _add_weeks(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    monday = partitions._monday(datetime.now(UTC))
+    for weeks in range(2, WEEKS - 8):
+        start = monday - timedelta(weeks=weeks)
+        for table, fillfactor in partitions.TABLES.items():
+            await partitions._create(connection, table, partitions._name(table, start), start, fillfactor)
+    for weeks in (0, 1, 50):
+        first = first_id(int((monday - timedelta(weeks=weeks)).timestamp() * 1000)).int
+        await connection.executemany(
+            "INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)"
+            " VALUES ($1, $1, $1, 1, 'ZW', '+263771200001', 0.04)",
+            [(uuid_of(first + (place << 40)),) for place in range(2000)],
+        )
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def old_and_large(server_url: str, weeks: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Give a connection to a copy of it."""
+    with clone(server_url, weeks) as url:
+        connection = await asyncpg.connect(url)
+        yield connection
+        await connection.close()
+
+
+def uuid_of(value: int) -> str:
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+async def plan(
+    connection: "asyncpg.Connection[asyncpg.Record]", statement: Statement, values: dict[str, Any]
+) -> str:
+    text = statement.text
+    for place, name in reversed(list(enumerate(statement.names, start=1))):
+        text = re.sub(rf"\${place}\b", f"'{values[name]}'", text)
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) {text}")
+    return json.dumps(json.loads(rows[0][0]))
+
+
+CHARGES: Final = {
+    "charged_amounts": f"{{{','.join(['0'] * 64)}}}",
+    "call_times": "{" + ",".join(['"{}"'] * 64) + "}",
+    "call_counts": "{" + ",".join(['"{}"'] * 64) + "}",
+    "spent_on": f"{{{','.join(['NULL'] * 64)}}}",
+    "spent_today": f"{{{','.join(['0'] * 64)}}}",
+    "unbilled_today": f"{{{','.join(['0'] * 64)}}}",
+}
+
+LOOKUPS: Final = {
+    "batch": (batches.SQL_FIND, {"batch_id": None, "account_id": None}),
+    "message": (batches.SQL_FIND_MESSAGE, {"message_id": None, "account_id": None}),
+    "messages of a batch": (
+        batches.SQL_LIST_MESSAGES,
+        {"low": None, "high": None, "batch_id": None, "account_id": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+async def test_a_lookup_touches_one_week_by_its_index(
+    old_and_large: "asyncpg.Connection[asyncpg.Record]", name: str
+) -> None:
+    statement, values = LOOKUPS[name]
+    identifier = uuid_of(first_id(int((datetime.now(UTC) - timedelta(weeks=50)).timestamp() * 1000)).int)
+    found = await plan(old_and_large, statement, dict.fromkeys(values, identifier))
+    assert len(set(re.findall(r'"Relation Name": "(\w+)"', found))) == 1
+    assert "Seq Scan" not in found
+    assert not re.search(r'"Index Name": "\w*recipient', found)
+
+
+async def test_a_group_of_calls_is_looked_up_by_primary_keys(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    # As many rows as make a sequential scan expensive, in tables that nobody analysed.
+    await connection.execute("""
+        INSERT INTO accounts (id, phone, name, business)
+        SELECT gen_random_uuid(), n::text, '', '' FROM generate_series(1, 20000) AS n;
+        INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes)
+        SELECT gen_random_uuid(), id, '', sha256(''), '{account:read}' FROM accounts;
+    """)
+    ids = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM accounts LIMIT 64)")
+    keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
+    for statement, values in (
+        (SQL_HOLD_FREE, {"account_ids": ids}),
+        (calls.SQL_READ, {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
+        (acceptance.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
+    ):
+        found = await plan(connection, statement, values)
+        scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)
+        assert set(scanned) <= {"tariff", "content_policy", "clocks", "flows"}, (statement.text, scanned)
+
+
+# What grows with the traffic. The others hold what is under way, and are small.
+LARGE: Final = ("batches", "messages", "parts", "incidents", "events", "queue")
+GROUP: Final = 200
+
+# As many rows in each of these tables as there are messages; lane 1 has nearly all of the queue.
+FILL: Final = """
+    UPDATE messages SET recipient = '+2637712' || lpad((hashtext(id::text) & 15)::text, 5, '0');
+    INSERT INTO batches (id, account_id, created_at, recipients, pending, segments, total_cost, status,
+                         channel)
+    SELECT id, account_id, now(), 1, 1, 1, 0.04, 'queued', 'sms' FROM messages;
+    INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,
+                       submitted_at, answered_at)
+    SELECT id, 1, 0, 1, id::text, id::text, now(), now(), now() FROM messages;
+    INSERT INTO incidents (message_id, kind, carrier_id, recipient)
+    SELECT id, 'doubt', 1, substr(recipient, 2) FROM messages;
+    INSERT INTO queue (country, lane, turn, message_id)
+    SELECT 'ZW', CASE WHEN number % 10 = 0 THEN 0 ELSE 1 END, number, id
+      FROM (SELECT id, row_number() OVER (ORDER BY id) AS number FROM messages) AS waiting;
+"""
+
+Values = dict[str, Any]
+
+
+def bounds_of(ids: Sequence[UUID]) -> Values:
+    return {
+        "ids": ids,
+        "low": min(ids),
+        "high": max(ids),
+        "batch_low": batch_low(min(ids)),
+        "batch_high": batch_high(max(ids)),
+    }
+
+
+def written(ids: Sequence[UUID]) -> Values:
+    """Return what is written about messages that were delivered, each the last of its batch."""
+    count = len(ids)
+    times = [datetime.now(UTC)] * count
+    return bounds_of(ids) | {
+        "statuses": ["delivered"] * count,
+        "sent_ats": times,
+        "delivered_ats": times,
+        "refunded_ats": [None] * count,
+        "reasons": [None] * count,
+        "landed_ids": ids,
+        "report_message_ids": ids,
+        "report_numbers": [1] * count,
+        "report_attempts": [0] * count,
+        "report_states": ["DELIVRD"] * count,
+        "report_errors": ["000"] * count,
+        "report_receipts": ["stat:DELIVRD"] * count,
+        "report_received_ats": times,
+        "batch_ids": ids,
+        "settled": [1] * count,
+        "refunded": [0] * count,
+        "completed": [True] * count,
+    }
+
+
+def claimed(_ids: Sequence[UUID]) -> Values:
+    return {
+        "countries": ["ZW", "ZA"],
+        "small": [100, 100],
+        "bulk": [100, 100],
+        "bulk_max": [180, 180],
+        "small_floors": [0, 0],
+        "bulk_floors": [0, 0],
+        "avoided": [1, None],
+        "total": GROUP,
+        "worker": "one",
+        "bind": "one/1",
+        "carrier_id": 1,
+    }
+
+
+def matched(ids: Sequence[UUID]) -> Values:
+    keys = [str(identifier) for identifier in ids]
+    return bounds_of(ids) | {"places": list(range(len(ids))), "keys": keys, "carrier_id": 1}
+
+
+def doubted(ids: Sequence[UUID]) -> Values:
+    return bounds_of(ids) | {"carrier_id": 1, "recipients": ["263771200001", "27771200001"], "count_max": 50}
+
+
+# What the engine runs for every group of messages, and from which tables each reads weeks.
+ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set[str]]]] = {
+    "take": (queue.SQL_TAKE, claimed, set()),
+    "take avoiding": (queue.SQL_TAKE_AVOIDING, claimed, set()),
+    "avoided": (queue.SQL_AVOIDED, claimed, set()),
+    "start": (queue.SQL_START, bounds_of, {"messages", "batches"}),
+    "hold": (settlement.SQL_HOLD, bounds_of, {"messages"}),
+    "hold batches": (settlement.SQL_HOLD_BATCHES, bounds_of, {"batches"}),
+    "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
+    "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
+    "match": (receipts.SQL_MATCH, matched, {"messages", "parts"}),
+    "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages"}),
+    "known parts": (receipts.SQL_KNOWN_PARTS, bounds_of, {"parts"}),
+    "states": (settlement.SQL_STATES, bounds_of, {"parts"}),
+    "numbers": (settlement.SQL_NUMBERS, bounds_of, {"parts"}),
+    "parts before": (queue.SQL_PARTS_BEFORE, bounds_of, {"parts"}),
+    "incidents before": (queue.SQL_INCIDENTS_BEFORE, bounds_of, {"incidents"}),
+}
+
+
+async def generic_plan(
+    connection: "asyncpg.Connection[asyncpg.Record]", statement: Statement, values: Values
+) -> Any:
+    """Run a statement as a worker does, planned without its values, and return how it was carried out."""
+    arguments = ", ".join(literal(values[name]) for name in statement.names)
+    called = f"explained ({arguments})" if arguments else "explained"
+    await connection.execute(f"PREPARE explained AS {statement.text}")
+    undone = connection.transaction()
+    await undone.start()
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, COSTS OFF) EXECUTE {called}")
+    await undone.rollback()
+    await connection.execute("DEALLOCATE explained")
+    return json.loads(rows[0][0])
+
+
+def literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        elements = ("NULL" if one is None else f'"{one}"' for one in value)
+        return f"'{{{','.join(elements)}}}'"
+    return f"'{value}'"
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """Return every step of a plan."""
+    if isinstance(node, list):
+        for one in node:
+            yield from nodes(one)
+    elif isinstance(node, dict):
+        if "Node Type" in node:
+            yield node
+        for one in node.values():
+            yield from nodes(one)
+
+
+def scans(plan: Any) -> Iterator[tuple[str, str]]:
+    """Return which relations a plan looked into, and how; those that it passed over do not count."""
+    for node in nodes(plan):
+        if "Relation Name" in node and "Scan" in node["Node Type"] and node["Actual Loops"]:
+            yield node["Relation Name"], node["Node Type"]
+
+
+@pytest_asyncio.fixture
+async def busy(old_and_large: "asyncpg.Connection[asyncpg.Record]") -> "asyncpg.Connection[asyncpg.Record]":
+    """Give a worker's connection to a database with two years of weeks that was never analysed."""
+    await old_and_large.execute(FILL)
+    assert KEY_LOOKUPS["plan_cache_mode"] == "force_generic_plan"
+    for name, value in KEY_LOOKUPS.items():
+        await old_and_large.execute(f"SET {name} = {value}")
+    return old_and_large
+
+
+async def test_what_a_worker_runs_looks_into_the_weeks_of_its_messages_by_their_indexes(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    monday = partitions._monday(datetime.now(UTC))
+    low = first_id(int((monday - timedelta(weeks=1)).timestamp() * 1000))
+    rows = await busy.fetch("SELECT id FROM messages WHERE id >= $1 ORDER BY id", low)
+    ids = [row["id"] for row in rows]
+    groups = {
+        "this week": ([monday], ids[-GROUP:]),
+        "two weeks": ([monday - timedelta(weeks=1), monday], [*ids[: GROUP // 2], *ids[-GROUP // 2 :]]),
+    }
+    for name, (statement, values_of, tables) in ENGINE.items():
+        for span, (mondays, group) in groups.items():
+            found = list(scans(await generic_plan(busy, statement, values_of(group))))
+            weeks = {partitions._name(table, start) for table in tables for start in mondays}
+            large = {relation: kind for relation, kind in found if relation.startswith(LARGE)}
+            assert large.keys() - {"queue"} <= weeks, (name, span)
+            assert "Seq Scan" not in large.values(), (name, span)
+            # It did look: a statement that finds nothing would pass over every week.
+            assert {relation.partition("_")[0] for relation in large} >= tables, (name, span)
+
+
+async def test_a_claim_reads_no_more_than_it_takes(busy: "asyncpg.Connection[asyncpg.Record]") -> None:
+    taken = await generic_plan(busy, queue.SQL_TAKE, claimed([]))
+    looked = [node for node in nodes(taken) if node.get("Relation Name") == "queue"]
+    assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) <= 2 * GROUP
+
+
+async def test_a_message_in_flight_is_looked_up_by_its_week_and_key(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await busy.execute(
+        "INSERT INTO in_flight (message_id, worker, bind, carrier_id)"
+        " SELECT id, '', '', 1 FROM messages ORDER BY id DESC LIMIT 200"
+    )
+    rows = await busy.fetch("SELECT message_id AS id FROM in_flight")
+    values = doubted([row["id"] for row in rows]) | {"numbers": ["+263771200001"]}
+    found = dict(scans(await generic_plan(busy, receipts.SQL_BEING_HANDED_OVER, values)))
+    weeks = {relation: kind for relation, kind in found.items() if relation.startswith("messages")}
+    assert len(weeks) == 1
+    assert "Seq Scan" not in weeks.values()
+
+
+# One carrier floods us with receipts that match nothing; another has a few.
+FLOOD: Final = """
+    INSERT INTO carriers (name, host, port, tls, system_id, password, bind_mode, binds, window_size, tps,
+                          source, in_doubt, doubt_wait_s, refund, priority)
+    SELECT name, 'localhost', 2775, false, '', '', 'transceiver', 1, 1, 0, '', 'resend', 30, '{}', 1
+      FROM unnest(ARRAY['one', 'two']) AS name;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 1, '26377' || lpad(n::text, 7, '0'), 'DELIVRD', '', now() - n * interval '1 ms', now()
+      FROM generate_series(1, 20000) AS n;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 2, '077' || lpad(n::text, 7, '0'), 'DELIVRD', '', now(), now() + n * interval '1 ms'
+      FROM generate_series(1, 20) AS n;
+"""
+
+
+async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_are(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(FLOOD)
+    await set_all(connection, KEY_LOOKUPS)
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await connection.execute("VACUUM ANALYZE unmatched_receipts, carriers")
+        values: Values = {"carrier_id": 2, "ends": ["70000007", "70000008", "79999999"], "count_max": 50}
+        found = await generic_plan(connection, receipts.SQL_TO_NUMBERS, values)
+        assert round(rows_read(found, "unmatched_receipts")) == 2, when
+        taken = await generic_plan(connection, receipts.SQL_TAKE, {"count_max": 200})
+        # Found by what is due, and then updated by their keys.
+        assert round(rows_read(taken, "unmatched_receipts")) == 2 * (200 + 20), when
+        assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_a_claim_walks_through_messages_and_batches_in_the_order_of_their_keys(
+    busy: "asyncpg.Connection[asyncpg.Record]", *, analysed: bool
+) -> None:
+    for name, value in IN_KEY_ORDER.items():
+        await busy.execute(f"SET {name} = {value}")
+    if analysed:
+        await busy.execute("ANALYZE messages, batches")
+    rows = await busy.fetch("SELECT id FROM messages ORDER BY id DESC LIMIT $1", GROUP)
+    started = await generic_plan(busy, queue.SQL_START, bounds_of([row["id"] for row in rows]))
+    updates = [node for node in nodes(started) if node["Node Type"] == "ModifyTable"]
+    assert len(updates) == 2
+    for update in updates:
+        kinds = {kind for _, kind in scans(update["Plans"])}
+        assert kinds <= {"Index Scan", "CTE Scan"}, kinds
+        directions = {node["Scan Direction"] for node in nodes(update) if "Scan Direction" in node}
+        assert directions == {"Forward"}
+
+
+async def test_messages_leave_the_queue_by_their_places_however_many_wait(
+    busy: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await busy.fetch("SELECT * FROM queue ORDER BY turn DESC LIMIT $1", GROUP)
+    columns = {"ids": "message_id", "countries": "country", "lanes": "lane", "turns": "turn"}
+    values: Values = {name: [row[column] for row in rows] for name, column in columns.items()}
+    left = await generic_plan(busy, places.SQL_LEAVE_PLACES, values)
+    looked = [node for node in nodes(left) if node.get("Relation Name") == "queue"]
+    assert {node["Node Type"] for node in looked} <= {"Index Scan", "Tid Scan", "LockRows", "ModifyTable"}
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in looked) == GROUP
+
+
+# Much that waits, is kept or is remembered, and none of it due.
+NOT_DUE: Final = """
+    INSERT INTO accounts (id, phone, name, business)
+    SELECT gen_random_uuid(), n::text, '', '' FROM generate_series(1, 2000) AS n;
+    INSERT INTO retries (message_id, due_at)
+    SELECT id, now() + interval '1 hour' FROM accounts;
+    INSERT INTO idempotency_keys (account_id, key, fingerprint, response, batch_id)
+    SELECT id, 'key of one', sha256(''), '', id FROM accounts;
+    INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() + interval '1 hour' FROM accounts;
+    INSERT INTO unmatched_receipts (carrier_id, recipient, state, receipt, received_at, next_try_at)
+    SELECT 1, '', 'DELIVRD', '', now(), now() + interval '1 hour' FROM accounts;
+    UPDATE batches SET completed_at = now(), pending = 0, status = 'completed', body = 'Hello';
+"""
+
+
+async def test_what_is_not_due_is_not_looked_at(busy: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await busy.execute(NOT_DUE)
+    values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100}
+    for statement in (
+        batches.SQL_LIST_OLD_TEXTS,
+        calls.SQL_DELETE_OLD,
+        places.SQL_LIST_DUE,
+        receipts.SQL_TAKE,
+        ledger.SQL_HOLD_PROOFS,
+    ):
+        assert rows_read(await generic_plan(busy, statement, values), "") == 0, statement.text
+
+    # What is due is all that is looked at, by the time and then by its place.
+    await busy.execute(
+        "UPDATE idempotency_keys SET created_at = now() - interval '80 h' WHERE account_id < $1",
+        UUID("10000000-0000-0000-0000-000000000000"),
+    )
+    old = await busy.fetchval(
+        "SELECT count(*) FROM idempotency_keys WHERE created_at < now() - interval '73 h'"
+    )
+    found = await generic_plan(busy, calls.SQL_DELETE_OLD, values)
+    assert 0 < rows_read(found, "idempotency_keys") <= 3 * old
+
+
+OWNER: Final = UUID("019a8b7c-0000-7000-8000-000000000001")
+OPEN_PER_WEEK: Final = 5
+
+# One account has all messages, each a batch of its own; the last few of every week have not ended. And three
+# years of days on which it sent to both countries, beside others that did.
+TRAFFIC: Final = f"""
+    UPDATE messages SET account_id = '{OWNER}';
+    INSERT INTO batches (id, account_id, created_at, completed_at, recipients, pending, segments, total_cost,
+                         status, channel)
+    SELECT id, account_id, now(), CASE WHEN place > {OPEN_PER_WEEK} THEN now() END, 1,
+           CASE WHEN place > {OPEN_PER_WEEK} THEN 0 ELSE 1 END, 1, 0.04, 'processing', 'sms'
+      FROM (SELECT *, row_number() OVER (PARTITION BY tableoid ORDER BY id DESC) AS place FROM messages) m;
+    INSERT INTO retries (message_id, due_at) SELECT gen_random_uuid(), now() FROM generate_series(1, 20000);
+    INSERT INTO traffic (account_id, day, country)
+    SELECT account_id, date '2026-11-16' - back, country
+      FROM unnest(ARRAY['{OWNER}'::uuid, gen_random_uuid(), gen_random_uuid(), gen_random_uuid()]) account_id,
+           generate_series(0, 1100) back, unnest(ARRAY['ZA', 'ZW']) country;
+"""
+
+
+async def set_all(connection: "asyncpg.Connection[asyncpg.Record]", settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        await connection.execute(f"SET {name} = {value}")
+
+
+def rows_read(plan: Any, tables: str) -> int:
+    """Return how many rows were read from these tables, those included that a filter then left out."""
+    return sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in nodes(plan)
+        if "Scan" in node["Node Type"] and node.get("Relation Name", "").startswith(tables)
+    )
+
+
+async def test_traffic_is_counted_without_a_look_at_the_table(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(TRAFFIC)
+    await set_all(connection, KEY_LOOKUPS)
+    values: Values = {
+        "account_ids": [OWNER] * GROUP,
+        "days": [date(2026, 11, 16) - timedelta(days=back) for back in range(GROUP)],
+        "countries": ["ZW"] * GROUP,
+        **{
+            status: [1] * GROUP for status in ("delivered", "undelivered", "expired", "failed", "unconfirmed")
+        },
+    }
+    found = await generic_plan(connection, traffic.SQL_COUNT, values)
+    (inserted,) = [node for node in nodes(found) if node["Node Type"] == "ModifyTable"]
+    assert inserted["Conflict Arbiter Indexes"] == ["traffic_pkey"]
+    assert inserted["Conflicting Tuples"] == GROUP
+    assert list(scans(found)) == []
+
+
+async def test_the_overview_reads_what_it_shows_however_much_there_is(
+    old_and_large: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await old_and_large.execute(TRAFFIC)
+    await set_all(old_and_large, PLANNED_ONCE)
+    last_day = date(2026, 11, 16)
+    month = {"account_id": OWNER, "first_day": last_day - timedelta(days=29), "last_day": last_day}
+    assert rows_read(await generic_plan(old_and_large, traffic.SQL_DAYS, month), "traffic") == 60
+
+    by_day = {"account_id": OWNER, "local_time": LOCAL_TIME, "batches_max": traffic.OPEN_BATCHES_MAX}
+    read = rows_read(await generic_plan(old_and_large, traffic.SQL_WAITING_BY_DAY, by_day), "batches")
+    assert read == 3 * OPEN_PER_WEEK
+    read = rows_read(
+        await generic_plan(
+            old_and_large, traffic.SQL_WAITING_BY_DAY, by_day | {"batches_max": OPEN_PER_WEEK - 1}
+        ),
+        "batches",
+    )
+    assert read == OPEN_PER_WEEK - 1
+
+    oldest = {"account_id": OWNER, "batches_max": 1000}
+    read = rows_read(await generic_plan(old_and_large, traffic.SQL_OPEN_BATCHES, oldest), "batches")
+    assert read == 3 * OPEN_PER_WEEK
+
+    rows = await old_and_large.fetch("SELECT id FROM batches WHERE completed_at IS NULL ORDER BY id")
+    bounds = [message_bounds(BatchId(row["id"])) for row in rows]
+    values: Values = {
+        "batch_ids": [row["id"] for row in rows],
+        "lows": [low for low, _ in bounds],
+        "highs": [high for _, high in bounds],
+        "low": bounds[0][0],
+        "high": bounds[-1][1],
+        "account_id": OWNER,
+        "count_max": 1000,
+    }
+    found = await generic_plan(old_and_large, traffic.SQL_WAITING, values)
+    assert rows_read(found, "messages") == len(rows) == 3 * OPEN_PER_WEEK
+    assert rows_read(found, "retries") == 0
+    assert "Seq Scan" not in dict(scans(found)).values()
+    assert {node["Index Name"].rpartition("_")[2] for node in nodes(found) if "Index Name" in node} == {
+        "pkey"
+    }
+
+
+# Of the batches few got money back, and half have a label that many have, the others one of their own; one
+# message in eight is to the same number. Most of all that is other accounts'.
+ARCHIVE: Final = """
+    UPDATE batches
+       SET refunded = CASE WHEN hashtext(id::text) & 63 = 0 THEN 0.04 ELSE 0 END,
+           reference = CASE WHEN hashtext(id::text) & 16 = 0 THEN 'otp' ELSE id::text END;
+    UPDATE messages
+       SET recipient = '+2637712' || lpad((hashtext(id::text) & 7)::text, 5, '0');
+    UPDATE batches SET account_id = md5((hashtext(id::text) >> 8 & 255)::text)::uuid
+     WHERE hashtext(id::text) >> 20 & 3 > 0;
+    UPDATE messages m SET account_id = b.account_id FROM batches b WHERE b.id = m.id;
+"""
+PAGE: Final = 51
+FILLED_WEEKS: Final = 3
+SEARCHED: Final[Values] = {
+    "account_id": OWNER,
+    "statuses": ["queued", "processing", "completed"],
+    "refunded_min": 0,
+    "since": archive.LOWEST,
+    "before": archive.HIGHEST,
+    "look_max": 1000,
+    "count_max": PAGE,
+    "reference": "otp",
+}
+
+# Each way to search, and the index down which it walks.
+WAYS: Final = {
+    archive.RECENT: "batches_of_account",
+    archive.OPEN: "batches_open_of_account",
+    archive.REFUNDED: "batches_refunded",
+    archive.OF_REFERENCE: "batches_by_reference",
+}
+
+
+async def walks(connection: "asyncpg.Connection[asyncpg.Record]") -> Mapping[Statement, str]:
+    """Return the statement that walks each way through all weeks, and its index."""
+    weeks = await partitions.names(connection, "batches")
+    assert len(weeks) >= WEEKS
+    return {way.through(weeks[::-1]): index for way, index in WAYS.items()}
+
+
+@pytest.fixture(scope="module")
+def archive_of_weeks(server_url: str, weeks: str) -> Iterator[str]:
+    """Give a database in which one account has two years of batches; to be cloned."""
+    with clone(server_url, weeks) as url:
+        asyncio.run(_add_archive(url))
+        yield urlsplit(url).path.removeprefix("/")
+
+
+async def _add_archive(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(TRAFFIC)
+    await connection.execute(ARCHIVE)
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def archived(
+    server_url: str, archive_of_weeks: str
+) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Give a page's connection to a copy of it."""
+    with clone(server_url, archive_of_weeks) as url:
+        connection = await asyncpg.connect(url)
+        await set_all(connection, PLANNED_ONCE)
+        yield connection
+        await connection.close()
+
+
+async def twice(connection: "asyncpg.Connection[asyncpg.Record]") -> AsyncIterator[str]:
+    """Go on before and after PostgreSQL has learnt about the weeks that have rows, as it does by itself."""
+    yield "never analysed"
+    rows = await connection.fetch(
+        "SELECT relid::regclass::text AS week FROM pg_partition_tree('batches') WHERE isleaf"
+        " UNION ALL SELECT relid::regclass::text FROM pg_partition_tree('messages') WHERE isleaf"
+    )
+    for row in rows:
+        if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {row['week']})"):
+            await connection.execute(f"VACUUM ANALYZE {row['week']}")
+    yield "analysed"
+
+
+async def test_each_search_walks_down_its_index_no_further_than_its_page(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await archived.fetch(
+        "SELECT inhrelid::regclass::text AS week, inhparent::regclass::text AS whole FROM pg_inherits"
+    )
+    whole = {row["week"]: row["whole"] for row in rows}
+    async for when in twice(archived):
+        for statement, index in (await walks(archived)).items():
+            found = await generic_plan(archived, statement, SEARCHED)
+            kinds = {node["Node Type"] for node in nodes(found)}
+            assert not kinds & {"Seq Scan", "Bitmap Heap Scan", "Sort", "Incremental Sort"}, (index, when)
+            table = index.partition("_")[0]
+            walked = {
+                whole[node["Index Name"]]
+                for node in nodes(found)
+                if node.get("Relation Name", "").startswith(table) and node["Actual Loops"]
+            }
+            assert walked == {index}, when
+            # A week that is not needed has been asked for its first row.
+            assert 0 < rows_read(found, table) <= PAGE + FILLED_WEEKS, (index, when)
+
+
+async def test_a_search_that_finds_nothing_looks_at_so_many_rows_and_no_more(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    in_vain = SEARCHED | {"statuses": ["queued"], "look_max": 60}
+    async for when in twice(archived):
+        for statement, index in (await walks(archived)).items():
+            if index not in {"batches_open_of_account", "batches_refunded"}:
+                found = await generic_plan(archived, statement, in_vain)
+                assert 60 <= rows_read(found, index.partition("_")[0]) <= 60 + FILLED_WEEKS, (index, when)
+
+
+async def test_a_search_between_dates_reads_nothing_of_other_days(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    monday = partitions._monday(datetime.now(UTC)) - timedelta(weeks=1)
+    bounds = [first_id(int(at.timestamp() * 1000)) for at in (monday - timedelta(days=7), monday)]
+    values = SEARCHED | {"since": bounds[0], "before": bounds[1], "statuses": ["queued"]}
+    async for when in twice(archived):
+        for statement, index in (await walks(archived)).items():
+            assert rows_read(await generic_plan(archived, statement, values), "") == 0, (index, when)
+
+
+@pytest.mark.parametrize("settings", [PLANNED_ONCE, KEY_LOOKUPS], ids=["page", "worker"])
+async def test_a_number_is_found_through_the_summaries_of_its_week(
+    archived: "asyncpg.Connection[asyncpg.Record]", settings: Mapping[str, str]
+) -> None:
+    # The last message is the only one to its number.
+    rare = "+263771299999"
+    last = await archived.fetchrow(
+        "SELECT tableoid::regclass::text, id FROM messages ORDER BY id DESC LIMIT 1"
+    )
+    assert last is not None
+    await archived.execute("UPDATE messages SET recipient = $1 WHERE id = $2", rare, last["id"])
+    await set_all(archived, settings)
+    statement = recipients.look_at(last["tableoid"])
+    values: Values = {
+        "number": rare,
+        "low": archive.LOWEST,
+        "high": archive.HIGHEST,
+        "account_id": None,
+        "count_max": 101,
+    }
+    async for when in twice(archived):
+        async with recipients._by_summaries(archived):
+            found = await generic_plan(archived, statement, values)
+            early = await generic_plan(archived, statement, values | {"high": last["id"]})
+        assert [kind for _, kind in scans(found)] == ["Bitmap Heap Scan"], when
+        (index,) = (node["Index Name"] for node in nodes(found) if node["Node Type"] == "Bitmap Index Scan")
+        parent = await archived.fetchval(
+            "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = $1::text::regclass", index
+        )
+        assert parent == "messages_by_number"
+        assert rows_read(found, "messages") == 1, when
+        assert rows_read(early, "messages") == 0, when
+        (looked,) = (node for node in nodes(found) if node["Node Type"] == "Bitmap Heap Scan")
+        pages = await archived.fetchval(
+            "SELECT pg_relation_size($1::text::regclass) / 8192", last["tableoid"]
+        )
+        # Its own pages, and those at the end that have not been summarised yet.
+        assert looked["Lossy Heap Blocks"] <= (64 if when == "analysed" else pages), when
+
+
+async def test_the_batches_of_messages_are_read_by_their_keys(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    rows = await archived.fetch("SELECT id FROM batches WHERE account_id = $1 ORDER BY id LIMIT 51", OWNER)
+    ids = [row["id"] for row in rows]
+    async for when in twice(archived):
+        values = SEARCHED | {"ids": ids, "low": ids[0], "high": ids[-1], "reference": None}
+        found = await generic_plan(archived, archive.SQL_BATCHES_OF, values)
+        assert rows_read(found, "batches") == len(ids), when
+        assert "Seq Scan" not in dict(scans(found)).values(), when
+
+
+async def test_a_batch_and_its_messages_are_read_from_one_week(
+    archived: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    batch_id = BatchId(
+        await archived.fetchval("SELECT id FROM batches WHERE account_id = $1 ORDER BY id LIMIT 1", OWNER)
+    )
+    low, high = message_bounds(batch_id)
+    values: Values = {
+        "batch_id": batch_id,
+        "account_id": OWNER,
+        "low": low,
+        "high": high,
+        "statuses": ["queued", "delivered"],
+        "count_max": 101,
+    }
+    async for when in twice(archived):
+        for statement, table in (
+            (archive.SQL_FIND, "batches"),
+            (archive.SQL_COUNT, "messages"),
+            (archive.SQL_LIST_MESSAGES, "messages"),
+        ):
+            found = await generic_plan(archived, statement, values)
+            # Whether it came from a file is looked up by an index of its own.
+            weeks = [place for place in scans(found) if place != ("upload_chunks", "Index Scan")]
+            assert len(weeks) == 1, when
+            assert rows_read(found, table) == 1, (statement.text, when)
+
+
+# Of twenty accounts one has half of all movements, of which one in 500 is by hand, and a mark at every
+# thousandth, but for the last.
+MOVEMENTS: Final = 20_000
+MOVED: Final = f"""
+    INSERT INTO accounts (id, phone, name, business)
+    SELECT CASE WHEN n = 0 THEN '{OWNER}'::uuid ELSE gen_random_uuid() END, n::text, '', ''
+      FROM generate_series(0, 19) AS n;
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, note, actor, created_at)
+    SELECT account.id, CASE WHEN n % 1000 = 0 THEN 'adjustment' ELSE 'customer' END,
+           CASE WHEN n % 1000 = 0 THEN 'customer' ELSE 'revenue' END, 0.04,
+           CASE WHEN n % 1000 > 0 THEN gen_random_uuid() END, '', '',
+           now() - ({2 * MOVEMENTS} - n) * interval '1 second'
+      FROM generate_series(1, {2 * MOVEMENTS}) AS n
+      JOIN accounts AS account
+        ON account.phone = CASE WHEN n % 2 = 0 THEN '0' ELSE (n / 2 % 19 + 1)::text END;
+    INSERT INTO ledger_marks (account_id, transfer_id, balance)
+    SELECT '{OWNER}', id, 0
+      FROM (SELECT id, row_number() OVER (ORDER BY id) AS place
+              FROM transfers
+             WHERE account_id = '{OWNER}') AS own
+     WHERE place % {ledger.MARK_EVERY} = 0 AND place < {MOVEMENTS};
+    INSERT INTO ledger_proofs (account_id, due_at) SELECT id, now() - interval '1 s' FROM accounts;
+"""
+
+
+@pytest_asyncio.fixture
+async def moved(connection: "asyncpg.Connection[asyncpg.Record]") -> "asyncpg.Connection[asyncpg.Record]":
+    """Give a connection to a database in which money has moved often."""
+    await connection.execute(MOVED)
+    return connection
+
+
+async def before_and_after_analysing(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> AsyncIterator[str]:
+    for when in ("never analysed", "analysed"):
+        if when == "analysed":
+            await connection.execute("VACUUM ANALYZE transfers, ledger_marks, ledger_proofs, accounts")
+        yield when
+
+
+async def test_a_page_of_the_ledger_reads_no_more_than_it_shows(
+    moved: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await set_all(moved, PLANNED_ONCE)
+    walked: Values = {
+        "account_id": OWNER,
+        "kinds": ["sends", "adjustments"],
+        "since": 0,
+        "before": ledger.LAST,
+        "look_max": 1000,
+        "count_max": PAGE,
+    }
+    by_hand = walked | {"kinds": ["adjustments"]}
+    in_vain = walked | {"kinds": ["top-ups"]}
+    async for when in before_and_after_analysing(moved):
+        for statement, values, index, count in (
+            (ledger.SQL_WALK, walked, "transfers_of_account", PAGE),
+            (ledger.SQL_WALK, in_vain, "transfers_of_account", 1000),
+            (ledger.SQL_WALK_WITHOUT_BATCH, by_hand, "transfers_without_batch", MOVEMENTS // 500),
+        ):
+            found = await generic_plan(moved, statement, values)
+            (scan,) = [node for node in nodes(found) if "Relation Name" in node]
+            assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", index), when
+            assert count <= rows_read(found, "transfers") <= count + 1, (index, when)
+        halved = {"account_id": OWNER, "at": datetime.now(UTC) - timedelta(hours=3), "last": ledger.LAST}
+        found = await generic_plan(moved, ledger.SQL_FIRST_SINCE, halved)
+        assert {node["Index Name"] for node in nodes(found) if "Relation Name" in node} == {
+            "transfers_of_account"
+        }, when
+        assert rows_read(found, "transfers") <= 64, when
+
+
+async def test_a_balance_is_added_up_from_the_nearest_mark_on(
+    moved: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await set_all(moved, PLANNED_ONCE)
+    rows = await moved.fetch("SELECT id FROM transfers WHERE account_id = $1 ORDER BY id", OWNER)
+    ids = [row["id"] for row in rows]
+    page = ids[-50:]
+    last = {"last": ledger.LAST}
+    rows = await moved.fetch("SELECT transfer_id FROM ledger_marks ORDER BY 1 DESC LIMIT 2")
+    async for when in before_and_after_analysing(moved):
+        for wanted, read_max in ((page, 1000), (ids[5000:5050], 1000), (ids[10::400], 50 * 1000)):
+            values = {"account_id": OWNER, "ids": wanted, "previous_ids": [0, *wanted[:-1]], **last}
+            found = await generic_plan(moved, ledger.SQL_STEPS, values)
+            assert rows_read(found, "transfers") <= read_max, when
+            # Of the marks there are too few here for an index to be of use.
+            assert dict(scans(found))["transfers"] == "Index Scan", when
+        values = {"account_id": OWNER, "mark_ids": [row["transfer_id"] for row in rows], **last}
+        found = await generic_plan(moved, ledger.SQL_WRONG_MARKS, values)
+        assert rows_read(found, "transfers") == 1000, when
+        found = await generic_plan(moved, ledger.SQL_STANDING, {"account_id": OWNER, **last})
+        # The movement at the mark tells its time.
+        assert rows_read(found, "transfers") == 1000 + 1, when
+
+
+async def test_adding_up_goes_on_where_it_stopped(moved: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await set_all(moved, KEY_LOOKUPS)
+    async for when in before_and_after_analysing(moved):
+        values: Values = {"account_id": OWNER, "transfers_max": 500, "last": ledger.LAST}
+        assert rows_read(await generic_plan(moved, ledger.SQL_MARK, values), "transfers") == 500, when
+        values |= {"transfer_id": 10_000, "total": 0}
+        found = await generic_plan(moved, ledger.SQL_READ_ON, values)
+        assert rows_read(found, "transfers") == 500, when
+        held = await generic_plan(moved, ledger.SQL_HOLD_PROOFS, {"accounts_max": 5})
+        assert rows_read(held, "ledger_proofs") == 5, when
+
+
+TOP_UPS: Final = 20_000
+TOP_UPS_OPEN: Final = 20
+
+# Years of top-ups that were credited, and a few to be looked at; one in a hundred is the owner's.
+MANY_TOP_UPS: Final = f"""
+    INSERT INTO accounts (id, phone, name, business)
+    VALUES ('{OWNER}', '+263771299998', '', ''), (gen_random_uuid(), '+263771299999', '', '');
+    INSERT INTO top_ups (id, account_id, method, provider, state, currency, asked, paid, amount,
+                         provider_reference, due_at)
+    SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid,
+           (SELECT id FROM accounts WHERE phone = CASE WHEN n % 100 = 0 THEN '+263771299998'
+                                                       ELSE '+263771299999' END),
+           'paynow', 'ecocash', CASE WHEN n <= {TOP_UPS_OPEN} THEN 'doubt' ELSE 'credited' END, 'USD', 5, 5,
+           5, n::text, CASE WHEN n <= {TOP_UPS_OPEN} THEN now() END
+      FROM generate_series(1, {TOP_UPS}) AS n;
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT account_id, 'topup:paynow', 'customer', amount, id FROM top_ups WHERE state = 'credited';
+"""
+
+FIRST_TOP_UP: Final = UUID("00000000-0000-7000-8000-000000000001")
+# What is run, and how many rows of the large tables it may read for that.
+TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
+    "find": (top_ups.SQL_FIND, {"top_up_id": FIRST_TOP_UP, "account_id": OWNER}, 1),
+    "find any": (top_ups.SQL_FIND_ANY, {"top_up_id": FIRST_TOP_UP}, 1),
+    "hold": (top_ups.SQL_HOLD, {"top_up_id": FIRST_TOP_UP}, 1),
+    "of an account": (
+        top_ups.SQL_LIST_OF_ACCOUNT,
+        {"account_id": OWNER, "before": top_ups.LAST, "count_max": 50},
+        50,
+    ),
+    "make due": (top_ups.SQL_MAKE_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
+    "moved": (reconciliation.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
+    "claim": (
+        top_ups.SQL_CLAIM_DUE,
+        {"desks": ["paynow", "ott"], "rooms": [8, 8], "lease": timedelta(seconds=90)},
+        40,
+    ),
+}
+
+
+async def test_one_top_up_among_many_is_found_the_short_way(
+    connection: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await connection.execute(MANY_TOP_UPS)
+    for held in (PLANNED_ONCE, KEY_LOOKUPS):
+        await set_all(connection, held)
+        for name, (statement, values, rows_max) in TOP_UP_PLANS.items():
+            found = await generic_plan(connection, statement, values)
+            assert "Seq Scan" not in dict(scans(found)).values(), (name, held)
+            read = rows_read(found, "top_ups") + rows_read(found, "transfers")
+            assert read <= rows_max, (name, held, read)

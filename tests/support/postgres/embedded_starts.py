@@ -1,0 +1,38 @@
+"""How does a test start our own PostgreSQL, note something in it, and look at what it left?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.postgres.embedded import Owner
+from tumira.postgres.embedded.process import read_postmaster
+
+SQL_NOTE = "CREATE TABLE IF NOT EXISTS notes AS SELECT 'committed' AS text"
+SQL_READ = "SELECT text FROM notes"
+
+
+@contextmanager
+def owner_of(data_dir: Path) -> Iterator[Owner]:
+    """Have another process own the directory; whatever the test does to it, it is gone afterwards."""
+    owner = Owner(data_dir)
+    try:
+        owner.read("url")
+        yield owner
+    finally:
+        owner.close()
+
+
+def quiet(_text: str) -> None:
+    """Say nothing."""
+
+
+def log_of(data_dir: Path) -> str:
+    """Return what the server wrote so far."""
+    return (data_dir / "postgres.log").read_text()
+
+
+def postmaster_pid(data_dir: Path) -> int:
+    """Return the number of the running server."""
+    found = read_postmaster(data_dir / "postgres")
+    assert found is not None
+    return found.pid

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, statements, migrations, weekly partitions and the embedded server."""

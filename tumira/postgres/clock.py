@@ -1,0 +1,43 @@
+"""The database's clock: the one by which all nodes decide what is due, over or too old."""
+
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from tumira.postgres.statement import Connection, Statement
+
+SQL_NOW: Final = Statement("SELECT clock_timestamp()")
+
+
+async def read_now(connection: Connection) -> datetime:
+    """Return the time by the database's clock."""
+    now: datetime = await SQL_NOW.value(connection)
+    return now
+
+
+class Clock:
+    """The database's time as a process knows it without asking.
+
+    It is read with every new connection and with every heartbeat of a worker. In between, time goes on by the
+    monotonic clock, so it does not matter what the clock of this machine says, or that somebody sets it.
+    """
+
+    def __init__(self) -> None:
+        # What has to be added to the monotonic clock.
+        self._offset_s: float | None = None
+
+    def now(self) -> datetime:
+        """Return the database's time; this machine's as long as no database was ever reached."""
+        if self._offset_s is None:
+            return datetime.now(UTC)
+        return datetime.fromtimestamp(time.monotonic() + self._offset_s, UTC)
+
+    async def follow(self, connection: Connection) -> None:
+        """Read the database's clock."""
+        before = time.monotonic()
+        now = await read_now(connection)
+        after = time.monotonic()
+        offset_s = now.timestamp() - (before + after) / 2
+        # A difference below the time that the question took may be none.
+        if self._offset_s is None or abs(offset_s - self._offset_s) > after - before:
+            self._offset_s = offset_s

@@ -1,0 +1,301 @@
+"""Which steps lead from an empty database to today's schema, and which of them has this one taken?
+
+A step whose name ends in `_pre` adds what the new code needs and takes nothing from the old: whoever starts
+takes it. One in `_post` takes away what only older code needs: an operator has it taken once none runs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import asyncpg
+
+from tumira import VERSION
+from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.postgres import nodes as system
+from tumira.postgres import partitions
+from tumira.postgres.migration_files import Migration, Work
+from tumira.postgres.nodes import Node
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection, Statement
+
+# Any number will do, as long as nothing else in this database locks the same one.
+MIGRATION_LOCK: Final = 7_486_921_001
+# Longer than any step should take; asyncpg's own limit is meant for calls.
+STEP_S: Final = 3_600
+LOOK_S: Final = 0.2
+NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a step waits for whom."""
+
+    # Whoever wants the table after us waits behind us meanwhile.
+    lock_ms: int = 1_000
+    # In between they go first.
+    pause_s: float = 2.0
+    tries_max: int = 30
+    # For another node that migrates.
+    others_s: float = 900.0
+
+
+PATIENCE: Final = Patience()
+
+
+@cache
+def _package_steps() -> Sequence[Migration]:
+    return _read(resources.files("tumira.postgres").joinpath("migrations"))
+
+
+def known(directory: Traversable | None = None) -> Sequence[Migration]:
+    """Return the migrations of this version of the code, or those in a directory, in order."""
+    return _package_steps() if directory is None else _read(directory)
+
+
+def _read(directory: Traversable) -> Sequence[Migration]:
+    files = [file for file in directory.iterdir() if file.name.endswith(".sql")]
+    found = [Migration.read(file.name, file.read_text("utf-8")) for file in files]
+    return tuple(sorted(found, key=lambda migration: migration.number))
+
+
+def last_step() -> int:
+    """Return the number of the last migration that this code knows."""
+    return known()[-1].number
+
+
+SQL_TRY_LOCK: Final = Statement("SELECT pg_try_advisory_lock(%(lock)s)")
+
+SQL_CREATE_HISTORY: Final = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   bytea NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+SQL_APPLIED: Final = Statement("SELECT number, name, checksum FROM schema_migrations ORDER BY number")
+
+SQL_RECORD: Final = Statement(
+    "INSERT INTO schema_migrations (number, name, checksum) VALUES (%(number)s, %(name)s, %(checksum)s)"
+)
+
+SQL_EXISTS: Final = Statement("SELECT to_regclass('schema_migrations') IS NOT NULL")
+
+
+async def migrate(
+    database: Database, steps: Sequence[Migration] | None = None, patience: Patience = PATIENCE
+) -> Sequence[str]:
+    """Take every step that is missing and may be taken beside older code, and return their names.
+
+    Of ten nodes that start at once one migrates, and the others wait and find nothing left to do. In an empty
+    database, which no older code uses, all steps are taken.
+    """
+    steps = known() if steps is None else steps
+    async with _alone(database, patience) as connection:
+        await connection.execute(SQL_CREATE_HISTORY)
+        applied = await _applied(connection, steps)
+        missing = [step for step in steps if step.number not in applied]
+        due = missing if not applied else [step for step in missing if not step.is_post]
+        left = {step.number: step.name for step in missing if step not in due}
+        for step in due:
+            if step.after in left:
+                raise Trouble(
+                    f"Migration {step.name} comes after {left[step.after]}: "
+                    "run `tumira migrate --finish` once no older node runs."
+                )
+            await _take(connection, step, patience)
+        await _make_weeks(connection, patience)
+        return [step.name for step in due]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Which steps were taken, which could not be, and because of whom."""
+
+    applied: Sequence[str]
+    left: Sequence[str]
+    older: Sequence[Node]
+
+    @property
+    def problem(self) -> str | None:
+        """Say in one line what is in the way, if anything is."""
+        if not self.left:
+            return None
+        named = ", ".join(f"{one.id} ({one.version or 'no version'})" for one in self.older[:NAMED_MAX])
+        more = f" and {len(self.older) - NAMED_MAX} more" if len(self.older) > NAMED_MAX else ""
+        return (
+            f"{self.left[0]} has to wait: older nodes run, {named}{more}. "
+            "Stop them or start this version there, then try again."
+        )
+
+
+async def finish(
+    database: Database, steps: Sequence[Migration] | None = None, patience: Patience = PATIENCE
+) -> Finished:
+    """Take all steps that are missing, but for those that take something from a node that runs."""
+    steps = known() if steps is None else steps
+    done: list[str] = []
+    left: dict[int, str] = {}
+    blockers: Sequence[Node] = ()
+    async with _alone(database, patience) as connection:
+        await connection.execute(SQL_CREATE_HISTORY)
+        applied = await _applied(connection, steps)
+        for step in steps:
+            if step.number in applied:
+                continue
+            # Looked at each time: a step may take long, and an older node may have been started meanwhile.
+            older = await system.list_older(connection, step.number) if step.is_post else ()
+            if older or step.after in left:
+                left[step.number] = step.name
+                blockers = blockers or older
+                continue
+            await _take(connection, step, patience)
+            done.append(step.name)
+        await _make_weeks(connection, patience)
+    return Finished(done, list(left.values()), blockers)
+
+
+async def is_current(connection: Connection, steps: Sequence[Migration] | None = None) -> bool:
+    """Tell whether every migration that this code needs has been applied."""
+    steps = known() if steps is None else steps
+    if not await SQL_EXISTS.value(connection):
+        return False
+    applied = await _applied(connection, steps)
+    return all(step.number in applied for step in steps if not step.is_post)
+
+
+async def list_waiting(connection: Connection, steps: Sequence[Migration] | None = None) -> Sequence[str]:
+    """Return the steps that wait for an operator's word."""
+    steps = known() if steps is None else steps
+    applied = await _applied(connection, steps)
+    return [step.name for step in steps if step.is_post and step.number not in applied]
+
+
+async def _applied(connection: Connection, steps: Iterable[Migration]) -> Mapping[int, str]:
+    """Return the steps that were taken; refuse those that were changed since, or took away what we need."""
+    ours = {step.number: step for step in steps}
+    rows = await SQL_APPLIED.rows(connection)
+    for number, name, checksum in rows:
+        step = ours.get(number)
+        if step is None and name.endswith("_post"):
+            raise Trouble(
+                f"Tumira {VERSION} is older than the database, from which {name} has taken what it needs: "
+                "use the version that did that, or a newer one."
+            )
+        if step is not None and step.checksum != checksum:
+            raise Trouble(f"Migration {step.name} was changed after it was applied; restore its file.")
+    return {number: name for number, name, _ in rows}
+
+
+@asynccontextmanager
+async def _alone(database: Database, patience: Patience) -> AsyncIterator[Connection]:
+    """Lend a connection to the one who migrates; others wait for their turn.
+
+    By asking again and again: who stood in line for the lock would be a transaction of the kind that an index
+    which is built beside the traffic waits for.
+    """
+    # A machine that is gone does not keep the others from starting.
+    connection = await database.connect({"idle_session_timeout": "60s"})
+    try:
+        clock = asyncio.get_running_loop().time
+        until = clock() + patience.others_s
+        while not await SQL_TRY_LOCK.value(connection, lock=MIGRATION_LOCK):
+            if clock() >= until:
+                raise TemporaryTrouble(f"Another node has migrated for {patience.others_s:g} s: wait for it.")
+            await asyncio.sleep(LOOK_S)
+        await connection.execute(
+            f"SET lock_timeout = {patience.lock_ms}; SET statement_timeout = '{STEP_S}s'"
+        )
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _take(connection: Connection, step: Migration, patience: Patience) -> None:
+    """Take one step: in one transaction, or piece by piece if it says so."""
+    if not step.is_outside:
+
+        async def whole() -> None:
+            async with connection.transaction():
+                await connection.execute(step.text, timeout=STEP_S)
+                await _record(connection, step)
+
+        await _patiently(whole, step.name, patience)
+        return
+    # Begun again from the front after a crash, so that each piece stands being repeated.
+    work = step.work()
+    for statement in work.first:
+        await _run_alone(connection, statement, step.name, patience)
+    for week in await _weeks(connection, work):
+        for statement in work.each_week:
+            await _run_alone(connection, statement.replace("{week}", week), step.name, patience)
+    await _record(connection, step)
+
+
+async def _record(connection: Connection, step: Migration) -> None:
+    await SQL_RECORD.rows(connection, number=step.number, name=step.name, checksum=step.checksum)
+
+
+async def _run_alone(connection: Connection, statement: str, name: str, patience: Patience) -> None:
+    # What works beside the traffic waits for transactions that began before it, and nobody waits behind it.
+    lock_ms = 0 if "CONCURRENTLY" in statement else patience.lock_ms
+
+    async def run() -> None:
+        await connection.execute(f"SET lock_timeout = {lock_ms}")
+        await connection.execute(statement, timeout=STEP_S)
+
+    await _patiently(run, name, patience)
+    await connection.execute(f"SET lock_timeout = {patience.lock_ms}")
+
+
+SQL_WEEKS_WITHOUT: Final = Statement("""
+SELECT week.inhrelid::regclass::text AS name
+  FROM pg_inherits week
+ WHERE week.inhparent = %(table)s::text::regclass
+   AND NOT EXISTS (
+       SELECT
+         FROM pg_inherits part
+         JOIN pg_index ON pg_index.indexrelid = part.inhrelid
+        WHERE part.inhparent = %(index)s::text::regclass
+          AND pg_index.indrelid = week.inhrelid)
+ ORDER BY 1
+""")
+
+
+async def _weeks(connection: Connection, work: Work) -> Sequence[str]:
+    if work.table is None:
+        return ()
+    return [
+        row["name"] for row in await SQL_WEEKS_WITHOUT.rows(connection, table=work.table, index=work.index)
+    ]
+
+
+async def _make_weeks(connection: Connection, patience: Patience) -> None:
+    async def make() -> None:
+        async with connection.transaction():
+            await partitions.create_ahead(connection)
+
+    await _patiently(make, "that makes new weeks", patience)
+
+
+async def _patiently(work: Callable[[], Awaitable[None]], name: str, patience: Patience) -> None:
+    """Do something that needs locks: who is in the way goes first, and is asked again a little later."""
+    for tries in range(1, patience.tries_max + 1):
+        try:
+            await work()
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            if tries == patience.tries_max:
+                raise TemporaryTrouble(
+                    f"Migration {name} does not get its locks ({error}): end the long transactions that "
+                    "pg_stat_activity shows, or try again at a quieter time."
+                ) from error
+            await asyncio.sleep(patience.pause_s)
+        else:
+            return

@@ -1,0 +1,152 @@
+"""Which processes work on this database, which steps has it taken, and how large is it?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from tumira.core.ids import AccountId
+from tumira.postgres.statement import Connection, Statement
+
+OLDER_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A process, as it last said; those of old versions do not say which they have."""
+
+    id: str
+    version: str | None
+    started_at: datetime
+    seen_at: datetime
+    is_late: bool
+
+
+# A worker says every second that it lives.
+SQL_LIST_WORKERS: Final = Statement("""
+SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
+  FROM workers
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+SQL_LIST_WEB: Final = Statement("""
+SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s::interval
+  FROM nodes
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_workers(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:
+    """Return the workers that nobody has buried yet."""
+    return [Node(*row) for row in await SQL_LIST_WORKERS.rows(connection, late=late, count_max=count_max)]
+
+
+async def list_web(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:
+    """Return the web processes that were seen in the last day."""
+    return [Node(*row) for row in await SQL_LIST_WEB.rows(connection, late=late, count_max=count_max)]
+
+
+# Who was not heard of for three beats of a web process has ended.
+SQL_LIST_OLDER: Final = Statement("""
+SELECT id, version, started_at, seen_at, false
+  FROM (SELECT id, version, last_step, started_at, seen_at FROM nodes
+         UNION ALL
+        SELECT id, version, last_step, started_at, seen_at FROM workers) node
+ WHERE seen_at > clock_timestamp() - interval '90 seconds'
+   AND (last_step IS NULL OR last_step < %(step)s)
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_older(connection: Connection, step: int, count_max: int = OLDER_MAX) -> Sequence[Node]:
+    """Return the processes that run and whose code does not know a migration."""
+    return [Node(*row) for row in await SQL_LIST_OLDER.rows(connection, step=step, count_max=count_max)]
+
+
+# Whoever beats also clears away those that have long been gone: there is no list of them to be kept.
+SQL_BEAT: Final = Statement("""
+WITH gone AS (
+    DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '1 day' AND id <> %(node)s
+)
+INSERT INTO nodes (id, version, last_step)
+VALUES (%(node)s, %(version)s, %(last_step)s)
+    ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
+""")
+
+
+async def beat(connection: Connection, node: str, version: str, last_step: int) -> None:
+    """Say that a web process lives, and up to which migration it knows the schema."""
+    await SQL_BEAT.rows(connection, node=node, version=version, last_step=last_step)
+
+
+SQL_FORGET: Final = Statement("DELETE FROM nodes WHERE id = %(node)s")
+
+
+async def forget(connection: Connection, node: str) -> None:
+    """Say that a web process ends."""
+    await SQL_FORGET.rows(connection, node=node)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration that was applied."""
+
+    number: int
+    name: str
+    applied_at: datetime
+
+
+SQL_LIST_STEPS: Final = Statement("""
+SELECT number, name, applied_at FROM schema_migrations ORDER BY number DESC LIMIT %(count_max)s
+""")
+
+
+async def list_steps(connection: Connection, count_max: int) -> Sequence[Step]:
+    """Return the migrations that were applied, the latest first."""
+    return [Step(*row) for row in await SQL_LIST_STEPS.rows(connection, count_max=count_max)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What everything stands on."""
+
+    postgres: str
+    bytes: int
+    started_at: datetime
+
+
+SQL_GROUND: Final = Statement("""
+SELECT current_setting('server_version'), pg_database_size(current_database()), pg_postmaster_start_time()
+""")
+
+
+async def get_ground(connection: Connection) -> Ground:
+    """Return which PostgreSQL it is, and how large the database."""
+    row = await SQL_GROUND.row(connection)
+    assert row is not None
+    return Ground(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLedger:
+    """An account whose transfers did not come to its balance when they were last added up."""
+
+    account_id: AccountId
+    broken_at: datetime
+
+
+SQL_LIST_BROKEN: Final = Statement("""
+SELECT account_id, broken_at
+  FROM ledger_proofs
+ WHERE broken_at IS NOT NULL
+ ORDER BY broken_at
+ LIMIT %(count_max)s
+""")
+
+
+async def list_broken_ledgers(connection: Connection, count_max: int) -> Sequence[BrokenLedger]:
+    """Return the accounts whose ledgers do not add up, those first that have not for longest."""
+    return [BrokenLedger(*row) for row in await SQL_LIST_BROKEN.rows(connection, count_max=count_max)]

@@ -1,0 +1,135 @@
+"""How does a loop keep one connection for all of its transactions, and get another when that one broke?"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import asyncpg
+
+from tumira.postgres.connect import Ear
+from tumira.postgres.pool import NO_SETTINGS, Database, is_partition_missing, is_unavailable
+from tumira.postgres.statement import Connection, Statement
+
+# Each statement of such a loop takes milliseconds; one that takes this long waits for a server that froze, or
+# for a standby that is away.
+LINE_TIMEOUT_S: Final = 10.0
+# How long a connection that is given up may take to cancel what it waits for.
+PART_S: Final = 5.0
+
+
+# Writes a record that nobody reads: a transaction that wrote nothing would not wait for the standby.
+SQL_WRITE_NOTHING: Final = Statement("SELECT pg_logical_emit_message(true, 'tumira', '')")
+
+
+class Line:
+    """A connection that one loop keeps for its transactions, opened again when it broke."""
+
+    def __init__(
+        self,
+        database: Database,
+        timeout_s: float = LINE_TIMEOUT_S,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> None:
+        self._database = database
+        self._timeout_s = timeout_s
+        self._settings = settings
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._ear = Ear()
+        self._begun = False
+        self._parting: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> Connection:
+        """Begin a transaction; the caller commits it, or rolls it back."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._database.connect(self._settings, timeout_s=self._timeout_s)
+            self._ear = Ear()
+            self._connection.add_log_listener(self._ear.hear)
+            self._begun = False
+        if not self._begun:
+            await self._connection.execute("BEGIN")
+        self._begun = False
+        return self._connection
+
+    async def begin_ahead(self) -> None:
+        """Begin a transaction now that is used in a moment; until then it holds nothing."""
+        await self.begin()
+        self._begun = True
+
+    async def commit(self, *, durable: bool = True) -> None:
+        """Commit what was begun, and begin the next transaction in the same round trip.
+
+        What need not survive a crash is not waited for until it is on disk.
+        """
+        assert self._connection is not None
+        hurry = "" if durable else "SET LOCAL synchronous_commit TO off; "
+        await self._connection.execute(f"{hurry}COMMIT; BEGIN")
+        self._ear.check()
+        self._begun = True
+
+    async def end(self) -> None:
+        """Commit what was begun, and begin nothing."""
+        assert self._connection is not None
+        await self._connection.execute("COMMIT")
+        self._ear.check()
+
+    async def end_sure(self) -> None:
+        """End a transaction that only read, once all that it saw is as safe as what we commit ourselves.
+
+        A commit whose wait for the standby was cut short is seen by everybody, and is not on the standby.
+        Commits reach it in their order, so one of our own that it has says that it has the others too.
+        """
+        assert self._connection is not None
+        await SQL_WRITE_NOTHING.value(self._connection)
+        await self.end()
+
+    async def let_go(self) -> None:
+        """Undo what was begun ahead and is not needed soon after all."""
+        if self._begun and self._connection is not None:
+            self._begun = False
+            await self._connection.execute("ROLLBACK")
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Undo what was begun, or give the connection up when it is the connection that failed.
+
+        Nothing is raised: whoever comes here has a failure to deal with already, and goes on afterwards.
+        """
+        lost = is_unavailable(error) and not is_partition_missing(error)
+        if lost or self._connection is None:
+            self._part()
+            return
+        try:
+            await self._connection.execute("ROLLBACK")
+        except Exception:  # noqa: BLE001 - a server that was just killed makes asyncpg raise its own faults too
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Let go of the connection."""
+        self._begun = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _part(self) -> None:
+        """Let go of the connection, after the server was told not to go on with what it does for us.
+
+        It would otherwise wait for its standby as long as that is away, one connection for every try.
+        """
+        self._begun = False
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            task = asyncio.create_task(_close(connection))
+            self._parting.add(task)
+            task.add_done_callback(self._parting.discard)
+
+
+async def make_sure(database: Database) -> None:
+    """Wait until all that was seen up to now is as safe as what we commit ourselves; see `Line.end_sure`."""
+    async with database.transaction() as connection:
+        await SQL_WRITE_NOTHING.value(connection)
+
+
+async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    with suppress(Exception):
+        await connection.close(timeout=PART_S)
+    connection.terminate()
