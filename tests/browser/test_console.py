@@ -20,11 +20,11 @@ from tests.support.operators import COOKIE, PASSWORD, OperatorBrowser, create, n
 from tests.support.people import new_phone
 from tests.support.service import Caller, Service
 from tumira.actions import manage_login, run_audit
+from tumira.audit_log import Actor
 from tumira.console.visits import NAVIGATION
 from tumira.engine.chores import CHORES, run_chore
 from tumira.html.layout import LOCAL
 from tumira.rules import totp
-from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of
 from tumira.store.operators import Role
 

@@ -24,11 +24,11 @@ from tests.support.people import Person, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
+from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
 from tumira.store import top_ups
-from tumira.store.changes import Actor
 from tumira.store.operators import Role
 from tumira.store.top_ups import NewTopUp
 

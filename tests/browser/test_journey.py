@@ -20,7 +20,7 @@ from tests.support.browser import (
     screenshot,
     take_faults,
 )
-from tests.support.mail_server import MailServer, mail_server
+from tests.support.mail.server import MailServer, mail_server
 from tests.support.people import PASSWORD, code_in
 from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, new_home, running, tumira

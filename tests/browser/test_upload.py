@@ -27,12 +27,12 @@ from tests.support.people import SESSION, Person, count, run_behind_proxy, sign_
 from tests.support.service import Service
 from tumira.actions import operate, review_refusals
 from tumira.actions.send_file import send_next_chunk
+from tumira.audit_log import OPERATOR
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.html.forms import FILE_BYTES_MAX
 from tumira.postgres.pool import Database
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import file_checks
-from tumira.store.changes import OPERATOR
 
 PAGE: Final = "/dashboard/upload"
 MESSAGE: Final = "Dear {name}, your parcel is at the desk. Collect it by Friday."

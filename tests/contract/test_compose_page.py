@@ -17,6 +17,7 @@ from tests.support.service import NO_TLS, Caller, Service
 from tumira.actions import change_tariff, operate
 from tumira.actions.review_refusals import add_template
 from tumira.actions.send_codes import hash_token, new_token
+from tumira.audit_log import OPERATOR
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
 from tumira.postgres.pool import Database
@@ -24,7 +25,6 @@ from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.rules.recipients import Entry, explain, read_recipients
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import sessions
-from tumira.store.changes import OPERATOR
 
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."

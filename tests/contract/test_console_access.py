@@ -23,12 +23,12 @@ from tests.support.people import (
 )
 from tests.support.service import Service
 from tumira.actions import operator_access
+from tumira.audit_log import Actor
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
 from tumira.console.visits import HOME, NAVIGATION, SIGN_IN
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
-from tumira.store.changes import Actor
 from tumira.store.operators import Role
 
 PUBLIC: Final = frozenset({SIGN_IN, CODE, SET_UP, SIGN_OUT})

@@ -10,9 +10,9 @@ from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, goes_to
 from tests.support.service import Caller, Service
 from tumira.actions import manage_login, operate
+from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
 from tumira.core.ids import TEMPLATE, write_id
-from tumira.store.changes import Actor
 from tumira.store.content_refusals import digest_of
 
 CONTENT: Final = "/operator/content"

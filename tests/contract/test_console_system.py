@@ -13,8 +13,9 @@ from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, at_once, count, goes_to, new_browser, new_phone
 from tests.support.postgres.databases import clone, complete
 from tests.support.service import Service
-from tumira import VERSION
+from tumira import VERSION, audit_log
 from tumira.actions import run_audit
+from tumira.audit_log import Actor
 from tumira.console.pages.system import write_size
 from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
@@ -22,8 +23,7 @@ from tumira.engine.auditor import run_auditor
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import audit, audits, changes
-from tumira.store.changes import Actor
+from tumira.store import audit, audits
 from tumira.store.operators import Role
 
 SYSTEM: Final = "/operator/system"
@@ -338,7 +338,7 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
             for number in range(120):
                 account = mine.id if number % 3 == 0 else other.id if number % 3 == 1 else None
                 actor = Actor("cli:ann & co" if number % 2 else "cli:ben", None)
-                await changes.record_by_operator(connection, actor, "something", f"n{number:03}", account)
+                await audit_log.record_by_operator(connection, actor, "something", f"n{number:03}", account)
 
     service.run(note)
     assert _walk(admin, {})[:120] == [f"n{number:03}" for number in reversed(range(120))]

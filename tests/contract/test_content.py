@@ -9,10 +9,10 @@ import pytest
 from tests.contract.answers import assert_refused, assert_shape
 from tests.support.service import Caller, Service
 from tumira.actions.review_refusals import add_template, remove_template
+from tumira.audit_log import OPERATOR
 from tumira.core import errors
 from tumira.core.ids import AccountId, TemplateId
 from tumira.rules.templates import TemplateVerdict
-from tumira.store.changes import OPERATOR
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."

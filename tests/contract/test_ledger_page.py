@@ -16,13 +16,13 @@ from tests.support.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
 from tumira.actions import change_tariff, operate
+from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import audit
-from tumira.store.changes import OPERATOR
 
 LEDGER: Final = "/dashboard/ledger"
 TOP_UP: Final = "/dashboard/top-up"

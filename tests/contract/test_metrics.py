@@ -25,7 +25,7 @@ from prometheus_client import generate_latest
 from scripts.grafana_board import board
 from scripts.metrics_list import listed, rules
 from tests.support.chaos import until
-from tests.support.mail_server import mail_server
+from tests.support.mail.server import mail_server
 from tests.support.parts import Watched, read_samples, watch_web
 from tests.support.paynow_server import paynow_server
 from tests.support.postgres.databases import clone, execute
@@ -43,10 +43,11 @@ from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.engine.worker import run_worker
+from tumira.mail import outbox
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
-from tumira.store import audits, mails, uploads
+from tumira.store import audits, uploads
 from tumira.store.events import News, tell_events
 
 REFUSED: Final = "+263771209905"
@@ -137,7 +138,7 @@ class World:
 async def put_mail(database: Database) -> None:
     async with database.transaction() as connection:
         expires_at = datetime.now(UTC) + timedelta(minutes=10)
-        await mails.insert(connection, new_id(1), "tariro@example.org", "Code", "Your code", expires_at)
+        await outbox.insert(connection, new_id(1), "tariro@example.org", "Code", "Your code", expires_at)
 
 
 async def tell(database: Database, caller: Caller) -> None:

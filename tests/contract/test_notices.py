@@ -25,10 +25,10 @@ from tests.support.people import (
 from tests.support.service import Service
 from tumira.actions import manage_access, operate, operator_access
 from tumira.actions.tell_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.rules import totp
 from tumira.rules.segments import Encoding, measure
-from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
 
 NEW: Final = "another good password"

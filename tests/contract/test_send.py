@@ -12,9 +12,9 @@ import pytest
 from tests.contract.answers import BATCH_ID, MONEY, Shape, assert_rate_headers, assert_refused, assert_shape
 from tests.support.service import Caller, Service
 from tumira.actions.change_tariff import add_destination, set_price
+from tumira.audit_log import OPERATOR
 from tumira.core import errors
 from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store.changes import OPERATOR
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"

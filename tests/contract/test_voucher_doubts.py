@@ -12,12 +12,12 @@ from tests.support.voucher_desk import FOREIGN, LOOKS_MAX, Desk, open_desk
 from tests.support.voucher_issuer import Twist
 from tests.support.voucher_servers import run_issuers
 from tumira.actions.settle_top_up import resolve
+from tumira.audit_log import Actor
 from tumira.core.errors import FieldTrouble
 from tumira.engine.cashier import LEASE_S, order_of
 from tumira.rules.top_ups import Reason, State
 from tumira.rules.voucher_pins import Issuer
 from tumira.store import top_ups
-from tumira.store.changes import Actor
 
 TAKEN_WITHOUT_ANSWER: Final = (Twist.CUT, Twist.ERROR, Twist.NONSENSE, Twist.UNSURE)
 NOT_TAKEN: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)

@@ -20,7 +20,7 @@ import structlog
 
 from tests.contract.test_compose_page import hidden
 from tests.support.chaos import until
-from tests.support.mail_server import mail_server
+from tests.support.mail.server import mail_server
 from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.postgres.databases import clone

@@ -14,13 +14,13 @@ from tests.support.service import Caller, new_caller
 from tumira.actions import manage_templates, operate, review_refusals
 from tumira.actions.calls import Answered, Decision, Refused
 from tumira.actions.screen_text import note
+from tumira.audit_log import Actor
 from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.rules.templates import TemplateVerdict
 from tumira.store import content_refusals, templates
-from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal, NewRefusal
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused texts")

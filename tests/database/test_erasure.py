@@ -23,6 +23,7 @@ from tumira.actions.check_file import Wanted
 from tumira.actions.erasure_steps import OTHERS
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.actions.send_file import send_next_chunk
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.engine.chores import CHORES, run_chore
@@ -30,7 +31,6 @@ from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.rules.receipts import Receipt
 from tumira.store import erasure, uploads
-from tumira.store.changes import Actor
 from tumira.store.erasures import Erasure
 
 GO_ON: Final = next(chore for chore in CHORES if chore.name == "go on erasing numbers")

@@ -17,11 +17,11 @@ from tumira.actions.operate_carriers import (
     list_simulated,
     remove_carrier,
 )
+from tumira.audit_log import OPERATOR
 from tumira.engine.chores import CHORES, run_chore
 from tumira.engine.routes import Routes
 from tumira.store import carriers, queue
 from tumira.store.carriers import BindReport, BindState
-from tumira.store.changes import OPERATOR
 from tumira.store.queue import Wanted
 
 PORT: Final = 2775

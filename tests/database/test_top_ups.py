@@ -18,6 +18,7 @@ from tests.support.postgres.databases import clone
 from tests.support.service import Caller, new_caller
 from tumira.actions import operate
 from tumira.actions.settle_top_up import Settled, resolve, settle
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import TopUpId, new_id
 from tumira.postgres.pool import Database
@@ -38,7 +39,6 @@ from tumira.rules.top_ups import (
     worth,
 )
 from tumira.store import accounts, top_ups
-from tumira.store.changes import Actor
 from tumira.store.top_ups import NewTopUp, TopUp
 
 FIVE: Final = Decimal(5)

@@ -14,19 +14,20 @@ from tests.database.test_manage_webhooks import URL, Office
 from tests.support.postgres.databases import complete, execute
 from tests.support.service import new_caller
 from tests.support.webhook_cli import Allowing, add
+from tumira import audit_log
 from tumira.actions import manage_access, manage_webhooks, view_attempts
 from tumira.actions.manage_webhooks import By, EndpointError, NoEndpointError
+from tumira.audit_log import Actor
 from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
 from tumira.postgres.pool import Database
-from tumira.store import changes, deliveries
-from tumira.store.changes import Actor
+from tumira.store import deliveries
 from tumira.store.credentials import Scope
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import Event
 
-HER: Final = Actor(changes.OWNER, "198.18.0.1")
+HER: Final = Actor(audit_log.OWNER, "198.18.0.1")
 
 
 @pytest_asyncio.fixture

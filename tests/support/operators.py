@@ -12,8 +12,8 @@ import httpx
 from tests.support.people import new_browser, new_phone
 from tests.support.service import Service
 from tumira.actions import operator_access
+from tumira.audit_log import Actor
 from tumira.rules import totp
-from tumira.store.changes import Actor
 from tumira.store.operators import Role
 
 COOKIE: Final = "tumira_operator"

@@ -4,13 +4,14 @@ from decimal import Decimal
 
 import asyncpg
 
+from tumira import audit_log
+from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store import changes, price_schedule, prices
-from tumira.store.changes import Actor
+from tumira.store import price_schedule, prices
 
 
 async def add_destination(database: Database, destination: Destination, actor: Actor) -> None:
@@ -23,7 +24,7 @@ async def add_destination(database: Database, destination: Destination, actor: A
             detail = (
                 f"{destination.name} ({destination.country}), +{destination.calling_code}, {lengths} digits"
             )
-            await changes.record_by_operator(connection, actor, "destination added", detail)
+            await audit_log.record_by_operator(connection, actor, "destination added", detail)
     except asyncpg.CheckViolationError:
         raise Trouble(
             "A country is two capital letters and a calling code one to four digits, as in "
@@ -50,7 +51,7 @@ async def put(connection: Connection, price: Price, actor: Actor, what: str, whe
     before = await price_schedule.hold_price(connection, price.channel, price.country, price.status)
     await prices.set_price(connection, price.channel, price.country, price.status, price.price_usd)
     detail = f"{price.channel} to {price.country}: {in_words(before)} → {in_words(price.price_usd)} USD{when}"
-    await changes.record_by_operator(connection, actor, what, detail)
+    await audit_log.record_by_operator(connection, actor, what, detail)
 
 
 def in_words(price: Decimal | None) -> str:

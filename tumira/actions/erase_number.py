@@ -11,14 +11,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.pseudonyms import Subject, read_subject
-from tumira.store import accounts, changes, erasures, prices
-from tumira.store.changes import Actor
+from tumira.store import accounts, erasures, prices
 from tumira.store.erasures import Erasure
 
 NOTE_MAX: Final = 500
@@ -67,7 +68,7 @@ async def _begin(database: Database, subject: Subject, note: str, actor: Actor) 
         ) or await erasures.find_open(connection, subject.number)
         if begun is None:
             raise Trouble("A worker has just finished erasing this number; ask once more to be sure.")
-        await changes.record_by_operator(
+        await audit_log.record_by_operator(
             connection, actor, "number erased on request", f"request {begun.id}: {note}"
         )
     return begun
@@ -141,7 +142,7 @@ async def _tell_senders(connection: Connection, ended: Erasure) -> None:
     """Note with everybody who had sent to the number that it is gone, but not which it was."""
     for account_id in ended.accounts:
         if account_id != accounts.SYSTEM:
-            await changes.record(
+            await audit_log.record(
                 connection,
                 account_id,
                 Actor(ended.actor),

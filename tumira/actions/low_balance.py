@@ -10,9 +10,10 @@ from msgspec import Meta, Struct
 
 from tumira.core import money
 from tumira.core.ids import new_id
+from tumira.mail import outbox
 from tumira.postgres.statement import Connection
 from tumira.rules.fields import Currency, Money
-from tumira.store import accounts, mails
+from tumira.store import accounts
 from tumira.store.accounts import Held
 from tumira.store.events import News, tell_events
 
@@ -50,7 +51,7 @@ async def _mail_low_balances(connection: Connection, low: Sequence[Held], at: da
         email = emails.get(account.id)
         if email is None:
             continue
-        await mails.insert(
+        await outbox.insert(
             connection,
             new_id(int(at.timestamp() * 1000)),
             email,

@@ -12,15 +12,15 @@ from typing import Any, BinaryIO, Final
 
 import asyncpg
 
-from tumira import VERSION
+from tumira import VERSION, audit_log
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.postgres.embedded.server import MAJOR_VERSION
 from tumira.postgres.pool import Database
-from tumira.store import backup_files, changes
+from tumira.store import backup_files
 from tumira.store.backup_files import CHUNK_BYTES, Manifest, Progress, end_of, inspect, new_file, partial_of
 from tumira.store.backup_programs import Finished, Programs, failed, finish, run, start
 from tumira.store.backups import Moment, patient_connection, read_moment
-from tumira.store.changes import Actor
 
 Say = Progress
 
@@ -195,7 +195,7 @@ async def _note(database: Database, actor: Actor, made: Made) -> None:
     """Leave a line in the trail of what operators did, unless the database is one that is only read."""
     try:
         async with database.transaction() as connection:
-            await changes.record_by_operator(
+            await audit_log.record_by_operator(
                 connection, actor, "backup made", f"{made.file}, {made.bytes} bytes"
             )
     except (asyncpg.ReadOnlySQLTransactionError, asyncpg.UndefinedTableError):

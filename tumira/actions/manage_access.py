@@ -7,13 +7,13 @@ from hashlib import sha256
 from typing import Final
 
 from tumira.actions import tell_owner
+from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.keys import ParsedKey, write_key
 from tumira.store import accounts, credentials
-from tumira.store.changes import OPERATOR, Actor
 from tumira.store.credentials import ApiKey, Scope, Secret
 
 # In use at once; so many that nobody needs more, so few that they fit on a page.

@@ -5,15 +5,16 @@ from decimal import Decimal
 from enum import Enum, auto
 from uuid import UUID
 
+from tumira import audit_log
 from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
+from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.rules import browsers
-from tumira.store import accounts, changes, content_refusals, deliveries, devices, logins, sessions
-from tumira.store.changes import Actor
+from tumira.store import accounts, content_refusals, deliveries, devices, logins, sessions
 from tumira.store.content_refusals import digest_of
 
 
@@ -31,7 +32,7 @@ async def change_names(
     """Change who answers for an account, and whose messages these are."""
     async with database.transaction() as connection:
         await accounts.set_names(connection, account_id, name, business)
-        await changes.record(connection, account_id, actor, "profile changed", f"{name}, {business}")
+        await audit_log.record(connection, account_id, actor, "profile changed", f"{name}, {business}")
 
 
 async def change_email(database: Database, account_id: AccountId, email: str | None, actor: Actor) -> None:
@@ -42,7 +43,7 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
             return
         await logins.set_email(connection, account_id, email)
         what = "email removed" if email is None else "email changed"
-        await changes.record(connection, account_id, actor, what, email or "")
+        await audit_log.record(connection, account_id, actor, what, email or "")
         await tell_owner.tell(connection, account_id, actor, what, old_email)
 
 
@@ -68,7 +69,7 @@ async def end_session(database: Database, account_id: AccountId, session_id: UUI
         browser = await sessions.delete_own(connection, account_id, session_id)
         if browser is None:
             return False
-        await changes.record(connection, account_id, actor, "session ended", browsers.describe(browser))
+        await audit_log.record(connection, account_id, actor, "session ended", browsers.describe(browser))
     return True
 
 
@@ -78,7 +79,7 @@ async def end_other_sessions(
     """End all sessions of an account but this one."""
     async with database.transaction() as connection:
         ended = await sessions.delete_others(connection, account_id, session_id)
-        await changes.record(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
+        await audit_log.record(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
 
 
 async def change_limits(database: Database, account_id: AccountId, limits: Limits, actor: Actor) -> None:
@@ -93,7 +94,7 @@ async def change_limits(database: Database, account_id: AccountId, limits: Limit
             change_call=True,
         )
         detail = f"per call {_amount(limits.per_call)}, per day {_amount(limits.per_day)}"
-        await changes.record(connection, account_id, actor, "spend limits changed", detail)
+        await audit_log.record(connection, account_id, actor, "spend limits changed", detail)
 
 
 def _amount(amount: Decimal | None) -> str:
@@ -108,7 +109,7 @@ async def change_notice(
         await accounts.set_limits(connection, account_id, low_balance=below)
         await logins.set_low_balance_mail(connection, account_id, wanted=by_mail)
         detail = f"below {_amount(below)}, {'also by email' if by_mail else 'not by email'}"
-        await changes.record(connection, account_id, actor, "low-balance notice changed", detail)
+        await audit_log.record(connection, account_id, actor, "low-balance notice changed", detail)
 
 
 class Asked(Enum):
@@ -132,7 +133,7 @@ async def ask_review(
         if written is None:
             return Asked.OTHER_TEXT
         await content_refusals.ask_review(connection, account_id, digest, note=note, text=written)
-        await changes.record(connection, account_id, actor, "review of a refused text asked for")
+        await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
     return Asked.DONE
 
 
@@ -148,7 +149,7 @@ async def close_account(database: Database, suspect: Suspect, password: str, act
         await deliveries.park_retries(connection, paused)
         await sessions.delete_all(connection, suspect.account_id)
         await devices.delete_all(connection, suspect.phone)
-        await changes.record(
+        await audit_log.record(
             connection, suspect.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
         )
     return proof

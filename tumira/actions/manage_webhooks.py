@@ -8,7 +8,9 @@ from typing import Final
 
 from msgspec import structs
 
+from tumira import audit_log
 from tumira.actions.event_payloads import webhook_test_data
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.postgres import clock
@@ -17,8 +19,7 @@ from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import accounts, changes, deliveries, endpoints, events, tries
-from tumira.store.changes import Actor
+from tumira.store import accounts, deliveries, endpoints, events, tries
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint, Secret
 from tumira.store.events import WEBHOOK_TEST, Event, takes
@@ -47,7 +48,7 @@ class By:
     account_id: AccountId | None = None
 
 
-OPERATOR: Final = By(changes.OPERATOR)
+OPERATOR: Final = By(audit_log.OPERATOR)
 
 
 class NoEndpointError(Trouble):
@@ -465,6 +466,6 @@ async def _note(connection: Connection, by: By, endpoint: Endpoint, what: str, m
     detail = f"{place} ({write_id(ENDPOINT, endpoint.id)})"
     if more:
         detail += f": {more}"
-    await changes.record(connection, endpoint.account_id, by.actor, what, detail)
+    await audit_log.record(connection, endpoint.account_id, by.actor, what, detail)
     if by.account_id is None:
-        await changes.record_by_operator(connection, by.actor, what, detail, endpoint.account_id)
+        await audit_log.record_by_operator(connection, by.actor, what, detail, endpoint.account_id)

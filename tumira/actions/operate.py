@@ -6,15 +6,16 @@ from uuid import UUID
 
 import asyncpg
 
+from tumira import audit_log
 from tumira.actions import tell_owner
+from tumira.audit_log import OPERATOR, Actor
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, changes, content_refusals, ledger, logins
+from tumira.store import accounts, content_refusals, ledger, logins
 from tumira.store.accounts import Account
-from tumira.store.changes import OPERATOR, Actor
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.
@@ -39,7 +40,7 @@ async def credit(
     try:
         async with database.transaction() as connection:
             await _existing(connection, account_id)
-            if press is not None and not await changes.claim_form(connection, press):
+            if press is not None and not await audit_log.claim_form(connection, press):
                 raise DoneBeforeError("This was done already; nothing was moved a second time.")
             await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
             what = "balance credited" if amount > 0 else "balance debited"
@@ -143,9 +144,9 @@ async def note_both(
 ) -> None:
     """Note a change for operators, and for the account's owner without the note and without our address."""
     seen_from = None if actor.address is None else CONSOLE
-    await changes.record(connection, account_id, Actor(actor.name, seen_from), what, detail)
+    await audit_log.record(connection, account_id, Actor(actor.name, seen_from), what, detail)
     whole = "; ".join(part for part in (detail, note) if part)
-    await changes.record_by_operator(connection, actor, what, whole, account_id)
+    await audit_log.record_by_operator(connection, actor, what, whole, account_id)
 
 
 def _or_none(amount: Decimal | None) -> str:

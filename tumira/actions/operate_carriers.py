@@ -8,14 +8,15 @@ from typing import Final
 
 import asyncpg
 
+from tumira import audit_log
+from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import carriers, changes, prices
+from tumira.store import carriers, prices
 from tumira.store.carriers import BindState, Carrier, Health
-from tumira.store.changes import OPERATOR, Actor
 
 PRIORITY_DEFAULT: Final = 100
 PRIORITY_MAX: Final = 2**31 - 1
@@ -98,7 +99,7 @@ async def add_carrier(
                 raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
             shown = carrier_urls.write(settings)
             detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
-            await changes.record_by_operator(
+            await audit_log.record_by_operator(
                 connection, actor, "carrier added" if is_new else "carrier replaced", detail
             )
             return is_new
@@ -141,7 +142,7 @@ async def change_carrier(
             connection, before.id, priority=priority, countries=known, window_size=window_size, tps=tps
         )
         detail = f"{name}: {', '.join(different)}"
-        await changes.record_by_operator(connection, actor, "carrier changed", detail)
+        await audit_log.record_by_operator(connection, actor, "carrier changed", detail)
     return True
 
 
@@ -149,7 +150,7 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
     """Take a carrier out of use; receipts that still come find their messages."""
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
-            await changes.record_by_operator(connection, actor, "carrier removed", name)
+            await audit_log.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
             raise Trouble(f"The carrier {name} was removed before; `tumira carrier list` shows those in use.")

@@ -2,13 +2,14 @@
 
 from typing import Final
 
+from tumira import audit_log
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import Issuer
-from tumira.store import changes, top_ups
-from tumira.store.changes import Actor
+from tumira.store import top_ups
 from tumira.store.top_ups import TopUp
 
 # What has ended so is asked about no more: nothing that is said would move it.
@@ -30,6 +31,6 @@ async def ask_again(database: Database, top_up_id: TopUpId, actor: Actor) -> Non
         if found is None or not can_be_asked(found):
             raise Trouble("Nobody can be asked about this top-up.")
         await top_ups.make_due(connection, top_up_id)
-        await changes.record_by_operator(
+        await audit_log.record_by_operator(
             connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id
         )

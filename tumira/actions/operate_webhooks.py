@@ -8,14 +8,15 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from tumira import audit_log
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
+from tumira.audit_log import Actor
 from tumira.core.ids import ENDPOINT, EndpointId, first_id, write_id
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.endpoint_health import Health
-from tumira.store import changes, deliveries, endpoints, events, tries
-from tumira.store.changes import Actor
+from tumira.store import deliveries, endpoints, events, tries
 from tumira.store.deliveries import Retry
 from tumira.store.endpoints import Endpoint
 
@@ -78,5 +79,5 @@ async def _hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint:
 async def _note(connection: Connection, endpoint: Endpoint, actor: Actor, what: str, more: str) -> None:
     detail = f"{host_of(endpoint.url)} ({write_id(ENDPOINT, endpoint.id)})"
     detail = f"{detail}: {more}" if more else detail
-    await changes.record(connection, endpoint.account_id, actor, what, detail)
-    await changes.record_by_operator(connection, actor, what, detail, endpoint.account_id)
+    await audit_log.record(connection, endpoint.account_id, actor, what, detail)
+    await audit_log.record_by_operator(connection, actor, what, detail, endpoint.account_id)

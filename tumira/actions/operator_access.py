@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions import tell_owner, throttle
 from tumira.actions.passwords import LOCAL, hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.actions.sign_in import BROWSER_MAX, Mismatch, TooOften
 from tumira.actions.throttle import Guest, operator_subject
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import OperatorId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import codes, people, totp
-from tumira.store import changes, devices, operators, prices, verifications
+from tumira.store import devices, operators, prices, verifications
 from tumira.store.attempts import Kind
-from tumira.store.changes import Actor
 from tumira.store.operators import Operator, Role, Stage
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
@@ -84,7 +85,7 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
             is None
         ):
             raise Trouble(f"{number} is an operator already; `tumira operator reset` gives a new password.")
-        await changes.record_by_operator(connection, actor, "operator added", f"{name}, {number}, {role}")
+        await audit_log.record_by_operator(connection, actor, "operator added", f"{name}, {number}, {role}")
     return password
 
 
@@ -96,7 +97,7 @@ async def reset(database: Database, *, phone: str, actor: Actor) -> str:
         operator = await _existing(connection, phone)
         await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
         await devices.delete_all(connection, operator_subject(operator.phone))
-        await changes.record_by_operator(connection, actor, "operator's password reset", operator.phone)
+        await audit_log.record_by_operator(connection, actor, "operator's password reset", operator.phone)
         await tell_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
     return password
 
@@ -107,7 +108,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
         operator = await _existing(connection, phone)
         await operators.remove(connection, operator.id)
         await devices.delete_all(connection, operator_subject(operator.phone))
-        await changes.record_by_operator(connection, actor, "operator removed", operator.phone)
+        await audit_log.record_by_operator(connection, actor, "operator removed", operator.phone)
         await tell_owner.tell_operator(connection, operator.id, operator.phone, "removed")
 
 
@@ -178,7 +179,7 @@ async def move_in(
         await operators.move_in(connection, held.id, password_hash, step, hashes)
         await throttle.forgive(connection, operator_subject(held.phone), guest)
         actor = Actor(f"operator:{held.name}", guest.address)
-        await changes.record_by_operator(connection, actor, "operator chose a password and a second factor")
+        await audit_log.record_by_operator(connection, actor, "operator chose a password and a second factor")
         await tell_owner.tell_operator(connection, held.id, held.phone, "moved in")
         await operators.delete_session(connection, hash_token(token))
         begun = await _begin(connection, guest, held.id, Stage.IN)
@@ -248,7 +249,7 @@ async def _take(connection: Connection, operator: Operator, text: str, guest: Gu
     ):
         return False
     left = f"{operator.recovery_codes - 1} left"
-    await changes.record_by_operator(
+    await audit_log.record_by_operator(
         connection, Actor(f"operator:{operator.name}", guest.address), "recovery code used", left
     )
     await tell_owner.tell_operator(connection, operator.id, operator.phone, "recovery code used")

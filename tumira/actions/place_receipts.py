@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions.match_receipts import bounds
 from tumira.actions.outcomes import Reported
 from tumira.actions.settle_messages import settle
+from tumira.audit_log import Actor
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.postgres.pool import Database
@@ -19,8 +21,7 @@ from tumira.rules import receipt_ids, receipts
 from tumira.rules.lifecycle import is_final
 from tumira.rules.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules.receipts import same_number, spellings
-from tumira.store import changes, prices, settlement, unmatched
-from tumira.store.changes import Actor
+from tumira.store import prices, settlement, unmatched
 from tumira.store.receipts import delete
 from tumira.store.unmatched import Segment, Unmatched
 
@@ -144,9 +145,11 @@ async def _note_match(
     connection: Connection, kept: Unmatched, segment: Segment, note: str, actor: Actor
 ) -> None:
     detail = f"{_describe(kept)}, with {write_id(MESSAGE, segment.message_id)}: {note}"
-    await changes.record_by_operator(connection, actor, "receipt matched by hand", detail, segment.account_id)
+    await audit_log.record_by_operator(
+        connection, actor, "receipt matched by hand", detail, segment.account_id
+    )
     told = f"{write_id(MESSAGE, segment.message_id)}, {kept.receipt.state}"
-    await changes.record(
+    await audit_log.record(
         connection, segment.account_id, actor, "message matched with its receipt by hand", told
     )
 
@@ -159,7 +162,9 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
         if kept is None:
             raise Trouble(GONE)
         await delete(connection, [receipt_id])
-        await changes.record_by_operator(connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}")
+        await audit_log.record_by_operator(
+            connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}"
+        )
 
 
 def _read_note(note: str) -> str:

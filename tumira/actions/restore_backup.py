@@ -11,18 +11,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions.make_backup import check_version
 from tumira.actions.outcomes import Ended, Outcome
 from tumira.actions.settle_messages import settle_held
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import MessageId
 from tumira.postgres import migrate
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import backups, changes, restored, settlement
+from tumira.store import backups, restored, settlement
 from tumira.store.backup_files import Backup, Manifest, Progress, inspect
 from tumira.store.backup_programs import Finished, Programs, failed, run
-from tumira.store.changes import Actor
 
 GROUP_MAX: Final = 500
 UPLOAD_PROBLEM: Final = (
@@ -154,7 +155,7 @@ async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restore
     """Keep from going on what may have gone on elsewhere."""
     await restored.forget_processes(connection)
     if wish.nothing_since:
-        await changes.record_by_operator(
+        await audit_log.record_by_operator(
             connection, wish.actor, "backup restored", f"of {moment:%Y-%m-%d %H:%M:%S} UTC"
         )
         return Restored(moment, 0, 0, 0)
@@ -169,7 +170,7 @@ async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restore
         await restored.mark_top_ups_asked(connection),
     )
     said = f"of {moment:%Y-%m-%d %H:%M:%S} UTC; {found.held} messages held, {found.uploads} files stopped"
-    await changes.record_by_operator(connection, wish.actor, "backup restored", said)
+    await audit_log.record_by_operator(connection, wish.actor, "backup restored", said)
     return found
 
 

@@ -3,14 +3,15 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.templates import TemplateVerdict, tidy
-from tumira.store import accounts, changes, reviews, templates
-from tumira.store.changes import Actor
+from tumira.store import accounts, reviews, templates
 from tumira.store.templates import Template
 
 NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
@@ -84,8 +85,8 @@ async def dismiss(
         if not await reviews.close(connection, account_id, digest):
             raise Trouble(NO_REVIEW)
         what = "review of a refused text: it stays refused"
-        await changes.record(connection, account_id, actor, what, answer)
-        await changes.record_by_operator(connection, actor, what, answer, account_id)
+        await audit_log.record(connection, account_id, actor, what, answer)
+        await audit_log.record_by_operator(connection, actor, what, answer, account_id)
 
 
 async def _note(
@@ -93,9 +94,9 @@ async def _note(
 ) -> None:
     # What the template says stays out: a customer's words do not belong into records that are kept for good.
     detail = write_id(TEMPLATE, template.id) + (f", {template.note}" if template.note else "")
-    await changes.record_by_operator(connection, actor, what, detail, account_id)
+    await audit_log.record_by_operator(connection, actor, what, detail, account_id)
     if account_id is not None:
-        await changes.record(connection, account_id, actor, what, detail)
+        await audit_log.record(connection, account_id, actor, what, detail)
 
 
 def checked(note: str) -> str:

@@ -9,13 +9,14 @@ from uuid import UUID
 
 import asyncpg
 
+from tumira import audit_log
+from tumira.audit_log import Actor
 from tumira.core.days import LOCAL_TIME
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
-from tumira.store import audit, audits, changes, verifications
+from tumira.store import audit, audits, verifications
 from tumira.store.audit import Finding
 from tumira.store.audits import Broken
-from tumira.store.changes import Actor
 
 NIGHTLY: Final = "every night"
 # Hours of local time in which the least is sent. A night without a worker is left out, not caught up by day.
@@ -28,7 +29,7 @@ async def ask_audit(database: Database, actor: Actor) -> bool:
     async with database.transaction() as connection:
         asked = await audits.ask(connection, actor.name)
         if asked:
-            await changes.record_by_operator(connection, actor, "audit asked for")
+            await audit_log.record_by_operator(connection, actor, "audit asked for")
     return asked
 
 

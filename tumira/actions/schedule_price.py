@@ -6,13 +6,14 @@ from typing import Final
 
 import asyncpg
 
+from tumira import audit_log
 from tumira.actions.change_tariff import in_words, put
+from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.destinations import Price, PriceStatus
-from tumira.store import changes, price_schedule
-from tumira.store.changes import Actor
+from tumira.store import price_schedule
 from tumira.store.price_schedule import ScheduledPrice
 
 SCHEDULED_MAX: Final = 200
@@ -44,7 +45,7 @@ async def schedule_price(
                     "That moment has passed, or another price counts from it: choose a later one, or "
                     "withdraw the other price first."
                 )
-            await changes.record_by_operator(connection, actor, "price scheduled", _described(added))
+            await audit_log.record_by_operator(connection, actor, "price scheduled", _described(added))
             return added
     except asyncpg.ForeignKeyViolationError:
         raise Trouble(
@@ -60,7 +61,7 @@ async def withdraw_price(
         withdrawn = await price_schedule.delete(connection, channel, country, from_at)
         if withdrawn is None:
             raise Trouble("There is no such price to come; it may count already. Look at the prices again.")
-        await changes.record_by_operator(
+        await audit_log.record_by_operator(
             connection, actor, "scheduled price withdrawn", _described(withdrawn)
         )
         return withdrawn

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tumira.actions import tell_owner
 from tumira.actions.proofs import Proof, Suspect, prove
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import codes, totp
 from tumira.store import attempts, logins, verifications
-from tumira.store.changes import Actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Final
 from tumira.actions.passwords import hash_secret
 from tumira.actions.throttle import Guest, take
 from tumira.core.ids import BatchId, message_ids, new_id
+from tumira.mail import outbox
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import codes, turns
@@ -23,7 +24,7 @@ from tumira.rules.codes import CodeLimits
 from tumira.rules.destinations import sort_recipients
 from tumira.rules.quotes import Leg, Quote, SendRequest
 from tumira.rules.segments import measure
-from tumira.store import acceptance, accounts, calls, devices, logins, mails, prices, verifications
+from tumira.store import acceptance, accounts, calls, devices, logins, prices, verifications
 from tumira.store.acceptance import NewBatch
 from tumira.store.attempts import Kind
 from tumira.store.sessions import Visitor
@@ -272,7 +273,7 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
     await send_text(connection, phone, text)
     email = _email_of(verification)
     if email is not None and new.email_code is not None:
-        await mails.insert(
+        await outbox.insert(
             connection,
             new_id(_now_ms()),
             email,

@@ -12,7 +12,9 @@ from typing import Final, assert_never
 
 import asyncpg
 
+from tumira import audit_log
 from tumira.actions.operate import note_both
+from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
@@ -38,8 +40,7 @@ from tumira.rules.top_ups import (
     may_resolve,
     worth,
 )
-from tumira.store import accounts, changes, top_up_transfers, top_ups
-from tumira.store.changes import Actor
+from tumira.store import accounts, top_up_transfers, top_ups
 from tumira.store.top_ups import Step, TopUp
 
 GATEWAY: Final = Actor("gateway")
@@ -125,7 +126,7 @@ async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
         )
         step = replace(step, owed=before.amount - taken)
         await accounts.mark_suspended(connection, before.account_id, suspended=True)
-        await changes.record(
+        await audit_log.record(
             connection, before.account_id, GATEWAY, "account suspended", "a top-up was taken back"
         )
     await top_ups.mark(connection, before.id, step)

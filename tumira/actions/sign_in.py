@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from tumira import audit_log
 from tumira.actions import second_factor, tell_owner, throttle
 from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.actions.throttle import Guest
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, changes, devices, logins, sessions, verifications
+from tumira.store import accounts, devices, logins, sessions, verifications
 from tumira.store.attempts import Kind
-from tumira.store.changes import Actor
 from tumira.store.verifications import Applicant, Purpose, Verification
 
 RATE_LIMIT: Final = 60
@@ -137,7 +138,7 @@ async def finish_sign_in(
         wait = await throttle.take(connection, kind, half.phone, guest)
         if wait is not None:
             return TooOften(wait)
-    actor = Actor(changes.OWNER, guest.address)
+    actor = Actor(audit_log.OWNER, guest.address)
     async with database.transaction() as connection:
         if not await second_factor.take(connection, half.account_id, code, actor):
             return Mismatch(0)
@@ -224,8 +225,8 @@ async def _forget_unproved(connection: Connection, account_id: AccountId) -> Non
 
 async def _mark_proved(connection: Connection, account_id: AccountId, guest: Guest) -> None:
     await logins.mark_proved(connection, account_id)
-    await changes.record(
-        connection, account_id, Actor(changes.OWNER, guest.address), "phone number confirmed"
+    await audit_log.record(
+        connection, account_id, Actor(audit_log.OWNER, guest.address), "phone number confirmed"
     )
 
 
@@ -255,7 +256,7 @@ async def finish_reset(
         if await _has_factor(connection, login.account_id):
             await verifications.mark_done(connection, verification.id)
             return await _begin_half(connection, login.account_id, password_hash)
-        actor = Actor(changes.OWNER, guest.address)
+        actor = Actor(audit_log.OWNER, guest.address)
         await _set_forgotten(connection, login.account_id, verification.phone, password_hash, actor)
         return await _prove(connection, guest, verification, login.account_id)
 

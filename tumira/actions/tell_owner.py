@@ -11,11 +11,13 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from tumira import audit_log
 from tumira.actions.send_codes import send_text
+from tumira.audit_log import OWNER, Actor
 from tumira.core.ids import AccountId, OperatorId, new_id
+from tumira.mail import outbox
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, changes, logins, mails, security_notices, verifications
-from tumira.store.changes import OWNER, Actor
+from tumira.store import accounts, logins, security_notices, verifications
 
 # About each kind of change, to each account or operator. More would let whoever sits at a browser that is
 # signed in send messages at our expense; the last one says that it is the last.
@@ -79,7 +81,7 @@ async def note(
     connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
 ) -> None:
     """Note a change of what guards an account, and tell its owner."""
-    await changes.record(connection, account_id, actor, what, detail)
+    await audit_log.record(connection, account_id, actor, what, detail)
     await tell(connection, account_id, actor, what)
 
 
@@ -102,7 +104,7 @@ async def tell(
     email = await logins.find_email(connection, account_id)
     now = await verifications.now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
-        await mails.insert(
+        await outbox.insert(
             connection,
             new_id(int(now.timestamp() * 1000)),
             address,

@@ -9,6 +9,7 @@ import click
 
 from tumira.actions import manage_access, operate
 from tumira.actions.open_account import open_account
+from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
     AmountType,
@@ -25,7 +26,6 @@ from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
 from tumira.postgres.pool import Database
 from tumira.store import accounts, credentials, ledger
 from tumira.store.accounts import Account
-from tumira.store.changes import Actor
 from tumira.store.credentials import ApiKey, Scope
 
 LIST_MAX: Final = 10_000

@@ -18,6 +18,7 @@ import click
 from tumira.actions import make_backup, restore_backup, run_audit
 from tumira.actions.make_backup import Made
 from tumira.actions.restore_backup import Restored, Wish
+from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
 from tumira.core.errors import Trouble
 from tumira.core.settings import Settings
@@ -29,7 +30,6 @@ from tumira.store import base_backups
 from tumira.store.audit import Finding
 from tumira.store.backup_files import Manifest
 from tumira.store.backup_programs import complaint, find_programs
-from tumira.store.changes import Actor
 
 TERMINAL_EVERY_S: Final = 1.0
 FILE_EVERY_S: Final = 30.0

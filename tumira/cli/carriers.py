@@ -15,13 +15,13 @@ import click
 
 from tumira.actions import operate_carriers
 from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
+from tumira.audit_log import Actor
 from tumira.carriers.trial import try_out
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.rules import carrier_urls
 from tumira.store.carriers import BindState
-from tumira.store.changes import Actor
 
 PASSWORD_BYTES_MAX: Final = 1024
 STANDARD_INPUT: Final = "-"

@@ -6,11 +6,11 @@ from typing import Any, Final
 import click
 
 from tumira.actions import manage_templates, review_refusals
+from tumira.audit_log import Actor
 from tumira.cli.output import AccountIdType, actor, json_option, show, show_all, with_database
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.postgres.pool import Database
 from tumira.rules.templates import TemplateVerdict
-from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.templates import Template
 

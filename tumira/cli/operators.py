@@ -6,13 +6,13 @@ from typing import Any, Final
 import click
 
 from tumira.actions import operator_access
+from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
 from tumira.core.errors import Trouble
 from tumira.core.ids import OPERATOR, write_id
 from tumira.postgres.pool import Database
 from tumira.rules import people
 from tumira.store import operators, prices
-from tumira.store.changes import Actor
 from tumira.store.operators import Operator, Role
 
 OPERATORS_MAX: Final = 1_000

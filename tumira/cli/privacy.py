@@ -8,10 +8,10 @@ import click
 
 from tumira.actions import erase_number
 from tumira.actions.erasure_steps import OTHERS, Owners, find_owners
+from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, show, tell, with_database
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.postgres.pool import Database
-from tumira.store.changes import Actor
 from tumira.store.erasures import Erasure
 
 PROGRESS_EVERY_S: Final = 2.0

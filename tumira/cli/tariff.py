@@ -9,6 +9,7 @@ import click
 
 from tumira.actions import change_tariff
 from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
+from tumira.audit_log import Actor
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.days import LOCAL_TIME
@@ -16,7 +17,6 @@ from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.rules.destinations import Destination, Price, PriceStatus
 from tumira.store import price_schedule, prices
-from tumira.store.changes import Actor
 from tumira.store.price_schedule import ScheduledPrice
 
 NATIONAL_LENGTH_MAX: Final = 14

@@ -14,6 +14,7 @@ import click
 from tumira.actions import manage_access, operate, run_audit
 from tumira.actions.open_account import open_account
 from tumira.actions.run_audit import printable
+from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
 from tumira.core import money
 from tumira.core.errors import Trouble
@@ -23,7 +24,6 @@ from tumira.parts import answers
 from tumira.postgres.pool import Database
 from tumira.store import accounts
 from tumira.store import audit as audits
-from tumira.store.changes import Actor
 from tumira.store.credentials import Scope
 
 DEMO_PHONE: Final = "+263771200000"

@@ -12,6 +12,7 @@ from tumira.actions.settle_top_up import resolve
 from tumira.actions.start_paynow import start_paynow
 from tumira.actions.start_usdt import start_usdt
 from tumira.actions.start_voucher import start_voucher
+from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
     AmountType,
@@ -35,7 +36,6 @@ from tumira.rules.reconciliation import write_exact
 from tumira.rules.top_ups import Method, State
 from tumira.rules.voucher_pins import TYPED_MAX, Issuer
 from tumira.store import reconciliation, top_ups
-from tumira.store.changes import Actor
 from tumira.store.reconciliation import ShownDeposit
 from tumira.store.top_ups import TopUp
 

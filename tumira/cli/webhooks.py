@@ -9,6 +9,7 @@ import click
 
 from tumira.actions import manage_webhooks
 from tumira.actions.manage_webhooks import By
+from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
     actor,
@@ -25,7 +26,6 @@ from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Reso
 from tumira.postgres.pool import Database
 from tumira.rules import webhook_urls
 from tumira.store import deliveries, events
-from tumira.store.changes import Actor
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
 

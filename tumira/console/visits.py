@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
+from tumira.audit_log import Actor
 from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
@@ -18,7 +19,6 @@ from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
 from tumira.postgres.pool import Database
 from tumira.store import operators
-from tumira.store.changes import Actor
 from tumira.store.operators import Role, Stage, Visitor
 
 HOME: Final = "/operator"

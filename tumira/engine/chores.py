@@ -15,6 +15,7 @@ from tumira.core.loops import say_unavailable
 from tumira.engine.auditor import run_auditor
 from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
+from tumira.mail import outbox
 from tumira.postgres import clock, partitions
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection, Statement
@@ -30,7 +31,6 @@ from tumira.store import (
     file_checks,
     latencies,
     ledger,
-    mails,
     old_numbers,
     operators,
     places,
@@ -167,7 +167,7 @@ async def _forget_refusals(connection: Connection) -> int:
 
 
 async def _forget_mails(connection: Connection) -> int:
-    return await mails.delete_expired(connection, MAILS_PER_TURN_MAX)
+    return await outbox.delete_expired(connection, MAILS_PER_TURN_MAX)
 
 
 async def _forget_latencies(connection: Connection) -> int:

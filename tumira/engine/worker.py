@@ -17,9 +17,9 @@ from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
 from tumira.engine.metrics_server import show_metrics
 from tumira.engine.notifier import Notifier
-from tumira.engine.postman import Postman
 from tumira.engine.supervisor import Supervisor
 from tumira.engine.uploader import run_uploader
+from tumira.mail.worker import Postman
 from tumira.outbound.payments.providers import open_providers
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import Database

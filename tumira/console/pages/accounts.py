@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log
 from tumira.console.top_up_words import STATES, name_of
 from tumira.console.visits import Services, Visit, look
 from tumira.core.days import local_day
@@ -23,7 +24,6 @@ from tumira.store import (
     account_facts,
     account_search,
     accounts,
-    changes,
     ledger,
     logins,
     prices,
@@ -195,7 +195,7 @@ async def _facts(visit: Visit, account: Account) -> Mapping[str, Any]:
         refused = await account_facts.count_refused(connection, account.id)
         transfers = await ledger.list_latest(connection, account.id, TRANSFERS_SHOWN)
         paid = await top_ups.list_of_account(connection, account.id, TOP_UPS_SHOWN)
-        changed = await changes.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
+        changed = await audit_log.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
         first_day = today - timedelta(days=chart.DAYS - 1)
         ended = await traffic.days(connection, account.id, first_day, today)
         waiting = await traffic.waiting_by_day(connection, account.id)

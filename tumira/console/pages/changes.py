@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log as changes
+from tumira.audit_log import LATEST
 from tumira.console.visits import Services, Visit, look
 from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
-from tumira.store import changes
-from tumira.store.changes import LATEST
 
 CHANGES: Final = "/operator/changes"
 PAGE: Final = 50

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log
 from tumira.actions.manage_access import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,
@@ -17,14 +18,14 @@ from tumira.actions.manage_access import (
     create_key,
     revoke_own_key,
 )
+from tumira.audit_log import Actor
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.rules import people
-from tumira.store import changes, credentials
-from tumira.store.changes import Actor
+from tumira.store import credentials
 from tumira.store.credentials import Scope
 
 KEYS: Final = "/dashboard/keys"
@@ -128,7 +129,7 @@ def _before(request: Request) -> KeyId:
 
 
 def _owner(visit: Visit) -> Actor:
-    return Actor(changes.OWNER, address_of(visit.request))
+    return Actor(audit_log.OWNER, address_of(visit.request))
 
 
 def _path_id(request: Request) -> str:

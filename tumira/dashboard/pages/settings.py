@@ -9,9 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log
 from tumira.actions import manage_login
 from tumira.actions.manage_login import Asked, Limits
 from tumira.actions.proofs import Proof, Suspect
+from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
@@ -19,9 +21,8 @@ from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.rules import browsers, people
-from tumira.store import accounts, changes, content_refusals, logins, sessions
+from tumira.store import accounts, content_refusals, logins, sessions
 from tumira.store.accounts import Account
-from tumira.store.changes import Actor
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.logins import Contact
 
@@ -78,7 +79,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 def actor_of(visit: Visit) -> Actor:
     """Return who changes something on a page."""
-    return Actor(changes.OWNER, address_of(visit.request))
+    return Actor(audit_log.OWNER, address_of(visit.request))
 
 
 def suspect_of(visit: Visit) -> Suspect:
@@ -331,12 +332,12 @@ async def show_changes(visit: Visit) -> Response:
     text = visit.request.query_params.get("before", "")
     before = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_LATEST)) else _LATEST
     async with visit.services.database.connection() as connection:
-        found = await changes.list_before(connection, visit.visitor.account_id, before, CHANGES_SHOWN + 1)
+        found = await audit_log.list_before(connection, visit.visitor.account_id, before, CHANGES_SHOWN + 1)
     shown = found[:CHANGES_SHOWN]
     return visit.page(
         "changes.html.jinja",
         changes=shown,
-        owner=changes.OWNER,
+        owner=audit_log.OWNER,
         older=shown[-1].id if len(found) > CHANGES_SHOWN else None,
         is_latest=before == _LATEST,
     )

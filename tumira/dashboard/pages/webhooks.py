@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log
 from tumira.actions import manage_webhooks, view_attempts
 from tumira.actions.manage_webhooks import (
     DESCRIPTION_MAX,
@@ -23,6 +24,7 @@ from tumira.actions.manage_webhooks import (
     EndpointError,
     NoEndpointError,
 )
+from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
@@ -33,8 +35,6 @@ from tumira.html.places import go
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
 from tumira.rules import webhook_urls
 from tumira.rules.webhook_urls import URL_MAX
-from tumira.store import changes
-from tumira.store.changes import Actor
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import MEANINGS, SUBSCRIBABLE
@@ -508,4 +508,4 @@ def _path(endpoint_id: EndpointId) -> str:
 
 
 def _by(visit: Visit) -> By:
-    return By(Actor(changes.OWNER, address_of(visit.request)), visit.visitor.account_id)
+    return By(Actor(audit_log.OWNER, address_of(visit.request)), visit.visitor.account_id)

@@ -13,10 +13,10 @@ import structlog
 from tumira.core import metrics
 from tumira.core.loops import say_unavailable
 from tumira.core.settings import Smtp
-from tumira.outbound.mailer import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
+from tumira.mail import outbox
+from tumira.mail.outbox import Mail
+from tumira.mail.smtp import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.store import mails
-from tumira.store.mails import Mail
 
 LOOK_S: Final = 1.0
 SENDING_MAX: Final = 4
@@ -76,7 +76,7 @@ class Postman:
             return True
         try:
             async with self._database.transaction() as connection:
-                claimed = await mails.claim_due(connection, room, LEASE_S)
+                claimed = await outbox.claim_due(connection, room, LEASE_S)
         except Exception as error:  # noqa: BLE001 - looked for again in a second
             if is_unavailable(error):
                 say_unavailable("mails not looked for", error)
@@ -129,9 +129,9 @@ class Postman:
             try:
                 async with self._database.connection() as connection:
                     if again_after_s is None:
-                        await mails.delete(connection, mail.id)
+                        await outbox.delete(connection, mail.id)
                     else:
-                        await mails.put_off(connection, mail.id, again_after_s)
+                        await outbox.put_off(connection, mail.id, again_after_s)
             except Exception as error:  # noqa: BLE001 - at worst the mail is sent again after the lease
                 if is_unavailable(error):
                     say_unavailable("mail not recorded yet", error)

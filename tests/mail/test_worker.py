@@ -15,14 +15,14 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last, first_true
-from tests.support.mail_server import MailServer, mail_server
+from tests.support.mail.server import MailServer, mail_server
 from tests.support.receivers import deaf_port
 from tumira.core.ids import new_id
 from tumira.core.settings import load
-from tumira.engine.postman import SENDING_MAX, Postman, masked, wait_s
-from tumira.outbound.mailer import MAIL_S
+from tumira.mail import outbox
+from tumira.mail.smtp import MAIL_S
+from tumira.mail.worker import SENDING_MAX, Postman, masked, wait_s
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import mails
 
 ANNA: Final = "anna@example.org"
 BEN: Final = "ben@example.org"
@@ -42,7 +42,7 @@ async def put(database: Database, recipient: str = ANNA, expires_in_s: float = 6
     mail_id = new_id(int(now.timestamp() * 1000))
     async with database.transaction() as connection:
         expires_at = now + timedelta(seconds=expires_in_s)
-        await mails.insert(connection, mail_id, recipient, "Your code", BODY, expires_at)
+        await outbox.insert(connection, mail_id, recipient, "Your code", BODY, expires_at)
     return mail_id
 
 

@@ -15,11 +15,11 @@ from typing import Final
 
 import pytest
 
-from tests.support.mail_server import MailServer, mail_server
+from tests.support.mail.server import MailServer, mail_server
 from tests.support.receivers import Authority, closed_port, deaf_port
 from tumira.core.ids import new_id
 from tumira.core.settings import Encryption, Smtp, load
-from tumira.outbound.mailer import (
+from tumira.mail.smtp import (
     Letter,
     MailDelayedError,
     Mailer,

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tumira.core.ids import new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.mail import outbox
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import mails
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget old mails")
 SOON: Final = timedelta(minutes=10)
@@ -31,13 +31,13 @@ async def put(database: Database, recipient: str = "anna@example.org", expires_i
     now = datetime.now(UTC)
     mail_id = new_id(int(now.timestamp() * 1000))
     async with database.transaction() as connection:
-        await mails.insert(connection, mail_id, recipient, "Your code", "493817 📨\n", now + expires_in)
+        await outbox.insert(connection, mail_id, recipient, "Your code", "493817 📨\n", now + expires_in)
     return mail_id
 
 
-async def claim(database: Database, count_max: int = 10) -> list[mails.Mail]:
+async def claim(database: Database, count_max: int = 10) -> list[outbox.Mail]:
     async with database.transaction() as connection:
-        return list(await mails.claim_due(connection, count_max, LEASE_S))
+        return list(await outbox.claim_due(connection, count_max, LEASE_S))
 
 
 async def execute(database: Database, statement: str, *arguments: Any) -> list[asyncpg.Record]:
@@ -105,7 +105,7 @@ async def test_a_claim_that_is_undone_counts_for_nothing(database: Database) -> 
     async with database.connection() as connection:
         undone = connection.transaction()
         await undone.start()
-        assert len(await mails.claim_due(connection, 10, LEASE_S)) == 1
+        assert len(await outbox.claim_due(connection, 10, LEASE_S)) == 1
         await undone.rollback()
 
     assert [mail.tries for mail in await claim(database)] == [1]
@@ -115,20 +115,20 @@ async def test_a_mail_that_was_put_off_is_not_due_before_its_time(database: Data
     mail_id = await put(database)
     await claim(database)
     async with database.connection() as connection:
-        await mails.put_off(connection, mail_id, 15)
+        await outbox.put_off(connection, mail_id, 15)
     assert 5 < await due_in_s(database) <= 15
     assert await claim(database) == []
 
     async with database.connection() as connection:
-        await mails.put_off(connection, mail_id, 0)
+        await outbox.put_off(connection, mail_id, 0)
     assert [mail.tries for mail in await claim(database)] == [2]
 
 
 async def test_a_mail_that_was_sent_is_gone(database: Database) -> None:
     sent, other = await put(database), await put(database)
     async with database.connection() as connection:
-        await mails.delete(connection, sent)
-        await mails.delete(connection, sent)
+        await outbox.delete(connection, sent)
+        await outbox.delete(connection, sent)
     assert [mail.id for mail in await claim(database)] == [other]
 
 
@@ -152,7 +152,7 @@ async def test_no_more_are_forgotten_at_once_than_is_asked_for(database: Databas
     for _ in range(5):
         await put(database, expires_in=timedelta(seconds=-1))
     async with database.connection() as connection:
-        assert [await mails.delete_expired(connection, 2) for _ in range(4)] == [2, 2, 1, 0]
+        assert [await outbox.delete_expired(connection, 2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_looking_for_mails_reads_only_what_is_due(database: Database) -> None:
@@ -164,7 +164,7 @@ async def test_looking_for_mails_reads_only_what_is_due(database: Database) -> N
         "   FROM generate_series(1, 2000)",
     )
     async with database.transaction() as connection:
-        await connection.execute(f"PREPARE looking AS {mails.SQL_CLAIM_DUE.text}")
+        await connection.execute(f"PREPARE looking AS {outbox.SQL_CLAIM_DUE.text}")
         plan = await connection.fetch(
             "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE looking (4, interval '60 seconds')"
         )

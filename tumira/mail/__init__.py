@@ -1,0 +1,1 @@
+"""E-mail: the outbox, the SMTP client and the worker that sends."""
