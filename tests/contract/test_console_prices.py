@@ -13,11 +13,11 @@ import pytest
 from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, at_once, goes_to
 from tests.support.service import Service
-from tumira.actions import schedule_price
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.engine.chores import CHORES, run_chore
 from tumira.html.layout import LOCAL
+from tumira.pricing import schedule_price
 from tumira.store.operators import Role
 
 PRICES: Final = "/operator/prices"

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.answers import assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
 from tumira.core import errors
-from tumira.rules.quotes import UNBILLED_OCTETS_MAX
+from tumira.pricing.quote import UNBILLED_OCTETS_MAX
 
 ZW: Final = "+263771200001"
 ALL_REJECTED: Final = 1_000

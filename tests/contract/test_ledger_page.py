@@ -15,13 +15,14 @@ from tests.support.customers import ONE, Customer, link, open_session
 from tests.support.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
-from tumira.actions import change_tariff, operate
+from tumira.actions import operate
 from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
-from tumira.rules.destinations import Destination, Price, PriceStatus
+from tumira.pricing import change_tariff
+from tumira.pricing.destinations import Destination, Price, PriceStatus
 from tumira.store import audit
 
 LEDGER: Final = "/dashboard/ledger"

@@ -27,8 +27,8 @@ from tumira.actions import manage_access, operate, operator_access
 from tumira.actions.tell_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
+from tumira.pricing.segments import Encoding, measure
 from tumira.rules import totp
-from tumira.rules.segments import Encoding, measure
 from tumira.store.credentials import Scope
 
 NEW: Final = "another good password"

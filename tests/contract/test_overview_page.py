@@ -10,10 +10,10 @@ import pytest
 from tests.support.customers import Customer, link, open_session, words
 from tests.support.people import sign_up
 from tests.support.service import NO_TLS, Service
-from tumira.actions import change_tariff
 from tumira.audit_log import OPERATOR
 from tumira.core.ids import BATCH, read_id
-from tumira.rules.destinations import Price, PriceStatus
+from tumira.pricing import change_tariff
+from tumira.pricing.destinations import Price, PriceStatus
 
 OVERVIEW: Final = "/dashboard"
 PLACES: Final = (

@@ -13,8 +13,8 @@ from tumira.cli.main import COMMANDS
 from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
 from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
+from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.rules.codes import LIFETIME
-from tumira.rules.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store import attempts as tries
 from tumira.store import (

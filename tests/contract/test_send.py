@@ -11,10 +11,10 @@ import pytest
 
 from tests.contract.answers import BATCH_ID, MONEY, Shape, assert_rate_headers, assert_refused, assert_shape
 from tests.support.service import Caller, Service
-from tumira.actions.change_tariff import add_destination, set_price
 from tumira.audit_log import OPERATOR
 from tumira.core import errors
-from tumira.rules.destinations import Destination, Price, PriceStatus
+from tumira.pricing.change_tariff import add_destination, set_price
+from tumira.pricing.destinations import Destination, Price, PriceStatus
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"

@@ -9,11 +9,11 @@ import pytest
 from tests.support.gates import open_gates
 from tests.support.service import new_caller
 from tumira.actions import compose
-from tumira.actions.change_tariff import set_price
 from tumira.actions.compose import Draft
 from tumira.audit_log import OPERATOR
 from tumira.core.errors import ValidationFailed
-from tumira.rules.destinations import Price, PriceStatus
+from tumira.pricing.change_tariff import set_price
+from tumira.pricing.destinations import Price, PriceStatus
 
 SMALL: Final = "+263771200001, +27821230001"
 LARGE: Final = "\n".join(f"+26377120{place:04}" for place in range(60))

@@ -17,15 +17,15 @@ import pytest
 from tests.support.settling import BLOCKED, World
 from tests.support.uploads import check_file
 from tumira.actions import follow_up
-from tumira.actions.change_tariff import set_price
 from tumira.actions.check_file import Wanted as FileWanted
 from tumira.actions.manage_webhooks import add_endpoint
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.postgres.statement import Connection
+from tumira.pricing.change_tariff import set_price
+from tumira.pricing.destinations import Price, PriceStatus
 from tumira.rules.codes import AttemptLimits
-from tumira.rules.destinations import Price, PriceStatus
 from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads
 from tumira.store.attempts import Budget, Kind
 from tumira.store.erasure import Fault

@@ -30,7 +30,7 @@ from tests.load.webhooks import add_endpoint, measure_deliveries
 from tests.support.postgres.databases import clone, run_server
 from tests.support.service import Caller, Service, run_web
 from tumira.core.ids import BatchId, message_ids, new_id
-from tumira.rules.quotes import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.store import acceptance, accounts
 from tumira.store.acceptance import Debit, NewBatch
 

@@ -22,7 +22,7 @@ from tumira.api.schemas import write_sent
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
 from tumira.engine.chores import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
-from tumira.rules.quotes import Leg, Quote, SendRequest
+from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.rules.receipts import Receipt
 from tumira.store import acceptance, accounts, archive, batches, carriers, queue
 from tumira.store.acceptance import Debit, NewBatch

@@ -15,7 +15,7 @@ from tumira.api.reading import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
 from tumira.postgres.pool import Database
-from tumira.rules.quotes import SendRequest
+from tumira.pricing.quote import SendRequest
 from tumira.store import audit
 from tumira.store.credentials import Scope, Secret
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tumira.rules.destinations import Destination
+from tumira.pricing.destinations import Destination
 from tumira.rules.doubts import HandOver, KeptReceipt, assign, is_alike, sight
 from tumira.rules.receipts import Receipt, whole_numbers
 

@@ -30,7 +30,7 @@ from tumira.carriers.smpp.pdu import (
     write,
 )
 from tumira.carriers.smpp.text import decode, encode, split_udh
-from tumira.rules.segments import Encoding, measure
+from tumira.pricing.segments import Encoding, measure
 
 GSM_7_CHARACTERS = "aZ 09@£_ñ\n€{[~|\f"
 OTHER_CHARACTERS = "я漢\N{GRINNING FACE}\N{FAMILY}\u200d`"

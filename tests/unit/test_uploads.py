@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.test_destinations import TARIFF
+from tests.pricing.test_destinations import TARIFF
 from tumira.core.errors import ContentRejected, Refusal
-from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.rules.segments import SEGMENTS_MAX, measure
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.pricing.segments import SEGMENTS_MAX, measure
 from tumira.rules.sheets import ROWS_MAX, Row, Sheet, read_sheet
 from tumira.rules.uploads import (
     TEXT_MAX,

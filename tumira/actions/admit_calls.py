@@ -8,9 +8,10 @@ from tumira.actions.low_balance import tell_low_balances
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId
 from tumira.postgres.statement import Connection
-from tumira.rules.destinations import Tariff
+from tumira.pricing import prices
+from tumira.pricing.destinations import Tariff
 from tumira.rules.templates import Policy
-from tumira.store import acceptance, accounts, calls, content_refusals, prices, templates
+from tumira.store import acceptance, accounts, calls, content_refusals, templates
 from tumira.store.accounts import Held
 from tumira.store.calls import Standing
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
-from tumira.rules.destinations import Tariff
-from tumira.rules.quotes import Quote, SendRequest
+from tumira.pricing.destinations import Tariff
+from tumira.pricing.quote import Quote, SendRequest
 from tumira.rules.verdicts import Verdict
 from tumira.rules.window import Place
 from tumira.store.acceptance import NewBatch

@@ -35,9 +35,10 @@ from tumira.actions.check_rows import (
 from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
-from tumira.store import file_checks, prices, templates, uploads
+from tumira.store import file_checks, templates, uploads
 
 # Of files that were checked and never sent: they cost their owner nothing.
 CHECKED_KEPT: Final = 20

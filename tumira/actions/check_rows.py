@@ -22,7 +22,7 @@ from msgspec import Struct
 from tumira.actions.screen_text import screen
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, UploadId
-from tumira.rules.destinations import Destination, Price, Tariff
+from tumira.pricing.destinations import Destination, Price, Tariff
 from tumira.rules.screening import judge
 from tumira.rules.sheets import Sheet, SheetFault, read_sheet
 from tumira.rules.templates import Policy, TemplateVerdict

@@ -25,11 +25,12 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
-from tumira.rules.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
-from tumira.rules.quotes import REFERENCE_MAX, Quote, SendRequest, quote
-from tumira.rules.recipients import CHANNEL, Entry, explain, read_recipients
-from tumira.rules.spelling import is_blank
-from tumira.store import prices, templates
+from tumira.pricing import prices
+from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
+from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
+from tumira.pricing.recipients import CHANNEL, Entry, explain, read_recipients
+from tumira.store import templates
 from tumira.store.credentials import Scope
 
 _TOKEN_BYTES: Final = 24

@@ -31,9 +31,9 @@ from tumira.core.errors import (
     SpendLimitReached,
 )
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
+from tumira.pricing.destinations import Tariff
+from tumira.pricing.quote import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
 from tumira.rules import turns, window
-from tumira.rules.destinations import Tariff
-from tumira.rules.quotes import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
 from tumira.rules.templates import Policy
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held

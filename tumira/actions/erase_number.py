@@ -18,8 +18,9 @@ from tumira.core.errors import Trouble
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.pseudonyms import Subject, read_subject
-from tumira.store import accounts, erasures, prices
+from tumira.pricing import prices
+from tumira.pricing.pseudonyms import Subject, read_subject
+from tumira.store import accounts, erasures
 from tumira.store.erasures import Erasure
 
 NOTE_MAX: Final = 500

@@ -15,8 +15,8 @@ import msgspec
 from tumira.actions.match_receipts import REACH
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.postgres.statement import Connection
+from tumira.pricing.pseudonyms import Subject
 from tumira.rules import lifecycle
-from tumira.rules.pseudonyms import Subject
 from tumira.store import accounts, erasure, erasure_of_quotes, operators, settlement
 from tumira.store.erasures import Erasure
 from tumira.store.settlement import Standing

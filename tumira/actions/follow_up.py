@@ -17,10 +17,11 @@ from tumira.actions.settle_messages import settle, settle_held
 from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id, made_at_ms
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
 from tumira.rules import turns, validity
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import NUMBER_END
-from tumira.store import carriers, places, prices, queue, receipts, settlement
+from tumira.store import carriers, places, queue, receipts, settlement
 from tumira.store.places import Due, QueuePlace
 from tumira.store.queue import Past
 from tumira.store.settlement import Standing

@@ -29,7 +29,7 @@ from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.notify import Waker
 from tumira.postgres.pinned_connection import Line, make_sure
 from tumira.postgres.pool import BUSY, Database, is_partition_missing, is_unavailable
-from tumira.rules.quotes import SendRequest
+from tumira.pricing.quote import SendRequest
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500

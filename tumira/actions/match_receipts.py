@@ -10,8 +10,8 @@ from msgspec import Struct
 from tumira.actions.outcomes import Outcome, Reported, Taken
 from tumira.core.ids import MessageId, first_id
 from tumira.postgres.statement import Connection
+from tumira.pricing.destinations import Destination
 from tumira.rules import doubts
-from tumira.rules.destinations import Destination
 from tumira.rules.doubts import HandOver, KeptReceipt, Sighting
 from tumira.rules.lifecycle import is_final
 from tumira.rules.receipts import NUMBER_END, Receipt, digits, key, same_number, spellings, whole_numbers

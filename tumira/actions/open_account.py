@@ -6,8 +6,9 @@ from decimal import Decimal
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.postgres.pool import Database
-from tumira.rules.destinations import sort_recipients
-from tumira.store import accounts, ledger, prices
+from tumira.pricing import prices
+from tumira.pricing.destinations import sort_recipients
+from tumira.store import accounts, ledger
 from tumira.store.accounts import Account
 
 

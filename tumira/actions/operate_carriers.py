@@ -13,9 +13,10 @@ from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
 from tumira.rules import carrier_urls
 from tumira.rules.carrier_urls import CarrierSettings
-from tumira.store import carriers, prices
+from tumira.store import carriers
 from tumira.store.carriers import BindState, Carrier, Health
 
 PRIORITY_DEFAULT: Final = 100

@@ -21,8 +21,9 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import OperatorId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules import codes, people, totp
-from tumira.store import devices, operators, prices, verifications
+from tumira.pricing import phone_numbers, prices
+from tumira.rules import codes, totp
+from tumira.store import devices, operators, verifications
 from tumira.store.attempts import Kind
 from tumira.store.operators import Operator, Role, Stage
 
@@ -62,12 +63,12 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
     """Add an operator, and return their password, which is shown once."""
     password = new_password()
     password_hash = await hash_secret(password, LOCAL)
-    name = people.clean_name(name)
-    fault = people.fault_of_name(name)
+    name = phone_numbers.clean_name(name)
+    fault = phone_numbers.fault_of_name(name)
     if fault is not None:
         raise Trouble(f"The name cannot be used: {fault}")
     async with database.transaction() as connection:
-        number = people.read_phone(await prices.get_tariff(connection), phone)
+        number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
         if number is None:
             raise Trouble(f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx.")
         now = await verifications.now(connection)
@@ -113,7 +114,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
 
 
 async def _existing(connection: Connection, phone: str) -> Operator:
-    number = people.read_phone(await prices.get_tariff(connection), phone)
+    number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
     operator = None if number is None else await operators.find_by_phone(connection, number)
     if operator is None:
         raise Trouble("There is no operator with that number; `tumira operator list` shows them.")

@@ -17,11 +17,12 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules import receipt_ids, receipts
 from tumira.rules.lifecycle import is_final
-from tumira.rules.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules.receipts import same_number, spellings
-from tumira.store import prices, settlement, unmatched
+from tumira.store import settlement, unmatched
 from tumira.store.receipts import delete
 from tumira.store.unmatched import Segment, Unmatched
 

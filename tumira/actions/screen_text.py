@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from tumira.core.errors import ContentRejected
 from tumira.core.ids import AccountId
+from tumira.pricing.segments import SEGMENTS_MAX, measure
 from tumira.rules.screening import judge
-from tumira.rules.segments import SEGMENTS_MAX, measure
 from tumira.rules.templates import Policy
 from tumira.rules.verdicts import Label, Reason, Verdict
 from tumira.store.content_refusals import NewRefusal, digest_of

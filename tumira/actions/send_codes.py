@@ -19,12 +19,13 @@ from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.mail import outbox
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.pricing.destinations import sort_recipients
+from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.segments import measure
 from tumira.rules import codes, turns
 from tumira.rules.codes import CodeLimits
-from tumira.rules.destinations import sort_recipients
-from tumira.rules.quotes import Leg, Quote, SendRequest
-from tumira.rules.segments import measure
-from tumira.store import acceptance, accounts, calls, devices, logins, prices, verifications
+from tumira.store import acceptance, accounts, calls, devices, logins, verifications
 from tumira.store.acceptance import NewBatch
 from tumira.store.attempts import Kind
 from tumira.store.sessions import Visitor

@@ -31,15 +31,16 @@ from tumira.core.errors import (
 from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
 from tumira.postgres.pool import BUSY, Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
+from tumira.pricing.quote import Leg, Quote, SendRequest
+from tumira.pricing.recipients import CHANNEL
+from tumira.pricing.segments import measure
 from tumira.rules import turns
-from tumira.rules.destinations import PriceStatus, Tariff, sort_recipients
-from tumira.rules.quotes import Leg, Quote, SendRequest
-from tumira.rules.recipients import CHANNEL
-from tumira.rules.segments import measure
 from tumira.rules.sheets import NUMBER_NAMES, name_key
 from tumira.rules.templates import Policy
 from tumira.rules.uploads import RowCode
-from tumira.store import acceptance, accounts, calls, prices, templates, uploads
+from tumira.store import acceptance, accounts, calls, templates, uploads
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.accounts import Held
 from tumira.store.calls import Surroundings

@@ -24,7 +24,7 @@ from tumira.actions.outcomes import (
 )
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.postgres.statement import Connection
-from tumira.rules.networks import network_of
+from tumira.pricing.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
 from tumira.store.events import News, tell_events
 from tumira.store.places import QueuePlace

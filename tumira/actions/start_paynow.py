@@ -10,10 +10,11 @@ from tumira.core.ids import AccountId, TopUpId, first_id, new_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.pricing.phone_numbers import read_phone
 from tumira.rules.paynow import Wallet
-from tumira.rules.people import read_phone
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method
-from tumira.store import accounts, logins, prices, top_ups
+from tumira.store import accounts, logins, top_ups
 from tumira.store.top_ups import NewTopUp
 
 # So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.

@@ -20,11 +20,12 @@ from tumira.core.ids import VOUCHER, AccountId, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, ZarRate
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.people import read_phone
+from tumira.pricing import prices
+from tumira.pricing.phone_numbers import read_phone
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method, Paid, Reason, Refused, worth
 from tumira.rules.voucher_pins import Issuer, VoucherState, hash_code, read_pin
-from tumira.store import accounts, prices, top_ups, vouchers
+from tumira.store import accounts, top_ups, vouchers
 from tumira.store.accounts import Account
 from tumira.store.top_ups import NewTopUp
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, write_id
-from tumira.rules.destinations import RECIPIENTS_MAX
+from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.rules.fields import (
     BatchIdText,
     Channel,

@@ -19,9 +19,9 @@ from tumira.core.errors import (
     UnsupportedMediaType,
     ValidationFailed,
 )
-from tumira.rules.destinations import RECIPIENTS_MAX
-from tumira.rules.quotes import REFERENCE_MAX, SendRequest
-from tumira.rules.spelling import is_blank
+from tumira.pricing.destinations import RECIPIENTS_MAX
+from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.quote import REFERENCE_MAX, SendRequest
 
 BODY_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 100

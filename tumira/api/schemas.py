@@ -12,9 +12,9 @@ from tumira.actions.views import BatchSummary, MessageView, view_batch, view_mes
 from tumira.core import money
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import BATCH, write_id
-from tumira.rules.destinations import RECIPIENTS_MAX, Price, Rejected
+from tumira.pricing.destinations import RECIPIENTS_MAX, Price, Rejected
+from tumira.pricing.quote import ECHO_MAX, REFERENCE_MAX
 from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
-from tumira.rules.quotes import ECHO_MAX, REFERENCE_MAX
 from tumira.store.batches import Batch, Message
 
 # The most characters that fit into 5 segments; texts outside GSM-7 end sooner.

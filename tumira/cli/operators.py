@@ -11,8 +11,8 @@ from tumira.cli.output import actor, json_option, load_settings, show, show_all,
 from tumira.core.errors import Trouble
 from tumira.core.ids import OPERATOR, write_id
 from tumira.postgres.pool import Database
-from tumira.rules import people
-from tumira.store import operators, prices
+from tumira.pricing import phone_numbers, prices
+from tumira.store import operators
 from tumira.store.operators import Operator, Role
 
 OPERATORS_MAX: Final = 1_000
@@ -83,7 +83,7 @@ async def operator_remove(database: Database, *, phone: str, as_json: bool) -> N
 
 async def _find(database: Database, phone: str) -> Operator:
     async with database.connection() as connection:
-        number = people.read_phone(await prices.get_tariff(connection), phone)
+        number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
         found = None if number is None else await operators.find_by_phone(connection, number)
     if found is None:
         raise Trouble("There is no operator with that number; `tumira operator list` shows them.")

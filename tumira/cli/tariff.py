@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import change_tariff
-from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
 from tumira.audit_log import Actor
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
-from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store import price_schedule, prices
-from tumira.store.price_schedule import ScheduledPrice
+from tumira.pricing import change_tariff, prices
+from tumira.pricing import store as price_schedule
+from tumira.pricing.destinations import Destination, Price, PriceStatus
+from tumira.pricing.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
+from tumira.pricing.store import ScheduledPrice
 
 NATIONAL_LENGTH_MAX: Final = 14
 

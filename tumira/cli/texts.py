@@ -10,8 +10,8 @@ import click
 from tumira.actions.screen_text import show_reasons
 from tumira.cli.output import json_option, plainly, show, tell
 from tumira.core.errors import Trouble
+from tumira.pricing.segments import measure
 from tumira.rules.screening import judge
-from tumira.rules.segments import measure
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from tumira.actions import erase_number, follow_up, run_audit, schedule_price
+from tumira.actions import erase_number, follow_up, run_audit
 from tumira.core import metrics
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, write_id
@@ -19,6 +19,7 @@ from tumira.mail import outbox
 from tumira.postgres import clock, partitions
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection, Statement
+from tumira.pricing import prices, schedule_price
 from tumira.rules import codes
 from tumira.store import (
     attempts,
@@ -34,7 +35,6 @@ from tumira.store import (
     old_numbers,
     operators,
     places,
-    prices,
     receipts,
     sessions,
     uploads,

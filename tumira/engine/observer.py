@@ -22,8 +22,8 @@ from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.pool import Database, is_unavailable
+from tumira.pricing.networks import network_of
 from tumira.rules.answers import name
-from tumira.rules.networks import network_of
 from tumira.store import latencies
 from tumira.store.latencies import Outcome, Step, Timing
 from tumira.store.queue import SMALL, Claimed

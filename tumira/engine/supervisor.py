@@ -29,7 +29,8 @@ from tumira.engine.routes import Routes
 from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
-from tumira.store import carriers, endpoints, places, prices, queue
+from tumira.pricing import prices
+from tumira.store import carriers, endpoints, places, queue
 from tumira.store.carriers import BindState, Carrier, Health
 
 LEASE_S: Final = 10.0

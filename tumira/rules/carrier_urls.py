@@ -10,8 +10,8 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from tumira.rules import segments
-from tumira.rules.segments import Encoding
+from tumira.pricing import segments
+from tumira.pricing.segments import Encoding
 
 PORT_DEFAULT: Final = 2775
 REFUNDS: Final = ("failed", "expired", "undelivered")

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from tumira.rules.segments import SEGMENTS_MAX
+from tumira.pricing.segments import SEGMENTS_MAX
 
 # The digits of `tumira.core.ids`: 130 bits, of which the first two are always zero.
 ID_DIGITS: Final = "[0-7][0-9a-hjkmnp-tv-z]{25}"

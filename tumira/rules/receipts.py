@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from tumira.rules.destinations import Destination
-from tumira.rules.pseudonyms import MARK
+from tumira.pricing.destinations import Destination
+from tumira.pricing.pseudonyms import MARK
 
 TEXT_MAX: Final = 500
 

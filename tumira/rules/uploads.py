@@ -11,12 +11,12 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import ContentRejected, RecipientCode, Refusal
-from tumira.rules.destinations import Destination, Recipient, Tariff, sort_recipients
-from tumira.rules.recipients import CHANNEL, explain
-from tumira.rules.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
+from tumira.pricing.destinations import Destination, Recipient, Tariff, sort_recipients
+from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.gsm7 import name as show_character
+from tumira.pricing.recipients import CHANNEL, explain
+from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
 from tumira.rules.sheets import Row, Sheet, can_be_number, name_key
-from tumira.rules.spelling import is_blank
-from tumira.rules.spelling import name as show_character
 
 # No longer text fits: 153 characters in each segment.
 TEXT_MAX: Final = 153 * SEGMENTS_MAX

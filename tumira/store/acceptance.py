@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.quotes import Quote, SendRequest
+from tumira.pricing.quote import Quote, SendRequest
 from tumira.store.accounts import Held
 
 Flow = tuple[AccountId, str, int]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.pseudonyms import Subject
+from tumira.pricing.pseudonyms import Subject
 from tumira.store import recipients
 from tumira.store.settlement import hold_batches
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.pseudonyms import Subject
+from tumira.pricing.pseudonyms import Subject
 from tumira.store.erasure import HOLDS
 
 

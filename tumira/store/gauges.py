@@ -6,7 +6,8 @@ from typing import Final
 
 from tumira.postgres import partitions, replication
 from tumira.postgres.statement import Connection, Statement
-from tumira.store import carriers, prices, totals
+from tumira.pricing import prices
+from tumira.store import carriers, totals
 from tumira.store.totals import WAITING_MAX, Elsewhere, Stand
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.

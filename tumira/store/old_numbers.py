@@ -8,8 +8,8 @@ from typing import Final
 
 from tumira.core.ids import first_id
 from tumira.postgres.statement import Connection, Statement
+from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
 from tumira.rules.lifecycle import is_final
-from tumira.rules.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
 
 SQL_HOLD_PLACE: Final = Statement("SELECT up_to FROM number_retention FOR NO KEY UPDATE")
 

@@ -13,8 +13,8 @@ from tumira.api.envelope import refuse
 from tumira.api.reading import read_send
 from tumira.core import errors
 from tumira.core.errors import RecipientCode, Refusal
-from tumira.rules.destinations import RECIPIENTS_MAX, Tariff
-from tumira.rules.quotes import SendRequest, quote
+from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
+from tumira.pricing.quote import SendRequest, quote
 from tumira.rules.verdicts import Category, Label, Reason, Verdict
 from tumira.store.credentials import Scope
 

@@ -7,7 +7,7 @@ data header that joins them on the handset (3GPP TS 23.040, section 9.2.3.24.1).
 
 from typing import Final, NamedTuple
 
-from tumira.rules.segments import BASIC, EXTENSION, Encoding, measure, parts
+from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure, parts
 
 DEFAULT_ALPHABET: Final = 0
 UCS_2: Final = 8

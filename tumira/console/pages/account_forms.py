@@ -19,7 +19,7 @@ from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.rules import people
+from tumira.pricing import phone_numbers
 
 PRESS: Final = "prs_"
 NOTE_MAX: Final = 500
@@ -46,7 +46,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 def read_note(form: Form, name: str) -> str:
     """Read a note, in one line."""
-    return people.clean_name(form.raw(name))
+    return phone_numbers.clean_name(form.raw(name))
 
 
 def fault_of_note(note: str, *, is_needed: bool = True) -> str | None:

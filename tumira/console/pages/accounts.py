@@ -20,17 +20,8 @@ from tumira.html import chart
 from tumira.html.forms import Form
 from tumira.html.places import go
 from tumira.postgres.statement import Connection
-from tumira.store import (
-    account_facts,
-    account_search,
-    accounts,
-    ledger,
-    logins,
-    prices,
-    sessions,
-    top_ups,
-    traffic,
-)
+from tumira.pricing import prices
+from tumira.store import account_facts, account_search, accounts, ledger, logins, sessions, top_ups, traffic
 from tumira.store.account_search import FIRST, LAST, Found, Place
 from tumira.store.accounts import SYSTEM, Account
 from tumira.store.ledger import Transfer

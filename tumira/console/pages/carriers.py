@@ -22,7 +22,8 @@ from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
-from tumira.store import carrier_outcomes, carriers, latencies, prices
+from tumira.pricing import prices
+from tumira.store import carrier_outcomes, carriers, latencies
 from tumira.store.carrier_outcomes import Tally
 
 CARRIERS: Final = "/operator/carriers"

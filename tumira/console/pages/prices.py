@@ -9,17 +9,16 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import change_tariff
-from tumira.actions.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import LOCAL
 from tumira.html.places import go
-from tumira.rules import people
-from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.store import price_schedule, prices
+from tumira.pricing import change_tariff, phone_numbers, prices
+from tumira.pricing import store as price_schedule
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.pricing.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
 
 PRICES: Final = "/operator/prices"
 CHANNEL: Final = "sms"
@@ -133,7 +132,7 @@ async def add_destination(visit: Visit) -> Response:
     """Add a country."""
     form = await read_form(visit.request)
     filled = {name: form.text(name)[:TYPED_MAX] for name in ("new_country", "calling_code", "lengths")}
-    filled["name"] = people.clean_name(form.text("name"))[: people.NAME_MAX]
+    filled["name"] = phone_numbers.clean_name(form.text("name"))[: phone_numbers.NAME_MAX]
     code = filled["calling_code"].removeprefix("+")
     lengths = _read_lengths(filled["lengths"])
     faults = {}
@@ -141,7 +140,7 @@ async def add_destination(visit: Visit) -> Response:
         faults["new_country"] = "Write the two letters of the country, as in ZM."
     elif filled["new_country"].upper() in _names(await _tariff(visit)):
         faults["new_country"] = "This country is in the list already."
-    fault = people.fault_of_name(filled["name"])
+    fault = phone_numbers.fault_of_name(filled["name"])
     if fault is not None:
         faults["name"] = fault
     if not (code.isascii() and code.isdigit() and 1 <= len(code) <= 4 and code[0] != "0"):  # noqa: PLR2004 - E.164

@@ -15,8 +15,8 @@ from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.rules import codes, people, qr_codes, totp
-from tumira.store import prices
+from tumira.pricing import phone_numbers, prices
+from tumira.rules import codes, qr_codes, totp
 from tumira.store.operators import Stage
 
 CODE: Final = SIGN_IN + "/code"
@@ -65,9 +65,9 @@ async def show_form(services: Services, request: Request) -> Response:
 async def enter(services: Services, request: Request) -> Response:
     """Compare the password, and lead on to the second factor or to setting it up."""
     form = await read_form(request)
-    written, password = form.text("phone")[:40], form.raw("password")[: people.PASSWORD_MAX]
+    written, password = form.text("phone")[:40], form.raw("password")[: phone_numbers.PASSWORD_MAX]
     async with services.database.connection() as connection:
-        phone = people.read_phone(await prices.get_tariff(connection), written)
+        phone = phone_numbers.read_phone(await prices.get_tariff(connection), written)
     # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
     result = await operator_access.sign_in(
         services.database, _guest(services, request), phone=phone or written, password=password
@@ -142,7 +142,7 @@ async def set_up(services: Services, request: Request) -> Response:
     if begun is None or token is None:
         return go(SIGN_IN)
     password = form.raw("password")
-    weak = people.fault_of_password(password, begun[0].phone)
+    weak = phone_numbers.fault_of_password(password, begun[0].phone)
     if weak is not None:
         return await _set_up(services, request, {"password": weak}, 422)
     result = await operator_access.move_in(

@@ -21,7 +21,7 @@ from tumira.html.forms import read_form
 from tumira.html.places import go
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
-from tumira.rules import people
+from tumira.pricing import phone_numbers
 from tumira.store import audit, audits, operators
 from tumira.store.audits import Audit
 from tumira.store.operators import Operator, Role
@@ -164,12 +164,12 @@ async def add_operator(visit: Visit) -> Response:
     """Let somebody in, and show the password of their first sign-in this once."""
     form = await read_form(visit.request)
     filled = {
-        "name": people.clean_name(form.text("name")),
+        "name": phone_numbers.clean_name(form.text("name")),
         "phone": form.text("phone")[:PHONE_MAX],
         "role": form.text("role"),
     }
     faults = {}
-    fault = people.fault_of_name(filled["name"])
+    fault = phone_numbers.fault_of_name(filled["name"])
     if fault is not None:
         faults["name"] = fault
     if filled["role"] not in {value for value, _ in ROLES}:

@@ -19,7 +19,7 @@ from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.rules import people
+from tumira.pricing import phone_numbers
 from tumira.rules.top_ups import worth
 from tumira.store import accounts
 from tumira.store.accounts import Account
@@ -66,7 +66,7 @@ def _read_decision(form: Form, top_up: TopUp) -> _Decision:
     written = {
         "outcome": "not-paid" if form.text("outcome") == "not-paid" else "paid",
         "paid": form.text("paid")[:TYPED_MAX],
-        "reference": people.clean_name(form.text("reference")),
+        "reference": phone_numbers.clean_name(form.text("reference")),
         "note": read_note(form, "note"),
     }
     faults = {}

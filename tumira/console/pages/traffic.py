@@ -12,8 +12,9 @@ from tumira.console.visits import HOME, Services, Visit, look
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.html import chart
-from tumira.rules.destinations import Tariff
-from tumira.store import latencies, prices, totals
+from tumira.pricing import prices
+from tumira.pricing.destinations import Tariff
+from tumira.store import latencies, totals
 from tumira.store.latencies import End, Taken
 from tumira.store.queue import BULK, SMALL
 from tumira.store.totals import WAITING_MAX, Accepted, Elsewhere, Stand

@@ -19,11 +19,12 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
-from tumira.rules.destinations import Tariff
+from tumira.pricing import prices
+from tumira.pricing.destinations import Tariff
+from tumira.pricing.phone_numbers import read_phone
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
-from tumira.rules.people import read_phone
 from tumira.rules.validity import TEXT_KEPT
-from tumira.store import archive, prices, timelines
+from tumira.store import archive, timelines
 from tumira.store.archive import Batch, Found, Search, Standing
 from tumira.store.batches import Message
 from tumira.store.timelines import Entry, Timeline

@@ -33,12 +33,12 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.places import go
-from tumira.rules import segments, spelling
-from tumira.rules.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
-from tumira.rules.quotes import REFERENCE_MAX, Quote
-from tumira.rules.recipients import CHANNEL
-from tumira.rules.segments import SEGMENTS_MAX
-from tumira.store import prices, templates
+from tumira.pricing import gsm7, prices, segments
+from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
+from tumira.pricing.quote import REFERENCE_MAX, Quote
+from tumira.pricing.recipients import CHANNEL
+from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.store import templates
 
 COMPOSE: Final = "/dashboard/compose"
 CONFIRM: Final = COMPOSE + "/confirm"
@@ -338,7 +338,7 @@ def _say_too_long(detail: Mapping[str, Any]) -> str:
 
 def _named(characters: Sequence[str]) -> str:
     more = ["…"] if len(characters) > CHARACTERS_SHOWN else []
-    return " ".join([*(spelling.name(one) for one in characters[:CHARACTERS_SHOWN]), *more])
+    return " ".join([*(gsm7.name(one) for one in characters[:CHARACTERS_SHOWN]), *more])
 
 
 def _advice(text: str, segment_cost: Decimal) -> Advice | None:
@@ -346,8 +346,8 @@ def _advice(text: str, segment_cost: Decimal) -> Advice | None:
     forced = segments.ucs2_characters(text)
     if not forced:
         return None
-    respelt = spelling.respell(text)
-    pairs = [f"{spelling.name(one)} → {spelling.name(other)}" for one, other in respelt.replaced]
+    respelt = gsm7.respell(text)
+    pairs = [f"{gsm7.name(one)} → {gsm7.name(other)}" for one, other in respelt.replaced]
     fewer = segments.measure(text).segments - segments.measure(respelt.text).segments
     saving = "saves no segment yet, but leaves more room"
     if fewer > 0:
@@ -415,7 +415,7 @@ def _data(tariff: Tariff) -> Markup:
 
 @cache
 def _alphabet() -> str:
-    return _write(spelling.alphabet())
+    return _write(gsm7.alphabet())
 
 
 def _write(value: object) -> str:

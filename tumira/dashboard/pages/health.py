@@ -17,8 +17,9 @@ from tumira.core import histogram
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html import chart
 from tumira.postgres.pool import Database
-from tumira.rules import lifecycle, networks
-from tumira.store import latencies, prices
+from tumira.pricing import networks, prices
+from tumira.rules import lifecycle
+from tumira.store import latencies
 from tumira.store.latencies import NetworkEnds, NetworkTimes, Step, Windows
 
 HEALTH: Final = "/dashboard/health"

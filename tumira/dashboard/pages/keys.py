@@ -24,7 +24,7 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.rules import people
+from tumira.pricing import phone_numbers
 from tumira.store import credentials
 from tumira.store.credentials import Scope
 
@@ -86,11 +86,11 @@ async def _page(
 async def create(visit: Visit) -> Response:
     """Make a key, and show it this once."""
     form = await read_form(visit.request)
-    name = people.clean_name(form.text("name"))
+    name = phone_numbers.clean_name(form.text("name"))
     given = form.all("scope")
     scopes = [scope for scope in Scope if scope.value in given]
     faults = {}
-    fault = people.fault_of_name(name)
+    fault = phone_numbers.fault_of_name(name)
     if fault is not None:
         faults["name"] = fault
     if not scopes:

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.visits import Services, public
-from tumira.rules.destinations import PriceStatus, Tariff
-from tumira.store import prices
+from tumira.pricing import prices
+from tumira.pricing.destinations import PriceStatus, Tariff
 
 SMALLEST_TOP_UP: Final = Decimal(5)
 

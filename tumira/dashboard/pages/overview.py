@@ -12,7 +12,8 @@ from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.visits import HOME, Services, Visit, private
 from tumira.html import chart
-from tumira.store import carriers, prices, traffic
+from tumira.pricing import prices
+from tumira.store import carriers, traffic
 from tumira.store.traffic import Day, Waiting, Why
 
 WHY: Final = {

@@ -18,9 +18,9 @@ from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
+from tumira.pricing import prices
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import LARGEST, SMALLEST
-from tumira.store import prices
 
 FIELDS: Final = frozenset({"amount", "wallet", "phone"})
 GIVEN_MAX: Final = 40

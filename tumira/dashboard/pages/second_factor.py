@@ -12,7 +12,8 @@ from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, 
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.places import go
-from tumira.rules import people, qr_codes, totp
+from tumira.pricing import phone_numbers
+from tumira.rules import qr_codes, totp
 from tumira.store import logins
 from tumira.store.logins import Factor
 
@@ -66,7 +67,7 @@ class _Secret:
 async def begin(visit: Visit) -> Response:
     """Make a secret for who knows the password."""
     form = await read_form(visit.request)
-    password = form.raw("password")[: people.PASSWORD_MAX]
+    password = form.raw("password")[: phone_numbers.PASSWORD_MAX]
     proof = await second_factor.begin(visit.services.database, suspect_of(visit), password)
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof)
@@ -91,7 +92,7 @@ async def turn_off(visit: Visit) -> Response:
     proof = await second_factor.turn_off(
         visit.services.database,
         suspect_of(visit),
-        form.raw("password")[: people.PASSWORD_MAX],
+        form.raw("password")[: phone_numbers.PASSWORD_MAX],
         form.text("code")[:40],
         actor_of(visit),
     )

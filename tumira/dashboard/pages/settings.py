@@ -20,7 +20,8 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.rules import browsers, people
+from tumira.pricing import phone_numbers
+from tumira.rules import browsers
 from tumira.store import accounts, content_refusals, logins, sessions
 from tumira.store.accounts import Account
 from tumira.store.content_refusals import ContentRefusal
@@ -161,8 +162,11 @@ def _done(what: str, section: str) -> Response:
 async def change_profile(visit: Visit) -> Response:
     """Change the names."""
     form = await read_form(visit.request)
-    name, business = people.clean_name(form.text("name")), people.clean_name(form.text("business"))
-    found = {"name": people.fault_of_name(name), "business": people.fault_of_name(business)}
+    name, business = (
+        phone_numbers.clean_name(form.text("name")),
+        phone_numbers.clean_name(form.text("business")),
+    )
+    found = {"name": phone_numbers.fault_of_name(name), "business": phone_numbers.fault_of_name(business)}
     faults = {field: fault for field, fault in found.items() if fault is not None}
     if faults:
         return await _page(visit, faults, 422, name=name, business=business)
@@ -176,7 +180,7 @@ async def change_email(visit: Visit) -> Response:
     """Change, add or remove the e-mail address."""
     form = await read_form(visit.request)
     email = form.text("email")[:300]
-    fault = people.fault_of_email(email) if email else None
+    fault = phone_numbers.fault_of_email(email) if email else None
     if fault is not None:
         return await _page(visit, {"email": fault}, 422, email=email)
     await manage_login.change_email(
@@ -188,9 +192,9 @@ async def change_email(visit: Visit) -> Response:
 async def change_password(visit: Visit) -> Response:
     """Change the password of who knows the old one."""
     form = await read_form(visit.request)
-    old, new = form.raw("current_password")[: people.PASSWORD_MAX], form.raw("new_password")
+    old, new = form.raw("current_password")[: phone_numbers.PASSWORD_MAX], form.raw("new_password")
     visitor = visit.visitor
-    weak = people.fault_of_password(new, visitor.name, visitor.business, visitor.phone)
+    weak = phone_numbers.fault_of_password(new, visitor.name, visitor.business, visitor.phone)
     if weak is not None:
         return await _page(visit, {"new_password": weak}, 422)
     proof = await manage_login.change_password(
@@ -315,7 +319,7 @@ async def close(visit: Visit) -> Response:
     proof = await manage_login.close_account(
         visit.services.database,
         suspect_of(visit),
-        form.raw("password_to_close")[: people.PASSWORD_MAX],
+        form.raw("password_to_close")[: phone_numbers.PASSWORD_MAX],
         actor_of(visit),
     )
     if proof is not Proof.RIGHT:

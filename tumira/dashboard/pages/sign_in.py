@@ -37,8 +37,9 @@ from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visito
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.places import go
-from tumira.rules import codes, people
-from tumira.store import prices, sessions
+from tumira.pricing import phone_numbers, prices
+from tumira.rules import codes
+from tumira.store import sessions
 from tumira.store.sessions import HALF_MINUTES
 from tumira.store.verifications import Purpose, Verification
 
@@ -98,13 +99,13 @@ def _form(services: Services, phone: str, onward: str, faults: Faults, status: i
 
 async def _read_phone(services: Services, text: str) -> str | None:
     async with services.database.connection() as connection:
-        return people.read_phone(await prices.get_tariff(connection), text)
+        return phone_numbers.read_phone(await prices.get_tariff(connection), text)
 
 
 async def enter(services: Services, request: Request) -> Response:
     """Begin a session."""
     form = await read_form(request)
-    written, password = form.text("phone")[:40], form.raw("password")[: people.PASSWORD_MAX]
+    written, password = form.text("phone")[:40], form.raw("password")[: phone_numbers.PASSWORD_MAX]
     onward = own_page(form.text("next"))
     phone = await _read_phone(services, written)
     if phone is None:
@@ -239,7 +240,7 @@ async def set_password(services: Services, request: Request) -> Response:
     faults = {}
     if code is None:
         faults["code"] = NOT_A_CODE
-    weak = people.fault_of_password(password, verification.phone)
+    weak = phone_numbers.fault_of_password(password, verification.phone)
     if weak is not None:
         faults["password"] = weak
     if faults or code is None:

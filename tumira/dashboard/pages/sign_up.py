@@ -24,8 +24,9 @@ from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visito
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
-from tumira.rules import codes, people
-from tumira.store import prices, verifications
+from tumira.pricing import phone_numbers, prices
+from tumira.rules import codes
+from tumira.store import verifications
 from tumira.store.sessions import Visitor
 from tumira.store.verifications import Purpose, Verification
 
@@ -79,13 +80,13 @@ async def create(services: Services, request: Request) -> Response:
     """Begin a sign-up, and send its code."""
     form = await read_form(request)
     filled = _Filled(
-        people.clean_name(form.text("name")),
-        people.clean_name(form.text("business")),
+        phone_numbers.clean_name(form.text("name")),
+        phone_numbers.clean_name(form.text("business")),
         form.text("phone")[:40],
         form.text("email")[:300],
     )
     async with services.database.connection() as connection:
-        phone = people.read_phone(await prices.get_tariff(connection), filled.phone)
+        phone = phone_numbers.read_phone(await prices.get_tariff(connection), filled.phone)
     faults = _faults(filled, phone, form.raw("password"))
     if faults or phone is None:
         return _form(services, filled, faults, 422)
@@ -112,11 +113,11 @@ async def create(services: Services, request: Request) -> Response:
 
 def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
     found = {
-        "name": people.fault_of_name(filled.name),
-        "business": people.fault_of_name(filled.business),
+        "name": phone_numbers.fault_of_name(filled.name),
+        "business": phone_numbers.fault_of_name(filled.business),
         "phone": PHONE_FAULT if phone is None else None,
-        "email": people.fault_of_email(filled.email) if filled.email else None,
-        "password": people.fault_of_password(password, filled.name, filled.business, phone or ""),
+        "email": phone_numbers.fault_of_email(filled.email) if filled.email else None,
+        "password": phone_numbers.fault_of_password(password, filled.name, filled.business, phone or ""),
     }
     return {name: fault for name, fault in found.items() if fault is not None}
 

@@ -19,9 +19,10 @@ from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import write_usd
-from tumira.rules.destinations import Tariff
+from tumira.pricing import prices
+from tumira.pricing.destinations import Tariff
 from tumira.rules.voucher_pins import Issuer
-from tumira.store import prices, top_ups
+from tumira.store import top_ups
 from tumira.store.top_ups import TopUp
 
 TOP_UP: Final = "/dashboard/top-up"

@@ -29,13 +29,14 @@ from tumira.html.layout import HEADERS, PRIVATE, write_usd
 from tumira.html.places import go
 from tumira.html.tables import write_rows
 from tumira.postgres.statement import Connection
-from tumira.rules.destinations import Tariff
-from tumira.rules.quotes import REFERENCE_MAX
+from tumira.pricing import prices
+from tumira.pricing.destinations import Tariff
+from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.quote import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
-from tumira.rules.spelling import is_blank
 from tumira.rules.uploads import MessageFault, RowCode
 from tumira.rules.validity import TEXT_KEPT
-from tumira.store import file_checks, prices, uploads
+from tumira.store import file_checks, uploads
 from tumira.store.file_checks import FileCheck
 from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
 

@@ -1,6 +1,6 @@
 // How many segments does a text take, and how is it written in the GSM-7 alphabet, while somebody types?
 //
-// The same as tumira/rules/segments.py and spelling.py, with the tables that `alphabet()` there gives: tests run both
+// The same as tumira/pricing/segments.py and spelling.py, with the tables that `alphabet()` there gives: tests run both
 // on the same texts. The server decides what a message costs; this only shows it. No syntax newer than ES2019.
 (function (root) {
   "use strict";

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import Refusal, TooManyRecipients, TooManySegments
-from tumira.rules.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
-from tumira.rules.segments import SEGMENTS_MAX, measure, ucs2_characters
+from tumira.pricing.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_recipients
+from tumira.pricing.segments import SEGMENTS_MAX, measure, ucs2_characters
 
 REFERENCE_MAX: Final = 64
 # The longest entry that is given back whole in `rejected`; a number has at most 16 characters.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tumira.rules.networks import PORTED, TOLD_APART, name, network_of
+from tumira.pricing.networks import PORTED, TOLD_APART, name, network_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.segment_vectors import (
+from tests.support.pricing.segment_vectors import (
     CHARACTERS,
     CYRILLIC,
     EMOJI,
@@ -20,8 +20,7 @@ from tests.support.segment_vectors import (
     VECTORS,
     texts,
 )
-from tumira.rules.segments import BASIC, EXTENSION, Encoding, measure, parts, room, ucs2_characters
-from tumira.rules.spelling import (
+from tumira.pricing.gsm7 import (
     AFTER_DIGIT,
     DECOMPOSED,
     INVISIBLE,
@@ -35,6 +34,7 @@ from tumira.rules.spelling import (
     name,
     respell,
 )
+from tumira.pricing.segments import BASIC, EXTENSION, Encoding, measure, parts, room, ucs2_characters
 
 GSM_7 = frozenset(BASIC + EXTENSION)
 

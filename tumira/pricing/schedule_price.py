@@ -7,14 +7,14 @@ from typing import Final
 import asyncpg
 
 from tumira import audit_log
-from tumira.actions.change_tariff import in_words, put
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.destinations import Price, PriceStatus
-from tumira.store import price_schedule
-from tumira.store.price_schedule import ScheduledPrice
+from tumira.pricing import store as price_schedule
+from tumira.pricing.change_tariff import in_words, put
+from tumira.pricing.destinations import Price, PriceStatus
+from tumira.pricing.store import ScheduledPrice
 
 SCHEDULED_MAX: Final = 200
 AHEAD_MAX: Final = timedelta(days=366)

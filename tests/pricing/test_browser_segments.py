@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.support.browser import run_browser
-from tests.support.segment_vectors import CHARACTERS, VECTORS, texts
-from tumira.rules.segments import Encoding, measure, room, ucs2_characters
-from tumira.rules.spelling import SPELLINGS, alphabet, name, respell
+from tests.support.pricing.segment_vectors import CHARACTERS, VECTORS, texts
+from tumira.pricing.gsm7 import SPELLINGS, alphabet, name, respell
+from tumira.pricing.segments import Encoding, measure, room, ucs2_characters
 
 SCRIPT: Final = Path(__file__).parents[2] / "tumira" / "dashboard" / "static" / "segments.js"
 GENERATED: Final = 400

@@ -10,8 +10,9 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.destinations import Destination, Price, PriceStatus
-from tumira.store import price_schedule, prices
+from tumira.pricing import prices
+from tumira.pricing import store as price_schedule
+from tumira.pricing.destinations import Destination, Price, PriceStatus
 
 
 async def add_destination(database: Database, destination: Destination, actor: Actor) -> None:

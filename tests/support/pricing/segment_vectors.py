@@ -7,8 +7,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from tumira.rules.segments import BASIC, EXTENSION
-from tumira.rules.spelling import AFTER_DIGIT, NAMES, SPELLINGS
+from tumira.pricing.gsm7 import AFTER_DIGIT, NAMES, SPELLINGS
+from tumira.pricing.segments import BASIC, EXTENSION
 
 CYRILLIC: Final = "я"
 EMOJI: Final = "\N{GRINNING FACE}"

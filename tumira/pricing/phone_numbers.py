@@ -4,7 +4,7 @@ import re
 import unicodedata
 from typing import Final
 
-from tumira.rules.destinations import Tariff, sort_recipients
+from tumira.pricing.destinations import Tariff, sort_recipients
 
 NAME_MAX: Final = 100
 EMAIL_MAX: Final = 254

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.errors import RecipientCode
-from tumira.rules.destinations import Tariff, sort_recipients
+from tumira.pricing.destinations import Tariff, sort_recipients
 
 CHANNEL: Final = "sms"
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 
 # One statement, so that version and rows are of one moment.
 SQL_TARIFF: Final = Statement("""

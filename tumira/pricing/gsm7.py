@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tumira.rules.segments import BASIC, EXTENSION
+from tumira.pricing.segments import BASIC, EXTENSION
 
 _CAPITALS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

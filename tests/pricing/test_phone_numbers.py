@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.rules.people import (
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.pricing.phone_numbers import (
     NAME_MAX,
     PASSWORD_MAX,
     clean_name,

@@ -16,9 +16,9 @@ import pytest
 import smsutil
 
 from tests.support.npm import node_with
-from tumira.rules.segments import Encoding, measure, parts
+from tumira.pricing.segments import Encoding, measure, parts
 
-ORACLES: Final = Path(__file__).parents[1] / "support" / "oracles"
+ORACLES: Final = Path(__file__).parents[1] / "support" / "pricing" / "oracles"
 SPLIT_S: Final = 90
 
 BASIC: Final = "abc XYZ 0123\n\r@£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ¤%&¡ÄÖÑÜ§¿äöñüà"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tumira.core.errors import RecipientCode
-from tumira.rules.destinations import (
+from tumira.pricing.destinations import (
     RECIPIENTS_MAX,
     Destination,
     Price,

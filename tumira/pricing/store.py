@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.destinations import PriceStatus
+from tumira.pricing.destinations import PriceStatus
 
 
 @dataclass(frozen=True, slots=True)

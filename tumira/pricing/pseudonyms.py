@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from tumira.rules.destinations import Tariff
+from tumira.pricing.destinations import Tariff
 
 # From the moment a message was accepted; after it only country and last digits are left of its number.
 NUMBERS_KEPT: Final = timedelta(days=90)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.segments import SEGMENTS_MAX, Encoding, Measure, measure, parts, ucs2_characters
+from tumira.pricing.segments import SEGMENTS_MAX, Encoding, Measure, measure, parts, ucs2_characters
 
 GSM = Encoding.GSM_7
 UCS = Encoding.UCS_2

@@ -1,0 +1,1 @@
+"""Destinations, phone numbers, segments and prices."""
