@@ -15,9 +15,9 @@ import pytest
 from tests.support.chaos import Reader, audit, until
 from tests.support.programs import Node, new_home, running
 from tests.support.uploads import check_file
+from tumira.accounts.open_account import open_account
 from tumira.actions import send_file
 from tumira.actions.check_file import Wanted
-from tumira.actions.open_account import open_account
 from tumira.actions.send_file import Begun
 from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.embedded import server as embedded

@@ -12,10 +12,10 @@ from tests.support.customers import link, words
 from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, at_once, goes_to, new_phone, run_behind_proxy, sign_up
 from tests.support.service import Caller, Service
+from tumira.accounts.store import SYSTEM
 from tumira.actions import operate
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, write_id
-from tumira.store.accounts import SYSTEM
 from tumira.store.operators import Role
 
 ACCOUNTS: Final = "/operator/accounts"

@@ -23,13 +23,13 @@ from tests.support.people import (
     texts_to,
 )
 from tests.support.service import Service
+from tumira.accounts.api_keys import Scope
 from tumira.actions import manage_access, operate, operator_access
 from tumira.actions.tell_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.pricing.segments import Encoding, measure
 from tumira.rules import totp
-from tumira.store.credentials import Scope
 
 NEW: Final = "another good password"
 CLI: Final = Actor("cli:test")

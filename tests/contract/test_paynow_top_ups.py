@@ -19,6 +19,7 @@ from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_
 from tests.support.postgres.databases import clone
 from tests.support.service import NO_TLS, new_caller
 from tests.support.voucher_servers import run_issuers
+from tumira.accounts import store as accounts
 from tumira.actions.start_paynow import start_paynow
 from tumira.actions.start_voucher import start_voucher
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
@@ -32,7 +33,7 @@ from tumira.postgres.pool import Database
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import Currency, Method, Reason, State
 from tumira.rules.voucher_pins import Issuer
-from tumira.store import accounts, top_ups
+from tumira.store import top_ups
 from tumira.store.top_ups import NewTopUp, TopUp
 
 _numbers: Final = itertools.count(10_001, 100)

@@ -13,11 +13,11 @@ import pytest
 
 from tests.contract.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service, run_web
+from tumira.accounts.api_keys import Scope
 from tumira.actions.manage_access import create_key
 from tumira.actions.operate import limit
 from tumira.core import errors
 from tumira.core.errors import Refusal
-from tumira.store.credentials import Scope
 
 GUESSES_MAX: Final = 60
 

@@ -21,12 +21,12 @@ from tests.contract.answers import (
 from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, run_web
+from tumira.accounts.api_keys import Scope
 from tumira.actions.manage_access import revoke_key
 from tumira.actions.operate import limit, suspend
 from tumira.core import errors
 from tumira.core.errors import Refusal
 from tumira.core.ids import KEY, KeyId, read_id
-from tumira.store.credentials import Scope
 
 ZW: Final = "+263771200001"
 POISON: Final = "+263771299999"

@@ -36,7 +36,7 @@ from tests.support.people import (
     verify,
 )
 from tests.support.service import Service, run_web
-from tumira.actions.open_account import open_account
+from tumira.accounts.open_account import open_account
 
 WRONG: Final = "This number and password do not belong together"
 NEW: Final = "another good password"

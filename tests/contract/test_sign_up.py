@@ -34,8 +34,8 @@ from tests.support.people import (
     verify,
 )
 from tests.support.service import Service
-from tumira.actions.open_account import open_account
-from tumira.store.accounts import SYSTEM
+from tumira.accounts.open_account import open_account
+from tumira.accounts.store import SYSTEM
 
 AGAIN: Final = "/dashboard/verify/again"
 GONE: Final = "This code can no longer be used. Ask for a new one below."

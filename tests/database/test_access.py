@@ -17,10 +17,14 @@ from tests.support.chaos import first_true
 from tests.support.gates import broken_promises
 from tests.support.people import PASSWORD, another, code_in, new_phone
 from tests.support.settling import BLOCKED
+from tumira.accounts import api_keys
+from tumira.accounts import store as accounts
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.open_account import open_account
+from tumira.accounts.store import SYSTEM
 from tumira.actions import manage_access, passwords
 from tumira.actions import sign_in as entering
 from tumira.actions.manage_access import TooManyKeysError, create_key, revoke_own_key
-from tumira.actions.open_account import open_account
 from tumira.actions.passwords import LOCAL, hash_secret, matches
 from tumira.actions.send_codes import (
     Details,
@@ -48,10 +52,8 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 from tumira.rules import codes
 from tumira.rules.codes import PASSWORD_LIMITS, AttemptLimits, CodeLimits
-from tumira.store import accounts, attempts, credentials, logins, sessions, verifications
-from tumira.store.accounts import SYSTEM
+from tumira.store import attempts, logins, sessions, verifications
 from tumira.store.attempts import Budget, Kind
-from tumira.store.credentials import Scope
 
 ADDRESS: Final = "198.18.0.1"
 GUEST: Final = Guest(ADDRESS, "a browser", None)
@@ -555,7 +557,7 @@ async def test_nine_at_once_make_no_key_too_many(
     database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manage_access, "KEYS_MAX", 3)
-    monkeypatch.setattr(credentials, "SQL_INSERT", SLOW_KEY)
+    monkeypatch.setattr(api_keys, "SQL_INSERT", SLOW_KEY)
     account_id, _ = await open_with_password(database, password_hash)
     assert (await make_keys(database, account_id))[TooManyKeysError] == 6
     assert len(await rows(database, "SELECT FROM api_keys")) == 3
@@ -565,7 +567,7 @@ async def test_without_the_lock_nine_at_once_make_keys_too_many(
     database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manage_access, "KEYS_MAX", 3)
-    monkeypatch.setattr(credentials, "SQL_INSERT", SLOW_KEY)
+    monkeypatch.setattr(api_keys, "SQL_INSERT", SLOW_KEY)
     unlocked = Statement(accounts._HELD + "WHERE id = %(account_id)s")
     monkeypatch.setattr(accounts, "SQL_HOLD", unlocked)
     account_id, _ = await open_with_password(database, password_hash)

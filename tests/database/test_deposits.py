@@ -16,6 +16,7 @@ import pytest_asyncio
 from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
 from tests.unit.test_deposit_addresses import XPUB
+from tumira.accounts import store as accounts
 from tumira.actions.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
 from tumira.actions.start_usdt import DepositAddress, start_usdt
 from tumira.core.errors import Trouble
@@ -25,7 +26,7 @@ from tumira.postgres.pool import Database
 from tumira.rules.deposit_addresses import derive_address, read_xpub, with_checksum
 from tumira.rules.deposits import ChainDeposit, DepositState
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store import accounts, audit, chain_cursors, deposit_moves, deposits, top_ups
+from tumira.store import audit, chain_cursors, deposit_moves, deposits, top_ups
 from tumira.store.chain_cursors import Cursor
 from tumira.store.top_ups import NewTopUp, Step
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.settling import BLOCKED, World
 from tests.support.uploads import check_file
+from tumira.accounts import store as accounts
 from tumira.actions import follow_up
 from tumira.actions.check_file import Wanted as FileWanted
 from tumira.actions.manage_webhooks import add_endpoint
@@ -26,7 +27,7 @@ from tumira.postgres.statement import Connection
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.rules.codes import AttemptLimits
-from tumira.store import accounts, attempts, carriers, erasure, queue, receipts, uploads
+from tumira.store import attempts, carriers, erasure, queue, receipts, uploads
 from tumira.store.attempts import Budget, Kind
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted

@@ -17,6 +17,7 @@ from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
 from tests.support.service import Caller, new_caller
 from tests.support.settling import BLOCKED
+from tumira.accounts import ledger
 from tumira.actions.calls import Answered
 from tumira.core.errors import Trouble
 from tumira.engine.chores import drop_messages, run_chore
@@ -25,7 +26,7 @@ from tumira.postgres import partitions
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
-from tumira.store import audit, ledger, retention
+from tumira.store import audit, retention
 from tumira.store.retention import Kind
 
 # Fewer than anybody may choose, so that there are few weeks to be made.

@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 from tests.support.gates import broken_promises
 from tests.support.postgres.databases import clone
 from tests.support.service import Caller, new_caller
+from tumira.accounts import store as accounts
 from tumira.actions import operate
 from tumira.actions.settle_top_up import Settled, resolve, settle
 from tumira.audit_log import Actor
@@ -38,7 +39,7 @@ from tumira.rules.top_ups import (
     Waiting,
     worth,
 )
-from tumira.store import accounts, top_ups
+from tumira.store import top_ups
 from tumira.store.top_ups import NewTopUp, TopUp
 
 FIVE: Final = Decimal(5)

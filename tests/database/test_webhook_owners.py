@@ -15,6 +15,7 @@ from tests.support.postgres.databases import complete, execute
 from tests.support.service import new_caller
 from tests.support.webhook_cli import Allowing, add
 from tumira import audit_log
+from tumira.accounts.api_keys import Scope
 from tumira.actions import manage_access, manage_webhooks, view_attempts
 from tumira.actions.manage_webhooks import By, EndpointError, NoEndpointError
 from tumira.audit_log import Actor
@@ -22,7 +23,6 @@ from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.store import deliveries
-from tumira.store.credentials import Scope
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
 from tumira.store.events import Event

@@ -29,9 +29,10 @@ from tests.load.screening import measure_judge
 from tests.load.webhooks import add_endpoint, measure_deliveries
 from tests.support.postgres.databases import clone, run_server
 from tests.support.service import Caller, Service, run_web
+from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.store import acceptance, accounts
+from tumira.store import acceptance
 from tumira.store.acceptance import Debit, NewBatch
 
 PATH: Final = "/api/v1/messages"

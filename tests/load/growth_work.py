@@ -14,6 +14,7 @@ from typing import Final
 from tests.load.growth_fill import BIG, CARRIER, STEADY
 from tests.support.gates import send_call
 from tests.support.service import Caller, new_caller
+from tumira.accounts import store as accounts
 from tumira.actions.calls import Answered
 from tumira.actions.gate import Gate
 from tumira.actions.outcomes import Reported, Taken
@@ -24,7 +25,7 @@ from tumira.engine.chores import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.rules.receipts import Receipt
-from tumira.store import acceptance, accounts, archive, batches, carriers, queue
+from tumira.store import acceptance, archive, batches, carriers, queue
 from tumira.store.acceptance import Debit, NewBatch
 from tumira.store.archive import Search, Standing
 from tumira.store.queue import Claimed, Wanted

@@ -17,6 +17,8 @@ import pytest_asyncio
 
 import tumira
 from tests.support.postgres.databases import clone
+from tumira.accounts import ledger
+from tumira.accounts.store import SQL_HOLD_FREE
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.postgres import partitions
@@ -28,7 +30,6 @@ from tumira.store import (
     audit,
     batches,
     calls,
-    ledger,
     places,
     queue,
     receipts,
@@ -38,7 +39,6 @@ from tumira.store import (
     top_ups,
     traffic,
 )
-from tumira.store.accounts import SQL_HOLD_FREE
 from tumira.store.queue import batch_high, batch_low
 
 WEEKS: Final = 104

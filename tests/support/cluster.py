@@ -31,10 +31,10 @@ from tests.support.namespaces import Network, open_network
 from tests.support.postgres.databases import complete
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.service import NO_TLS, Caller, new_caller
+from tumira.accounts.rate_limit import WINDOW_S
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.postgres.pool import Database
-from tumira.rules.window import WINDOW_S
 
 WEBS: Final = ("web1", "web2")
 WORKERS: Final = ("worker1", "worker2")

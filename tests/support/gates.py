@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.support.service import Caller
+from tumira.accounts.api_keys import Scope, Secret
 from tumira.actions.calls import Call, Decision, Send
 from tumira.actions.gate import Gate
 from tumira.api.reading import fingerprint
@@ -17,7 +18,6 @@ from tumira.core.ids import KEY, KeyId, read_id
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import SendRequest
 from tumira.store import audit
-from tumira.store.credentials import Scope, Secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tests.support.chaos import until
 from tests.support.gates import broken_promises
 from tests.support.paynow_server import Payment, PaynowServer
 from tests.support.service import NO_TLS, Caller
+from tumira.accounts import store as accounts
 from tumira.actions.start_paynow import start_paynow
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments
@@ -28,7 +29,7 @@ from tumira.outbound.payments.port import Order
 from tumira.postgres.pool import Database
 from tumira.rules.paynow import Wallet, local_phone
 from tumira.rules.top_ups import State
-from tumira.store import accounts, top_ups
+from tumira.store import top_ups
 from tumira.store.top_ups import TopUp
 
 PHONE: Final = "+263771200001"

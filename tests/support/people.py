@@ -12,7 +12,7 @@ import httpx
 
 from tests.support.postgres.databases import clone
 from tests.support.service import NO_TLS, Service, run_web
-from tumira.store.accounts import SYSTEM
+from tumira.accounts.store import SYSTEM
 
 PASSWORD: Final = "correct horse battery"
 NAME: Final = "Tariro Moyo"

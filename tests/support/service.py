@@ -17,11 +17,11 @@ import httpx
 
 from tests.support.forked_commands import start_part
 from tests.support.postgres.databases import complete, execute
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.open_account import open_account
 from tumira.actions.manage_access import create_key
-from tumira.actions.open_account import open_account
 from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id
 from tumira.postgres.pool import Database
-from tumira.store.credentials import Scope
 
 START_S: Final = 60
 

@@ -12,13 +12,14 @@ from tests.support.chain_behaviours import Behaviour, FakeProvider, run_provider
 from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
 from tests.unit.test_deposit_addresses import XPUB
+from tumira.accounts import store as accounts
 from tumira.actions.start_usdt import start_usdt
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.engine.chain_watcher import ChainWatcher
 from tumira.postgres.pool import Database
 from tumira.rules.deposits import DepositState
-from tumira.store import accounts, audit, deposits, top_ups
+from tumira.store import audit, deposits, top_ups
 from tumira.store.deposits import Deposit
 from tumira.store.top_ups import TopUp
 

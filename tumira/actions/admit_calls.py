@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Held
 from tumira.actions.calls import Call, Decision, Render
 from tumira.actions.deliberation import Deliberation
 from tumira.actions.low_balance import tell_low_balances
@@ -11,8 +13,7 @@ from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.rules.templates import Policy
-from tumira.store import acceptance, accounts, calls, content_refusals, templates
-from tumira.store.accounts import Held
+from tumira.store import acceptance, calls, content_refusals, templates
 from tumira.store.calls import Standing
 
 

@@ -5,14 +5,14 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.rate_limit import Place
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import Quote, SendRequest
 from tumira.rules.verdicts import Verdict
-from tumira.rules.window import Place
 from tumira.store.acceptance import NewBatch
-from tumira.store.credentials import Scope
 
 
 class Send(Struct, frozen=True):

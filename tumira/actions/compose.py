@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tumira.accounts.api_keys import Scope
 from tumira.actions import screen_text
 from tumira.actions.calls import Answered, Call, Priced, Refused, Send
 from tumira.actions.gate import Gate
@@ -31,7 +32,6 @@ from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.pricing.recipients import CHANNEL, Entry, explain, read_recipients
 from tumira.store import templates
-from tumira.store.credentials import Scope
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")

@@ -5,6 +5,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
+from tumira.accounts import rate_limit
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.store import Held
 from tumira.actions import screen_text
 from tumira.actions.calls import (
     Admitted,
@@ -33,13 +36,11 @@ from tumira.core.errors import (
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
-from tumira.rules import turns, window
+from tumira.rules import turns
 from tumira.rules.templates import Policy
 from tumira.store.acceptance import Debit, Flow, NewBatch
-from tumira.store.accounts import Held
 from tumira.store.calls import Standing, Surroundings
 from tumira.store.content_refusals import NewRefusal
-from tumira.store.credentials import Scope
 
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
 SMALL_SEND_MAX: Final = 50
@@ -79,9 +80,10 @@ class Deliberation:
             if isinstance(refusal, ApiKeyRevoked):
                 return Refused(refusal, None)
             return Refused(
-                refusal, Quota(account.rate_limit, window.look(account.window, account.rate_limit, now_us))
+                refusal,
+                Quota(account.rate_limit, rate_limit.look(account.window, account.rate_limit, now_us)),
             )
-        look = window.look if call.key_id is None else window.take
+        look = rate_limit.look if call.key_id is None else rate_limit.take
         place = look(account.window, account.rate_limit, now_us)
         quota = Quota(account.rate_limit, place)
         if call.key_id is not None:

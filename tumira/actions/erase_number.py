@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions.erasure_steps import OTHERS, STEPS, Stage, Walk
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
@@ -20,7 +21,7 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.pseudonyms import Subject, read_subject
-from tumira.store import accounts, erasures
+from tumira.store import erasures
 from tumira.store.erasures import Erasure
 
 NOTE_MAX: Final = 500

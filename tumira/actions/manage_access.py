@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from tumira.accounts import api_keys
+from tumira.accounts import store as accounts
+from tumira.accounts.api_keys import ApiKey, Scope, Secret
+from tumira.accounts.keys import ParsedKey, write_key
 from tumira.actions import tell_owner
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.keys import ParsedKey, write_key
-from tumira.store import accounts, credentials
-from tumira.store.credentials import ApiKey, Scope, Secret
 
 # In use at once; so many that nobody needs more, so few that they fit on a page.
 KEYS_MAX: Final = 100
@@ -45,7 +46,7 @@ async def create_key(
             raise Trouble("There is no such account; `tumira account list` shows them.")
         # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
         await accounts.hold(connection, account_id)
-        counts = await credentials.count(connection, account_id)
+        counts = await api_keys.count(connection, account_id)
         if counts.in_use >= KEYS_MAX:
             raise TooManyKeysError(
                 f"The account has {KEYS_MAX} keys in use; revoke one with `tumira key revoke`."
@@ -54,8 +55,8 @@ async def create_key(
             raise TooManyKeysTodayError(
                 f"The account got {KEYS_A_DAY_MAX} keys within a day; try again tomorrow."
             )
-        await credentials.delete_oldest_revoked(connection, account_id, REVOKED_KEPT)
-        await credentials.insert(
+        await api_keys.delete_oldest_revoked(connection, account_id, REVOKED_KEPT)
+        await api_keys.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
         await tell_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
@@ -65,7 +66,7 @@ async def create_key(
 async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERATOR) -> ApiKey:
     """End a key's use, from the next call on."""
     async with database.transaction() as connection:
-        owner = await credentials.find_secret(connection, key_id)
+        owner = await api_keys.find_secret(connection, key_id)
         key = None if owner is None else await _revoke(connection, owner.account_id, key_id, actor)
     if key is None:
         raise Trouble("There is no such key; `tumira key list` shows them.")
@@ -77,7 +78,7 @@ async def revoke_own_key(
 ) -> bool:
     """End the use of an account's own key; False for an unknown one and for somebody else's."""
     async with database.transaction() as connection:
-        owner = await credentials.find_secret(connection, key_id)
+        owner = await api_keys.find_secret(connection, key_id)
         if owner is None or owner.account_id != account_id:
             return False
         await _revoke(connection, account_id, key_id, actor)
@@ -89,8 +90,8 @@ async def _revoke(
 ) -> ApiKey | None:
     # Held, so that of two at once only the one that ended its use is noted.
     await accounts.hold(connection, account_id)
-    was_in_use = await credentials.is_in_use(connection, key_id)
-    key = await credentials.mark_revoked(connection, key_id)
+    was_in_use = await api_keys.is_in_use(connection, key_id)
+    key = await api_keys.mark_revoked(connection, key_id)
     if key is not None and was_in_use:
         await tell_owner.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
     return key

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from uuid import UUID
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
@@ -14,7 +15,7 @@ from tumira.core import money
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.rules import browsers
-from tumira.store import accounts, content_refusals, deliveries, devices, logins, sessions
+from tumira.store import content_refusals, deliveries, devices, logins, sessions
 from tumira.store.content_refusals import digest_of
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tumira.accounts import store as accounts
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, content_refusals, templates
+from tumira.store import content_refusals, templates
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.templates import Template
 

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import structs
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions.event_payloads import webhook_test_data
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
@@ -19,7 +20,7 @@ from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import accounts, deliveries, endpoints, events, tries
+from tumira.store import deliveries, endpoints, events, tries
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint, Secret
 from tumira.store.events import WEBHOOK_TEST, Event, takes

@@ -7,6 +7,9 @@ from uuid import UUID
 import asyncpg
 
 from tumira import audit_log
+from tumira.accounts import ledger
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
 from tumira.actions import tell_owner
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core import money
@@ -14,8 +17,7 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, content_refusals, ledger, logins
-from tumira.store.accounts import Account
+from tumira.store import content_refusals, logins
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
@@ -11,7 +12,7 @@ from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.templates import TemplateVerdict, tidy
-from tumira.store import accounts, reviews, templates
+from tumira.store import reviews, templates
 from tumira.store.templates import Template
 
 NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."

@@ -13,6 +13,7 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Final
 
+from tumira.accounts import store as accounts
 from tumira.actions.passwords import hash_secret
 from tumira.actions.throttle import Guest, take
 from tumira.core.ids import BatchId, message_ids, new_id
@@ -25,7 +26,7 @@ from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
 from tumira.rules import codes, turns
 from tumira.rules.codes import CodeLimits
-from tumira.store import acceptance, accounts, calls, devices, logins, verifications
+from tumira.store import acceptance, calls, devices, logins, verifications
 from tumira.store.acceptance import NewBatch
 from tumira.store.attempts import Kind
 from tumira.store.sessions import Visitor

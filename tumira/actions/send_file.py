@@ -17,6 +17,8 @@ from typing import Final
 
 from msgspec import structs
 
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Held
 from tumira.actions import screen_text
 from tumira.actions.deliberation import local_day, over_limit, spend
 from tumira.actions.low_balance import tell_low_balances
@@ -40,9 +42,8 @@ from tumira.rules import turns
 from tumira.rules.sheets import NUMBER_NAMES, name_key
 from tumira.rules.templates import Policy
 from tumira.rules.uploads import RowCode
-from tumira.store import acceptance, accounts, calls, templates, uploads
+from tumira.store import acceptance, calls, templates, uploads
 from tumira.store.acceptance import Debit, Flow, NewBatch
-from tumira.store.accounts import Held
 from tumira.store.calls import Surroundings
 from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
 

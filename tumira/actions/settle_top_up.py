@@ -13,6 +13,7 @@ from typing import Final, assert_never
 import asyncpg
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions.operate import note_both
 from tumira.audit_log import Actor
 from tumira.core import money
@@ -40,7 +41,7 @@ from tumira.rules.top_ups import (
     may_resolve,
     worth,
 )
-from tumira.store import accounts, top_up_transfers, top_ups
+from tumira.store import top_up_transfers, top_ups
 from tumira.store.top_ups import Step, TopUp
 
 GATEWAY: Final = Actor("gateway")

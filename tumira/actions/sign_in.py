@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions import second_factor, tell_owner, throttle
 from tumira.actions.passwords import hash_secret, matches
 from tumira.actions.send_codes import hash_token, new_token
@@ -16,7 +17,7 @@ from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, devices, logins, sessions, verifications
+from tumira.store import devices, logins, sessions, verifications
 from tumira.store.attempts import Kind
 from tumira.store.verifications import Applicant, Purpose, Verification
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tumira.accounts import store as accounts
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments
@@ -10,7 +11,7 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.deposit_addresses import ExtendedKey, derive_address, read_xpub, with_checksum
 from tumira.rules.top_ups import Currency, Method, State
-from tumira.store import accounts, deposit_addresses, top_ups
+from tumira.store import deposit_addresses, top_ups
 from tumira.store.deposit_addresses import Allotted
 from tumira.store.top_ups import NewTopUp, Step
 

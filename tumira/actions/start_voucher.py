@@ -13,6 +13,8 @@ from typing import Final
 
 import asyncpg
 
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
 from tumira.actions.settle_top_up import settle_in
 from tumira.actions.start_paynow import is_begun
 from tumira.core.errors import FieldTrouble, Trouble
@@ -25,8 +27,7 @@ from tumira.pricing.phone_numbers import read_phone
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method, Paid, Reason, Refused, worth
 from tumira.rules.voucher_pins import Issuer, VoucherState, hash_code, read_pin
-from tumira.store import accounts, top_ups, vouchers
-from tumira.store.accounts import Account
+from tumira.store import top_ups, vouchers
 from tumira.store.top_ups import NewTopUp
 
 TRIES_MAX: Final = 5

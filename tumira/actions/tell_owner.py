@@ -12,12 +12,13 @@ from typing import Final
 from uuid import UUID
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
 from tumira.actions.send_codes import send_text
 from tumira.audit_log import OWNER, Actor
 from tumira.core.ids import AccountId, OperatorId, new_id
 from tumira.mail import outbox
 from tumira.postgres.statement import Connection
-from tumira.store import accounts, logins, security_notices, verifications
+from tumira.store import logins, security_notices, verifications
 
 # About each kind of change, to each account or operator. More would let whoever sits at a browser that is
 # signed in send messages at our expense; the last one says that it is the last.

@@ -6,11 +6,11 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
+from tumira.accounts import api_keys
+from tumira.accounts.api_keys import Secret
+from tumira.accounts.keys import parse_key
 from tumira.core.errors import InvalidApiKey, MissingApiKey, RateLimited
 from tumira.postgres.pool import Database
-from tumira.rules.keys import parse_key
-from tumira.store import credentials
-from tumira.store.credentials import Secret
 
 KNOWN_MAX: Final = 10_000
 BAD_KEYS_MAX: Final = 60
@@ -48,7 +48,7 @@ class Callers:
         if parsed is None:
             return None
         async with self._database.connection() as connection:
-            secret = await credentials.find_secret(connection, parsed.key_id)
+            secret = await api_keys.find_secret(connection, parsed.key_id)
         if secret is None or not compare_digest(secret.sha256, sha256(parsed.secret.encode()).digest()):
             return None
         return secret

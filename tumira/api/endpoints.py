@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from tumira.accounts.api_keys import Scope
 from tumira.actions.calls import Admitted, Answered, Call, Priced, Refused
 from tumira.actions.gate import Gate
 from tumira.api import schemas
@@ -19,7 +20,6 @@ from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.pool import Database
 from tumira.store import batches
-from tumira.store.credentials import Scope
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 

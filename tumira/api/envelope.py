@@ -4,10 +4,10 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tumira.accounts.rate_limit import WINDOW_S
 from tumira.actions.calls import Quota
 from tumira.api.schemas import encode
 from tumira.core.errors import Refusal, Unauthenticated
-from tumira.rules.window import WINDOW_S
 
 Header = tuple[bytes, bytes]
 

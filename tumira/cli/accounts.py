@@ -7,8 +7,12 @@ from uuid import UUID
 
 import click
 
+from tumira.accounts import api_keys, ledger
+from tumira.accounts import store as accounts
+from tumira.accounts.api_keys import ApiKey, Scope
+from tumira.accounts.open_account import open_account
+from tumira.accounts.store import Account
 from tumira.actions import manage_access, operate
-from tumira.actions.open_account import open_account
 from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
@@ -24,9 +28,6 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
 from tumira.postgres.pool import Database
-from tumira.store import accounts, credentials, ledger
-from tumira.store.accounts import Account
-from tumira.store.credentials import ApiKey, Scope
 
 LIST_MAX: Final = 10_000
 TRANSFERS_SHOWN: Final = 20
@@ -257,7 +258,7 @@ async def key_create(
 async def key_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
     """List API keys without their values, those in use first."""
     async with database.connection() as connection:
-        found = await credentials.list_some(connection, account_id, LIST_MAX)
+        found = await api_keys.list_some(connection, account_id, LIST_MAX)
     show_all(
         [_key(one) for one in found],
         as_json=as_json,

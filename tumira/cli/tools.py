@@ -11,8 +11,10 @@ from typing import Final
 
 import click
 
+from tumira.accounts import store as accounts
+from tumira.accounts.api_keys import Scope
+from tumira.accounts.open_account import open_account
 from tumira.actions import manage_access, operate, run_audit
-from tumira.actions.open_account import open_account
 from tumira.actions.run_audit import printable
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
@@ -22,9 +24,7 @@ from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
 from tumira.parts import answers
 from tumira.postgres.pool import Database
-from tumira.store import accounts
 from tumira.store import audit as audits
-from tumira.store.credentials import Scope
 
 DEMO_PHONE: Final = "+263771200000"
 DEMO_BALANCE: Final = Decimal(10)

@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from tumira.accounts import ledger
 from tumira.actions import erase_number, follow_up, run_audit
 from tumira.core import metrics
 from tumira.core.errors import Trouble
@@ -31,7 +32,6 @@ from tumira.store import (
     devices,
     file_checks,
     latencies,
-    ledger,
     old_numbers,
     operators,
     places,

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from tumira.accounts.store import Held
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing.quote import Quote, SendRequest
-from tumira.store.accounts import Held
 
 Flow = tuple[AccountId, str, int]
 

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
+from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.postgres.clock import read_now
 from tumira.postgres.statement import Connection, Statement
 from tumira.rules.validity import TEXT_KEPT
-from tumira.store.accounts import SYSTEM
 
 
 @dataclass(frozen=True, slots=True)

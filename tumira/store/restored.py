@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from tumira.accounts.store import SYSTEM
 from tumira.postgres.statement import Connection, Statement
-from tumira.store.accounts import SYSTEM
 from tumira.store.backups import LONG_S
 
 PLACES_LEFT_FREE: Final = 1000

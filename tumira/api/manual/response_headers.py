@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tumira.accounts.rate_limit import WINDOW_S
 from tumira.api.manual.examples import REQUEST_ID
-from tumira.rules.window import WINDOW_S
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
 

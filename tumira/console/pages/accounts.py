@@ -12,6 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
+from tumira.accounts import facts as account_facts
+from tumira.accounts import ledger
+from tumira.accounts import search as account_search
+from tumira.accounts import store as accounts
+from tumira.accounts.ledger import Transfer
+from tumira.accounts.search import FIRST, LAST, Found, Place
+from tumira.accounts.store import SYSTEM, Account
 from tumira.console.top_up_words import STATES, name_of
 from tumira.console.visits import Services, Visit, look
 from tumira.core.days import local_day
@@ -21,10 +28,7 @@ from tumira.html.forms import Form
 from tumira.html.places import go
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
-from tumira.store import account_facts, account_search, accounts, ledger, logins, sessions, top_ups, traffic
-from tumira.store.account_search import FIRST, LAST, Found, Place
-from tumira.store.accounts import SYSTEM, Account
-from tumira.store.ledger import Transfer
+from tumira.store import logins, sessions, top_ups, traffic
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50

@@ -8,6 +8,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
 from tumira.actions import operate, operate_top_ups, settle_top_up
 from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
@@ -21,8 +23,6 @@ from tumira.html.layout import write_usd
 from tumira.html.places import go
 from tumira.pricing import phone_numbers
 from tumira.rules.top_ups import worth
-from tumira.store import accounts
-from tumira.store.accounts import Account
 from tumira.store.top_ups import TopUp
 
 TYPED_MAX: Final = 40

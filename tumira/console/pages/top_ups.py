@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.accounts import store as accounts
 from tumira.actions import operate_top_ups
 from tumira.console.pages.accounts import path_of as path_of_account
 from tumira.console.top_up_words import STATES, name_of, write_money
@@ -20,7 +21,7 @@ from tumira.postgres.statement import Connection
 from tumira.rules.deposits import in_usdt
 from tumira.rules.reconciliation import write_exact
 from tumira.rules.top_ups import Currency, State, may_resolve
-from tumira.store import accounts, reconciliation, top_up_lists, top_ups
+from tumira.store import reconciliation, top_up_lists, top_ups
 from tumira.store.top_up_lists import Listed, Movement
 from tumira.store.top_ups import LAST, TopUp
 

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
+from tumira.accounts import api_keys
+from tumira.accounts.api_keys import Scope
 from tumira.actions.manage_access import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,
@@ -25,8 +27,6 @@ from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.pricing import phone_numbers
-from tumira.store import credentials
-from tumira.store.credentials import Scope
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
@@ -64,8 +64,8 @@ async def _page(
 ) -> Response:
     account_id, before = visit.visitor.account_id, _before(visit.request)
     async with visit.services.database.connection() as connection:
-        in_use = await credentials.list_in_use(connection, account_id, KEYS_MAX)
-        past = await credentials.list_revoked(connection, account_id, before, REVOKED_SHOWN + 1)
+        in_use = await api_keys.list_in_use(connection, account_id, KEYS_MAX)
+        past = await api_keys.list_revoked(connection, account_id, before, REVOKED_SHOWN + 1)
     return visit.page(
         "keys.html.jinja",
         status,

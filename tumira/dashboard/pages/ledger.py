@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tumira.accounts import ledger
+from tumira.accounts.ledger import Entry, Kind, Returned, Sent, Standing
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
@@ -24,9 +26,8 @@ from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.postgres.statement import Connection
 from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store import ledger, top_up_proofs
+from tumira.store import top_up_proofs
 from tumira.store.audit import snapshot
-from tumira.store.ledger import Entry, Kind, Returned, Sent, Standing
 from tumira.store.top_up_proofs import Named
 
 LEDGER: Final = "/dashboard/ledger"

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
 from tumira.actions import manage_login
 from tumira.actions.manage_login import Asked, Limits
 from tumira.actions.proofs import Proof, Suspect
@@ -22,8 +24,7 @@ from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.pricing import phone_numbers
 from tumira.rules import browsers
-from tumira.store import accounts, content_refusals, logins, sessions
-from tumira.store.accounts import Account
+from tumira.store import content_refusals, logins, sessions
 from tumira.store.content_refusals import ContentRefusal
 from tumira.store.logins import Contact
 

@@ -6,7 +6,7 @@ CREATE TABLE accounts (
     name        text NOT NULL,
     business    text NOT NULL,
     balance     numeric(14, 4) NOT NULL DEFAULT 0 CHECK (balance >= 0),
-    -- The rolling window of the last 60 seconds; rules/window.py says how its entries are read.
+    -- The rolling window of the last 60 seconds; accounts/rate_limit.py says how its entries are read.
     rate_limit  integer NOT NULL DEFAULT 60 CHECK (rate_limit > 0),
     call_times  bigint[] NOT NULL DEFAULT '{}',
     call_counts integer[] NOT NULL DEFAULT '{}',

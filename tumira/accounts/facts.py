@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tumira.accounts.api_keys import ApiKey
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.statement import Connection, Statement
-from tumira.store.credentials import ApiKey
 
 # Those in use before those that were revoked; of an account at most a hundred are in use.
 SQL_KEYS: Final = Statement("""

@@ -10,11 +10,13 @@ import pytest
 
 from tests.postgres.test_statements import generic_plan, nodes
 from tests.support.postgres.databases import clone
+from tumira.accounts import search as account_search
+from tumira.accounts import store as accounts
+from tumira.accounts.search import FIRST, LAST, Found, list_by_phone, list_by_words, phone_beginnings
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import PLANNED_ONCE
 from tumira.postgres.statement import Statement
-from tumira.store import account_search, accounts, top_up_lists
-from tumira.store.account_search import FIRST, LAST, Found, list_by_phone, list_by_words, phone_beginnings
+from tumira.store import top_up_lists
 from tumira.store.top_ups import LAST as LAST_TOP_UP
 
 MANY: Final = 20_000

@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from tests.support.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
+from tumira.accounts import ledger
 from tumira.actions import operate
 from tumira.actions.calls import Answered, Refused
 from tumira.core.errors import InsufficientBalance, Trouble
 from tumira.postgres.pool import Database
-from tumira.store import ledger
 
 ID = UUID(int=7)
 OTHER = UUID(int=8)

@@ -3,13 +3,14 @@
 import time
 from decimal import Decimal
 
+from tumira.accounts import ledger
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
-from tumira.store import accounts, ledger
-from tumira.store.accounts import Account
 
 
 async def open_account(

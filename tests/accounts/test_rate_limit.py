@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.window import EXACT_MAX, WINDOW_S, Place, Window, look, take
+from tumira.accounts.rate_limit import EXACT_MAX, WINDOW_S, Place, Window, look, take
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -1,0 +1,1 @@
+"""Customer accounts: balance, ledger, API keys and rate limit."""
