@@ -7,9 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from scripts.learning import OWN, SHARED, Model, Row, held_out, read_corpus, read_shared, remember
-from tumira.rules.screening import Judge
-from tumira.rules.verdicts import Label
-from tumira.rules.weights import Weights, load_weights, write_weights
+from tumira.content.classifier import Judge
+from tumira.content.verdict import Label
+from tumira.content.weights import Weights, load_weights, write_weights
 
 GROUP_MIN = 10
 SMALL = 120

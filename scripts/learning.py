@@ -15,10 +15,10 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tumira.rules.folding import fold
-from tumira.rules.screening import PIECES_SQUARED_MIN, WORDS_SQUARED_MIN, Judge
-from tumira.rules.weights import STEPS, Weights
-from tumira.rules.wording import Chunk, pair, places, read_chunk
+from tumira.content.classifier import PIECES_SQUARED_MIN, WORDS_SQUARED_MIN, Judge
+from tumira.content.normalise import fold
+from tumira.content.tokens import Chunk, pair, places, read_chunk
+from tumira.content.weights import STEPS, Weights
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CORPUS: Final = ROOT / "corpus"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from scripts.learning import ROOT, SHARED, learn, read_corpus, read_shared
-from tumira.rules.weights import FILE, write_weights
+from tumira.content.weights import FILE, write_weights
 
 VERSION = 1
 

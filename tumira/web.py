@@ -26,6 +26,7 @@ from tumira.api.manual.openapi import document
 from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.console.app import Console
 from tumira.console.presence import present
+from tumira.content.classifier import judge
 from tumira.core import metrics
 from tumira.core.settings import Settings
 from tumira.core.settings.payments import Payments
@@ -36,7 +37,6 @@ from tumira.hooks import paynow as hooks
 from tumira.html import assets
 from tumira.postgres.pool import PLANNED_ONCE, UNAVAILABLE, Database
 from tumira.rules.codes import CodeLimits
-from tumira.rules.screening import judge
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in

@@ -22,10 +22,10 @@ from tests.support.service import Caller, Service
 from tumira.actions import manage_login, run_audit
 from tumira.audit_log import Actor
 from tumira.console.visits import NAVIGATION
+from tumira.content.store import digest_of
 from tumira.engine.chores import CHORES, run_chore
 from tumira.html.layout import LOCAL
 from tumira.rules import totp
-from tumira.store.content_refusals import digest_of
 from tumira.store.operators import Role
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"

@@ -25,10 +25,10 @@ from tests.support.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions.low_balance import low_balance_data
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
+from tumira.events import News, tell_events
 from tumira.postgres.pool import Database
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt
-from tumira.store.events import News, tell_events
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 URL: Final = "http://127.0.0.1:9/hook"

@@ -15,16 +15,16 @@ import pytest
 
 from tests.support.service import NO_TLS, Caller, Service
 from tumira.actions import operate
-from tumira.actions.review_refusals import add_template
 from tumira.actions.send_codes import hash_token, new_token
 from tumira.audit_log import OPERATOR
+from tumira.content.review import add_template
+from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
 from tumira.postgres.pool import Database
 from tumira.pricing import change_tariff
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.recipients import Entry, explain, read_recipients
-from tumira.rules.templates import TemplateVerdict
 from tumira.store import sessions
 
 COMPOSE: Final = "/dashboard/compose"

@@ -12,8 +12,8 @@ from tests.support.service import Caller, Service
 from tumira.actions import manage_login, operate
 from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
+from tumira.content.store import digest_of
 from tumira.core.ids import TEMPLATE, write_id
-from tumira.store.content_refusals import digest_of
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"

@@ -8,11 +8,11 @@ import pytest
 
 from tests.contract.answers import assert_refused, assert_shape
 from tests.support.service import Caller, Service
-from tumira.actions.review_refusals import add_template, remove_template
 from tumira.audit_log import OPERATOR
+from tumira.content.review import add_template, remove_template
+from tumira.content.templates import TemplateVerdict
 from tumira.core import errors
 from tumira.core.ids import AccountId, TemplateId
-from tumira.rules.templates import TemplateVerdict
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."

@@ -17,9 +17,9 @@ from tests.support.people import Person, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tests.support.uploads import MESSAGE, dear_file
 from tumira.actions import check_rows
+from tumira.content.classifier import judge
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.postgres.pool import Database
-from tumira.rules.screening import judge
 from tumira.store import file_checks
 
 PAGE: Final = "/dashboard/upload"

@@ -43,12 +43,12 @@ from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.engine.worker import run_worker
+from tumira.events import News, tell_events
 from tumira.mail import outbox
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits, uploads
-from tumira.store.events import News, tell_events
 
 REFUSED: Final = "+263771209905"
 TRIED_AGAIN: Final = "+263771209907"

@@ -10,6 +10,7 @@ import pytest
 
 from tumira.actions.match_receipts import REACH
 from tumira.cli.main import COMMANDS
+from tumira.content import store as content_refusals
 from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
 from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
@@ -17,16 +18,7 @@ from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.rules.codes import LIFETIME
 from tumira.rules.validity import TEXT_KEPT
 from tumira.store import attempts as tries
-from tumira.store import (
-    calls,
-    content_refusals,
-    devices,
-    latencies,
-    operators,
-    receipts,
-    sessions,
-    verifications,
-)
+from tumira.store import calls, devices, latencies, operators, receipts, sessions, verifications
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 

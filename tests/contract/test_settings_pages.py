@@ -27,7 +27,7 @@ from tests.support.people import (
     texts_to,
 )
 from tests.support.service import Service
-from tumira.actions.manage_templates import list_refusals
+from tumira.content.manage_templates import list_refusals
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"

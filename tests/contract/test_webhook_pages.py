@@ -44,12 +44,12 @@ from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
 from tumira.dashboard.visits import Services, private
+from tumira.events import SUBSCRIBABLE
 from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
-from tumira.store.events import SUBSCRIBABLE
 
 UNKNOWN: Final = "end_" + "0" * 26
 

@@ -21,9 +21,9 @@ from tumira.api.manual.events import ANSWERS, HEADERS, schema_name
 from tumira.api.manual.reference import reference_page
 from tumira.cli.webhooks import webhook
 from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
+from tumira.events import EVENT_TYPES, MEANINGS
 from tumira.rules import endpoint_health
 from tumira.rules.validity import LATE_RECEIPT_WAIT
-from tumira.store.events import EVENT_TYPES, MEANINGS
 
 GUIDE: Final = " ".join((DOCS / "webhooks.md").read_text(encoding="utf-8").split())
 EVEN: Final = 0.5

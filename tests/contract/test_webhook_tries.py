@@ -30,7 +30,7 @@ from tests.support.webhook_pages import (
 from tumira.core.ids import ENDPOINT, EVENT, write_id
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS
-from tumira.store.events import SUBSCRIBABLE
+from tumira.events import SUBSCRIBABLE
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,18 @@ from msgspec import structs
 
 from tests.support.postgres.databases import clone
 from tests.support.service import new_caller
+from tumira import events
 from tumira.actions import manage_webhooks
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
+from tumira.events import Event
 from tumira.postgres.pool import Database
 from tumira.rules.endpoint_health import Health
 from tumira.rules.signature import read_secret
-from tumira.store import deliveries, endpoints, events
+from tumira.store import deliveries, endpoints
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import Event
 
 URL: Final = "https://hooks.example.com/tumira"
 LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'

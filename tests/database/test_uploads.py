@@ -14,15 +14,16 @@ import pytest_asyncio
 from tests.support.chaos import first_true
 from tests.support.service import Caller, new_caller
 from tests.support.uploads import check_file
-from tumira.actions import review_refusals, send_file
+from tumira.actions import send_file
 from tumira.actions.check_file import CHECKED_KEPT, Wanted
 from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, send_next_chunk
 from tumira.audit_log import OPERATOR
+from tumira.content import review as review_refusals
+from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.rules.templates import TemplateVerdict
 from tumira.store import audit, queue, uploads
 from tumira.store.queue import Wanted as WantedMessages
 from tumira.store.uploads import Upload

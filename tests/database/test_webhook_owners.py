@@ -21,11 +21,11 @@ from tumira.actions.manage_webhooks import By, EndpointError, NoEndpointError
 from tumira.audit_log import Actor
 from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
+from tumira.events import Event
 from tumira.postgres.pool import Database
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import Event
 
 HER: Final = Actor(audit_log.OWNER, "198.18.0.1")
 

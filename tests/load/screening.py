@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tumira.rules.screening import Judge, judge
-from tumira.rules.verdicts import Label
-from tumira.rules.weights import load_weights
+from tumira.content.classifier import Judge, judge
+from tumira.content.verdict import Label
+from tumira.content.weights import load_weights
 
 CORPUS: Final = Path(__file__).resolve().parents[2] / "corpus"
 TEXTS: Final = 2_000

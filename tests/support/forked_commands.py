@@ -28,8 +28,8 @@ from unittest.mock import patch
 from argon2 import PasswordHasher
 
 from tumira.actions import passwords
+from tumira.content import classifier
 from tumira.outbound.payments import http
-from tumira.rules import screening
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WAIT_S: Final = 60
@@ -150,7 +150,7 @@ def _serve(place: str) -> None:
     for module in _modules():
         import_module(module)
     # What each of them would read by itself.
-    screening._judge()
+    classifier._judge()
     http._shared_tls()
     patch.object(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)).start()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from tests.support.programs import Cli
 from tests.support.service import Caller
+from tumira import events
 from tumira.core.ids import EVENT, EventId, new_id, write_id
+from tumira.events import Event
 from tumira.postgres.pool import Database
-from tumira.store import events
-from tumira.store.events import Event
 
 # An address as it stands, so that nobody is asked where a name leads.
 URL: Final = "http://127.0.0.1:9/tumira"

@@ -17,11 +17,11 @@ from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, re
 from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.engine.notifier import Notifier
+from tumira.events import SUBSCRIBABLE, News, tell_events
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt
-from tumira.store.events import SUBSCRIBABLE, News, tell_events
 
 URL: Final = "http://127.0.0.1:9/hook"
 SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/]{43}=")

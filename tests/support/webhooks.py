@@ -31,12 +31,12 @@ from tumira.actions import manage_webhooks
 from tumira.actions.low_balance import low_balance_data
 from tumira.core.ids import EVENT, EndpointId, EventId, write_id
 from tumira.engine.notifier import Notifier
+from tumira.events import News, tell_events
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import deliveries, endpoints
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import News, tell_events
 
 WAIT_S: Final = 40.0
 # What a notifier would have done in this time it does not do at all.

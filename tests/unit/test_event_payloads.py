@@ -40,9 +40,9 @@ from tumira.core.ids import (
     new_id,
     write_id,
 )
+from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
 from tumira.rules.receipts import Receipt
 from tumira.store.batches import Batch, Message
-from tumira.store.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
 from tumira.store.settlement import NewPart, Standing
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)

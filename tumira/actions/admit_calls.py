@@ -7,13 +7,15 @@ from tumira.accounts.store import Held
 from tumira.actions.calls import Call, Decision, Render
 from tumira.actions.deliberation import Deliberation
 from tumira.actions.low_balance import tell_low_balances
+from tumira.content import store as content_refusals
+from tumira.content import template_store
+from tumira.content.templates import Policy
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
-from tumira.rules.templates import Policy
-from tumira.store import acceptance, calls, content_refusals, templates
+from tumira.store import acceptance, calls
 from tumira.store.calls import Standing
 
 
@@ -33,7 +35,7 @@ class Rulebook:
     async def policy(self, connection: Connection, version: int) -> Policy:
         """Return the templates of this version, or of a newer one."""
         if self._policy is None or self._policy.version < version:
-            self._policy = await templates.get_policy(connection)
+            self._policy = await template_store.get_policy(connection)
         return self._policy
 
 

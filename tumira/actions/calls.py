@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.rate_limit import Place
+from tumira.content.verdict import Verdict
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import Quote, SendRequest
-from tumira.rules.verdicts import Verdict
 from tumira.store.acceptance import NewBatch
 
 

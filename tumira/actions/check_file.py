@@ -32,13 +32,14 @@ from tumira.actions.check_rows import (
     Progress,
     Task,
 )
+from tumira.content import template_store
 from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.rules.sheets import SheetFault
 from tumira.rules.uploads import MessageFault
-from tumira.store import file_checks, templates, uploads
+from tumira.store import file_checks, uploads
 
 # Of files that were checked and never sent: they cost their owner nothing.
 CHECKED_KEPT: Final = 20
@@ -156,7 +157,7 @@ class FileChecker:
     async def _new_task(self, account_id: AccountId, wanted: Wanted) -> Task:
         async with self._database.connection() as connection:
             tariff = await prices.get_tariff(connection)
-            policy = await templates.get_policy(connection)
+            policy = await template_store.get_policy(connection)
         return Task(
             upload_id=UploadId(new_id(time.time_ns() // 1_000_000)),
             account_id=account_id,

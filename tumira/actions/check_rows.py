@@ -19,15 +19,15 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
-from tumira.actions.screen_text import screen
+from tumira.content.check import screen
+from tumira.content.classifier import judge
+from tumira.content.templates import Policy, TemplateVerdict
+from tumira.content.verdict import Label
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
-from tumira.rules.screening import judge
 from tumira.rules.sheets import Sheet, SheetFault, read_sheet
-from tumira.rules.templates import Policy, TemplateVerdict
 from tumira.rules.uploads import Checked, Good, MessageFault, check
-from tumira.rules.verdicts import Label
 from tumira.store.uploads import CHUNK_MAX, ChunkLeg, Fault, NewChunk, NewUpload
 
 # The largest file with the dearest texts takes about half of it.

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
-from tumira.actions import screen_text
 from tumira.actions.calls import Answered, Call, Priced, Refused, Send
 from tumira.actions.gate import Gate
+from tumira.content import check as screen_text
+from tumira.content import template_store
 from tumira.core import money
 from tumira.core.errors import (
     AccountSuspended,
@@ -31,7 +32,6 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_rec
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.pricing.recipients import CHANNEL, Entry, explain, read_recipients
-from tumira.store import templates
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")
@@ -95,7 +95,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     """Find all that is wrong with a draft itself."""
     async with database.connection() as connection:
         tariff = await prices.get_tariff(connection)
-        policy = await templates.get_policy(connection)
+        policy = await template_store.get_policy(connection)
     entries = await read_aside(tariff, draft.recipients)
     faults = _faults(entries, draft)
     refusals: list[Refusal] = []

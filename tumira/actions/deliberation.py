@@ -8,7 +8,6 @@ from typing import Final
 from tumira.accounts import rate_limit
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.store import Held
-from tumira.actions import screen_text
 from tumira.actions.calls import (
     Admitted,
     Answered,
@@ -22,6 +21,9 @@ from tumira.actions.calls import (
     Send,
     Sent,
 )
+from tumira.content import check as screen_text
+from tumira.content.store import NewRefusal
+from tumira.content.templates import Policy
 from tumira.core import days
 from tumira.core.errors import (
     AccountSuspended,
@@ -37,10 +39,8 @@ from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
 from tumira.rules import turns
-from tumira.rules.templates import Policy
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.calls import Standing, Surroundings
-from tumira.store.content_refusals import NewRefusal
 
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
 SMALL_SEND_MAX: Final = 50

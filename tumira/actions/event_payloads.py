@@ -26,9 +26,9 @@ from tumira.actions.low_balance import LowBalance
 from tumira.actions.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, write_id
+from tumira.events import EVENT_TYPES, Event
 from tumira.rules.fields import BatchIdText, Time
 from tumira.store.batches import Batch, Message
-from tumira.store.events import EVENT_TYPES, Event
 
 _MESSAGE_PREFIX: Final = "message."
 _REFUNDED: Final = "message.refunded"

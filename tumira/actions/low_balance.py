@@ -12,10 +12,10 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Held
 from tumira.core import money
 from tumira.core.ids import new_id
+from tumira.events import News, tell_events
 from tumira.mail import outbox
 from tumira.postgres.statement import Connection
 from tumira.rules.fields import Currency, Money
-from tumira.store.events import News, tell_events
 
 # After a day the balance is another one, or the owner has seen it.
 MAIL_LIFETIME: Final = timedelta(days=1)

@@ -11,12 +11,13 @@ from tumira.actions import tell_owner
 from tumira.actions.passwords import hash_secret
 from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.audit_log import Actor
+from tumira.content import store as content_refusals
+from tumira.content.store import digest_of
 from tumira.core import money
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.rules import browsers
-from tumira.store import content_refusals, deliveries, devices, logins, sessions
-from tumira.store.content_refusals import digest_of
+from tumira.store import deliveries, devices, logins, sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,22 @@ from typing import Final
 
 from msgspec import structs
 
-from tumira import audit_log
+from tumira import audit_log, events
 from tumira.accounts import store as accounts
 from tumira.actions.event_payloads import webhook_test_data
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
+from tumira.events import WEBHOOK_TEST, Event, takes
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.endpoint_health import DISABLE_AFTER, Health
 from tumira.rules.signature import SECRET_BYTES, write_secret
-from tumira.store import deliveries, endpoints, events, tries
+from tumira.store import deliveries, endpoints, tries
 from tumira.store.deliveries import Attempt, Retry, Waiting
 from tumira.store.endpoints import Endpoint, Secret
-from tumira.store.events import WEBHOOK_TEST, Event, takes
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
 NO_ENDPOINT: Final = "There is no such endpoint; `tumira webhook list` shows them."

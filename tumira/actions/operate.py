@@ -12,12 +12,13 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.actions import tell_owner
 from tumira.audit_log import OPERATOR, Actor
+from tumira.content import store as content_refusals
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import content_refusals, logins
+from tumira.store import logins
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.

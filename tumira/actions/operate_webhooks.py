@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from tumira import audit_log
+from tumira import audit_log, events
 from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
 from tumira.audit_log import Actor
 from tumira.core.ids import ENDPOINT, EndpointId, first_id, write_id
@@ -16,7 +16,7 @@ from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules.endpoint_health import Health
-from tumira.store import deliveries, endpoints, events, tries
+from tumira.store import deliveries, endpoints, tries
 from tumira.store.deliveries import Retry
 from tumira.store.endpoints import Endpoint
 

@@ -19,9 +19,11 @@ from msgspec import structs
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Held
-from tumira.actions import screen_text
 from tumira.actions.deliberation import local_day, over_limit, spend
 from tumira.actions.low_balance import tell_low_balances
+from tumira.content import check as screen_text
+from tumira.content import template_store
+from tumira.content.templates import Policy
 from tumira.core import money
 from tumira.core.errors import (
     AccountSuspended,
@@ -40,9 +42,8 @@ from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import measure
 from tumira.rules import turns
 from tumira.rules.sheets import NUMBER_NAMES, name_key
-from tumira.rules.templates import Policy
 from tumira.rules.uploads import RowCode
-from tumira.store import acceptance, calls, templates, uploads
+from tumira.store import acceptance, calls, uploads
 from tumira.store.acceptance import Debit, Flow, NewBatch
 from tumira.store.calls import Surroundings
 from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
@@ -216,7 +217,7 @@ async def confirm(
 async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> Begun | Changed | Refusal:
     if upload.state in {SENDING, SENT}:
         return Begun()
-    if upload.policy_version != await templates.get_version(connection):
+    if upload.policy_version != await template_store.get_version(connection):
         return Changed()
     offer = await price_rest(connection, upload)
     if offer.unreachable or not offer.count or offer.total_cost != agreed:
@@ -248,9 +249,9 @@ async def _screen_rest(database: Database, account_id: AccountId, upload_id: Upl
             if upload is None or upload.state in {SENDING, SENT}:
                 return refused
             if policy is None:
-                if upload.policy_version == await templates.get_version(connection):
+                if upload.policy_version == await template_store.get_version(connection):
                     return refused
-                policy = await templates.get_policy(connection)
+                policy = await template_store.get_policy(connection)
             chunk = await uploads.find_next_chunk(connection, upload.id, after)
             if chunk is None:
                 await uploads.set_policy_version(connection, upload.id, policy.version)
@@ -347,8 +348,8 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
         if upload is None:
             return None
         chunk = await uploads.find_next_chunk(connection, upload.id)
-        if chunk is not None and upload.policy_version != await templates.get_version(connection):
-            policy = await templates.get_policy(connection)
+        if chunk is not None and upload.policy_version != await template_store.get_version(connection):
+            policy = await template_store.get_policy(connection)
             chunk = await _leave_out(connection, upload, chunk, policy)
         if chunk is not None and chunk.recipients:
             tariff = await prices.get_tariff(connection)

@@ -23,10 +23,10 @@ from tumira.actions.outcomes import (
     Taken,
 )
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.events import News, tell_events
 from tumira.postgres.statement import Connection
 from tumira.pricing.networks import network_of
 from tumira.store import latencies, places, settlement, traffic
-from tumira.store.events import News, tell_events
 from tumira.store.places import QueuePlace
 from tumira.store.settlement import BatchChange, Change, Standing
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from tumira import events
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.manage_webhooks import OVERLAP
 from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
@@ -13,7 +14,7 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.signature import sign
-from tumira.store import batches, events, tries
+from tumira.store import batches, tries
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
 

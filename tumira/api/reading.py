@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from tumira.actions import screen_text
 from tumira.actions.calls import Send
+from tumira.content import check as screen_text
 from tumira.core.errors import (
     ChannelNotAvailable,
     FieldCode,

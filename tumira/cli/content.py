@@ -5,14 +5,15 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import manage_templates, review_refusals
 from tumira.audit_log import Actor
 from tumira.cli.output import AccountIdType, actor, json_option, show, show_all, with_database
+from tumira.content import manage_templates
+from tumira.content import review as review_refusals
+from tumira.content.store import ContentRefusal
+from tumira.content.template_store import Template
+from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.postgres.pool import Database
-from tumira.rules.templates import TemplateVerdict
-from tumira.store.content_refusals import ContentRefusal
-from tumira.store.templates import Template
 
 REFUSALS_SHOWN_MAX: Final = 1_000
 # What fits on a line beside the other columns.

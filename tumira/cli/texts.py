@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from tumira.actions.screen_text import show_reasons
 from tumira.cli.output import json_option, plainly, show, tell
+from tumira.content.check import show_reasons
+from tumira.content.classifier import judge
 from tumira.core.errors import Trouble
 from tumira.pricing.segments import measure
-from tumira.rules.screening import judge
 
 
 @click.command()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from tumira import events
 from tumira.actions import manage_webhooks
 from tumira.actions.manage_webhooks import By
 from tumira.audit_log import Actor
@@ -25,7 +26,7 @@ from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, Eve
 from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
 from tumira.postgres.pool import Database
 from tumira.rules import webhook_urls
-from tumira.store import deliveries, events
+from tumira.store import deliveries
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
 

@@ -9,6 +9,7 @@ import structlog
 
 from tumira.accounts import ledger
 from tumira.actions import erase_number, follow_up, run_audit
+from tumira.content import store as content_refusals
 from tumira.core import metrics
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, write_id
@@ -28,7 +29,6 @@ from tumira.store import (
     batches,
     calls,
     carriers,
-    content_refusals,
     devices,
     file_checks,
     latencies,

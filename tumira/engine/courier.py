@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
+from tumira import events
 from tumira.actions.event_payloads import write_payload
 from tumira.actions.record_deliveries import Advance, Delivery
 from tumira.core import metrics
@@ -18,15 +19,15 @@ from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
+from tumira.events import WEBHOOK_TEST, Event, takes
 from tumira.outbound.webhook_client import Answer, CallFailedError
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
 from tumira.rules import endpoint_health
 from tumira.rules.signature import sign
-from tumira.store import batches, deliveries, events
+from tumira.store import batches, deliveries
 from tumira.store.deliveries import Attempt, Progress, Replay
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import WEBHOOK_TEST, Event, takes
 
 PAGE: Final = 200
 # With so few left the next page is read.

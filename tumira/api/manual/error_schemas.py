@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from tumira.content.verdict import Category
 from tumira.core.errors import ContentRejected, all_refusals
 from tumira.rules.fields import Money
-from tumira.rules.verdicts import Category
 
 
 class ContentReason(Struct):

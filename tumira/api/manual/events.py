@@ -10,11 +10,11 @@ from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_pay
 from tumira.actions.low_balance import low_balance_data
 from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
 from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
+from tumira.events import EVENT_TYPES, MEANINGS, Event
 from tumira.rules.fields import ID_DIGITS
 from tumira.rules.signature import SECRET_BYTES, sign
 from tumira.rules.validity import RECEIPT_WAIT, VALIDITY
 from tumira.store.batches import Batch, Message
-from tumira.store.events import EVENT_TYPES, MEANINGS, Event
 
 Json = dict[str, Any]
 

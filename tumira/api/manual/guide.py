@@ -12,12 +12,12 @@ from tumira.accounts.rate_limit import WINDOW_S
 from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.reading import BODY_BYTES_MAX
 from tumira.core.errors import all_refusals
+from tumira.events import MEANINGS
 from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
 from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.store.calls import IDEMPOTENCY_HOURS
-from tumira.store.events import MEANINGS
 
 _TEMPLATE: Final = "guide.md.jinja"
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)

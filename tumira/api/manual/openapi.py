@@ -16,9 +16,9 @@ from tumira.api.manual.guide import guide
 from tumira.api.manual.operations import OPERATIONS, TAGS
 from tumira.api.manual.response_headers import HEADERS, headers_of
 from tumira.core.errors import FieldCode, Refusal, all_refusals
+from tumira.events import EVENT_TYPES
 from tumira.rules.fields import BatchIdText, MessageIdText
 from tumira.store.calls import IDEMPOTENCY_HOURS
-from tumira.store.events import EVENT_TYPES
 
 Json = dict[str, Any]
 

@@ -10,16 +10,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import review_refusals
-from tumira.actions.manage_templates import NOTE_MAX
 from tumira.console.visits import Services, Visit, change, look
+from tumira.content import review as review_refusals
+from tumira.content import reviews
+from tumira.content.manage_templates import NOTE_MAX
+from tumira.content.reviews import Review
+from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
-from tumira.rules.templates import TEMPLATE_MAX, TemplateVerdict, tidy
-from tumira.store import reviews
-from tumira.store.reviews import Review
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"

@@ -12,8 +12,10 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tumira.actions import compose, screen_text
+from tumira.actions import compose
 from tumira.actions.compose import Draft, Review
+from tumira.content import check as screen_text
+from tumira.content import template_store
 from tumira.core.errors import (
     AccountSuspended,
     ContentRejected,
@@ -38,7 +40,6 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.pricing.quote import REFERENCE_MAX, Quote
 from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import SEGMENTS_MAX
-from tumira.store import templates
 
 COMPOSE: Final = "/dashboard/compose"
 CONFIRM: Final = COMPOSE + "/confirm"
@@ -199,7 +200,7 @@ async def judge(visit: Visit) -> Response:
     answer: Mapping[str, Any] = {"refused": False}
     if verdict is not None:
         async with visit.services.database.connection() as connection:
-            policy = await templates.get_policy(connection)
+            policy = await template_store.get_policy(connection)
         rejected = screen_text.screen(policy, visit.visitor.account_id, message, verdict)
         if rejected is not None:
             offence = _offence(message, rejected)

@@ -16,6 +16,8 @@ from tumira.actions import manage_login
 from tumira.actions.manage_login import Asked, Limits
 from tumira.actions.proofs import Proof, Suspect
 from tumira.audit_log import Actor
+from tumira.content import store as content_refusals
+from tumira.content.store import ContentRefusal
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
@@ -24,8 +26,7 @@ from tumira.html.guards import address_of
 from tumira.html.places import go
 from tumira.pricing import phone_numbers
 from tumira.rules import browsers
-from tumira.store import content_refusals, logins, sessions
-from tumira.store.content_refusals import ContentRefusal
+from tumira.store import logins, sessions
 from tumira.store.logins import Contact
 
 SETTINGS: Final = "/dashboard/settings"

@@ -28,6 +28,7 @@ from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
+from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.layout import LOCAL, write_plural
@@ -37,7 +38,6 @@ from tumira.rules import webhook_urls
 from tumira.rules.webhook_urls import URL_MAX
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint
-from tumira.store.events import MEANINGS, SUBSCRIBABLE
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 # A try has no id that others know; this one is for the addresses of pages.

@@ -4,10 +4,10 @@ from time import process_time
 
 import pytest
 
-from tumira.rules.folding import fold
-from tumira.rules.offers import RULES, offers
-from tumira.rules.screening import judge
-from tumira.rules.verdicts import Category, Label
+from tumira.content.classifier import judge
+from tumira.content.normalise import fold
+from tumira.content.phrases import RULES, offers
+from tumira.content.verdict import Category, Label
 
 # One example for every phrase that a rule knows.
 REFUSED = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.texts import (
+from tests.support.content.texts import (
     DISGUISES,
     LANGUAGES,
     MIXED,
@@ -27,10 +27,10 @@ from tests.support.texts import (
     passcode_messages,
     without,
 )
-from tumira.rules.folding import fold
-from tumira.rules.screening import REASONS_MAX, judge
-from tumira.rules.verdicts import Label, Verdict
-from tumira.rules.weights import FILE, read_weights, write_weights
+from tumira.content.classifier import REASONS_MAX, judge
+from tumira.content.normalise import fold
+from tumira.content.verdict import Label, Verdict
+from tumira.content.weights import FILE, read_weights, write_weights
 
 Judged = Sequence[tuple[Mapping[str, Any], Verdict]]
 
@@ -299,7 +299,7 @@ def test_accents_written_apart_or_as_one_get_one_verdict() -> None:
 
 
 def test_the_weights_are_small_numbered_and_packed_the_same_way_every_time() -> None:
-    packed = files("tumira.rules").joinpath(FILE).read_bytes()
+    packed = files("tumira.content").joinpath(FILE).read_bytes()
     assert len(packed) < 2_000_000
     weights = read_weights(packed)
     assert weights.version > 0

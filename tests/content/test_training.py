@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import CHECKOUT
-from tumira.rules.screening import Judge
-from tumira.rules.verdicts import Label
-from tumira.rules.weights import read_weights
+from tumira.content.classifier import Judge
+from tumira.content.verdict import Label
+from tumira.content.weights import read_weights
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-CORPUS: Final = Path(__file__).parents[2] / "corpus"
+CORPUS: Final = Path(__file__).parents[3] / "corpus"
 LANGUAGES: Final = ("en", "sn", "nd", "zu", "xh", "st", "tn", "nso", "af")
 
 PROMOTIONAL: Final[Mapping[str, Sequence[str]]] = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.texts import DISGUISES, PROMOTIONAL
-from tumira.rules.folding import fold
+from tests.support.content.texts import DISGUISES, PROMOTIONAL
+from tumira.content.normalise import fold
 
 # What the tricks are made of, so that random texts are nasty ones.
 NASTY = st.text(st.sampled_from("abzAZ01 59.-_*|/~+,:!$@ \n\t\u00a0\u200b\u00ad\u0301\u0336ﬁß´ΑοсеＦ𝐅🅰🇫"))  # noqa: RUF001

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import asyncpg
 
+from tumira.content.store import Words
+from tumira.content.template_store import Template
+from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import AccountId, TemplateId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.templates import TemplateVerdict
-from tumira.store.content_refusals import Words
-from tumira.store.templates import Template
 
 # After everything that can stand in a list.
 LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from tumira.accounts import store as accounts
+from tumira.content import store as content_refusals
+from tumira.content import template_store
+from tumira.content.store import ContentRefusal
+from tumira.content.template_store import Template
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import content_refusals, templates
-from tumira.store.content_refusals import ContentRefusal
-from tumira.store.templates import Template
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
 NO_TEMPLATE: Final = "There is no such template; `tumira template list` shows them."
@@ -26,7 +27,7 @@ async def list_templates(
     """Return all templates, or those that count for an account."""
     async with database.connection() as connection:
         await _check_account(connection, account_id)
-        return await templates.list_some(connection, account_id, count_max)
+        return await template_store.list_some(connection, account_id, count_max)
 
 
 async def list_refusals(

@@ -7,9 +7,9 @@ from typing import Final
 
 import asyncpg
 
+from tumira.content.templates import Policy, TemplateVerdict
 from tumira.core.ids import AccountId, TemplateId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.templates import Policy, TemplateVerdict
 
 
 @dataclass(frozen=True, slots=True)

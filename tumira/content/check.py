@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from tumira.content.classifier import judge
+from tumira.content.store import NewRefusal, digest_of
+from tumira.content.templates import Policy
+from tumira.content.verdict import Label, Reason, Verdict
 from tumira.core.errors import ContentRejected
 from tumira.core.ids import AccountId
 from tumira.pricing.segments import SEGMENTS_MAX, measure
-from tumira.rules.screening import judge
-from tumira.rules.templates import Policy
-from tumira.rules.verdicts import Label, Reason, Verdict
-from tumira.store.content_refusals import NewRefusal, digest_of
 
 REASONS_MAX: Final = 10
 # No longer text can be sent: 153 characters in each segment.

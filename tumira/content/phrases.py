@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.rules.verdicts import Category
+from tumira.content.verdict import Category
 
 
 def _one_of(patterns: Sequence[str]) -> re.Pattern[str]:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.core.ids import AccountId
-from tumira.rules.templates import (
+from tumira.content.templates import (
     PLACE_MAX,
     PLACES_MAX,
     TEMPLATE_MAX,
@@ -18,6 +17,7 @@ from tumira.rules.templates import (
     TemplateVerdict,
     tidy,
 )
+from tumira.core.ids import AccountId
 
 PARCEL = "Your parcel {number} waits at {shop}."
 OURS, THEIRS = (AccountId(UUID(int=number)) for number in (1, 2))

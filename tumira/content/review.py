@@ -5,15 +5,15 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.actions.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
 from tumira.audit_log import Actor
+from tumira.content import reviews, template_store
+from tumira.content.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
+from tumira.content.template_store import Template
+from tumira.content.templates import TemplateVerdict, tidy
 from tumira.core.errors import Trouble
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules.templates import TemplateVerdict, tidy
-from tumira.store import reviews, templates
-from tumira.store.templates import Template
 
 NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
 
@@ -56,21 +56,21 @@ async def add_template(
 
 
 async def _insert(connection: Connection, template: Template) -> None:
-    in_all, own = await templates.hold_and_count(connection, template.account_id)
-    same = await templates.find_same(connection, template.account_id, template.pattern)
+    in_all, own = await template_store.hold_and_count(connection, template.account_id)
+    same = await template_store.find_same(connection, template.account_id, template.pattern)
     if same is not None:
         raise Trouble(f"There is such a template already: {write_id(TEMPLATE, same)}; remove it first.")
     if own >= OWN_MAX:
         raise Trouble(f"There are {OWN_MAX} templates of this account, the most there can be: remove one.")
     if in_all >= IN_ALL_MAX:
         raise Trouble(f"There are {IN_ALL_MAX} templates, the most there can be: remove one first.")
-    await templates.insert(connection, template)
+    await template_store.insert(connection, template)
 
 
 async def remove_template(database: Database, template_id: TemplateId, actor: Actor) -> Template:
     """Remove a template; from the next call on the judge alone decides about its texts."""
     async with database.transaction() as connection:
-        removed = await templates.delete(connection, template_id)
+        removed = await template_store.delete(connection, template_id)
         if removed is None:
             raise Trouble(NO_TEMPLATE)
         await _note(connection, actor, removed.account_id, "template removed", removed)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.wording import (
+from tumira.content.tokens import (
     CHUNK_MAX,
     DIGITS_MAX,
     LINK,

@@ -14,11 +14,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.rules.folding import Folded, fold
-from tumira.rules.offers import offers
-from tumira.rules.verdicts import Category, Label, Reason, Verdict
-from tumira.rules.weights import STEPS, Weights, load_weights
-from tumira.rules.wording import Word, pair, places, read_chunk
+from tumira.content.normalise import Folded, fold
+from tumira.content.phrases import offers
+from tumira.content.tokens import Word, pair, places, read_chunk
+from tumira.content.verdict import Category, Label, Reason, Verdict
+from tumira.content.weights import STEPS, Weights, load_weights
 
 CACHED_VERDICTS: Final = 8192
 CACHED_CHUNKS: Final = 65_536

@@ -11,17 +11,19 @@ import pytest_asyncio
 
 from tests.support.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
-from tumira.actions import manage_templates, operate, review_refusals
+from tumira.actions import operate
 from tumira.actions.calls import Answered, Decision, Refused
-from tumira.actions.screen_text import note
 from tumira.audit_log import Actor
+from tumira.content import manage_templates, template_store
+from tumira.content import review as review_refusals
+from tumira.content import store as content_refusals
+from tumira.content.check import note
+from tumira.content.store import ContentRefusal, NewRefusal
+from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
-from tumira.rules.templates import TemplateVerdict
-from tumira.store import content_refusals, templates
-from tumira.store.content_refusals import ContentRefusal, NewRefusal
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused texts")
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
@@ -69,7 +71,7 @@ async def allow(
     text: str,
     account_id: AccountId | None = None,
     verdict: TemplateVerdict = TemplateVerdict.ALLOW,
-) -> templates.Template:
+) -> template_store.Template:
     return await review_refusals.add_template(database, text, account_id, verdict, note="why", actor=TESTER)
 
 
@@ -244,7 +246,7 @@ async def test_refusals_are_found_by_an_index_however_many_there_are(gates: Gate
 async def test_the_version_rises_with_every_change_of_the_templates(gates: Gates, caller: Caller) -> None:
     async def version() -> int:
         async with gates.database.connection() as connection:
-            return (await templates.get_policy(connection)).version
+            return (await template_store.get_policy(connection)).version
 
     versions = [await version()]
     added = await allow(gates.database, PARCEL, caller.id)
@@ -260,14 +262,14 @@ async def test_templates_are_read_again_only_when_they_changed(
     gates: Gates, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
-    get_policy = templates.get_policy
+    get_policy = template_store.get_policy
 
     async def counted(connection: Any) -> Any:
         nonlocal reads
         reads += 1
         return await get_policy(connection)
 
-    monkeypatch.setattr(templates, "get_policy", counted)
+    monkeypatch.setattr(template_store, "get_policy", counted)
     for expected in (1, 2):
         for _ in range(3):
             await refuse(gates, caller, OTHER)
@@ -280,7 +282,7 @@ async def test_of_two_who_add_the_same_template_one_does(gates: Gates, caller: C
         done = await asyncio.gather(
             *(allow(gates.database, PARCEL, account_id) for _ in range(4)), return_exceptions=True
         )
-        added = [one for one in done if isinstance(one, templates.Template)]
+        added = [one for one in done if isinstance(one, template_store.Template)]
         said = [str(one) for one in done if isinstance(one, Trouble)]
         assert (len(added), len(said)) == (1, 3)
         assert all(one.startswith("There is such a template already: tpl_") for one in said)

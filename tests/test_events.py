@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from tests.support.service import new_caller
 from tests.support.webhooks import BALANCE_LOW, DATA
+from tumira import events
 from tumira.core.ids import AccountId
+from tumira.events import Event, News, tell_events
 from tumira.postgres.pool import Database
-from tumira.store import events
-from tumira.store.events import Event, News, tell_events
 
 WRITERS: Final = 8
 EVENTS: Final = 10_000

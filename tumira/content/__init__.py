@@ -1,0 +1,1 @@
+"""The content check: which texts are promotional and refused."""
