@@ -13,9 +13,9 @@ import structlog
 from prometheus_client import generate_latest
 
 from tumira import VERSION
-from tumira.actions.gate import Gate
 from tumira.core import metrics
 from tumira.postgres.pool import UNAVAILABLE, Database
+from tumira.sending.batcher import Gate
 from tumira.store import gauges
 from tumira.store.carriers import BindState
 from tumira.store.gauges import Readings

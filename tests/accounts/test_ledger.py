@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tumira.accounts import ledger
 from tumira.actions import operate
-from tumira.actions.calls import Answered, Refused
 from tumira.core.errors import InsufficientBalance, Trouble
 from tumira.postgres.pool import Database
+from tumira.sending.types import Answered, Refused
 
 ID = UUID(int=7)
 OTHER = UUID(int=8)

@@ -12,17 +12,17 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tests.support.settling import World
 from tumira.accounts import ledger
 from tumira.accounts.ledger import Kind
 from tumira.accounts.store import SYSTEM
 from tumira.actions import operate
-from tumira.actions.calls import Answered, Call
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
+from tumira.sending.types import Answered, Call
 
 ADD_UP: Final = next(chore for chore in CHORES if chore.name == "add up ledgers")
 COUNT: Final = 3_500

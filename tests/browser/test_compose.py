@@ -26,7 +26,6 @@ from tests.support.browser import (
 )
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
-from tumira.actions.compose import Review
 from tumira.audit_log import OPERATOR
 from tumira.html.layout import write_usd
 from tumira.postgres.pool import Database
@@ -34,6 +33,7 @@ from tumira.pricing import change_tariff, prices
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.quote import Quote, SendRequest, quote
 from tumira.pricing.recipients import Entry, read_recipients
+from tumira.sending.compose import Review
 
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."

@@ -29,10 +29,10 @@ from tests.support.browser import (
 )
 from tests.support.chain import USDT, LocalChain, run_chain
 from tests.support.customers import open_session
-from tests.support.gates import broken_promises
 from tests.support.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.people import SESSION
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, Service, run_web
 from tests.support.voucher_servers import Issuers, run_issuers
 from tumira.actions.issue_vouchers import issue_vouchers

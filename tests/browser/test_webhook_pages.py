@@ -23,10 +23,10 @@ from tests.support.browser import (
 )
 from tests.support.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions.low_balance import low_balance_data
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.events import News, tell_events
 from tumira.postgres.pool import Database
+from tumira.sending.low_balance import low_balance_data
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt
 

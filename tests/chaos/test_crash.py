@@ -11,11 +11,11 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.gates import broken_promises, open_gates, send_call
+from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
-from tumira.actions.calls import Answered
 from tumira.core.ids import ACCOUNT, AccountId, read_id
+from tumira.sending.types import Answered
 
 STEPS_MAX: Final = 80
 

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import send_call
+from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tests.support.settling import REFUND_ALL, World, open_world
 from tumira.actions import follow_up
@@ -28,7 +28,8 @@ from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
-from tumira.store import batches, carriers, endpoints, queue, receipts, settlement
+from tumira.sending import batches
+from tumira.store import carriers, endpoints, queue, receipts, settlement
 from tumira.store.queue import Claimed, Wanted
 
 WORKERS: Final = ("a", "b", "c")

@@ -14,13 +14,12 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.postgres.databases import complete, open_directory
 from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
+from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.service import NO_TLS, Caller, Service, new_caller
-from tumira.actions.calls import Admitted, Answered, Call, Decision, Refused
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.errors import ServiceUnavailable
 from tumira.postgres import replication
@@ -29,6 +28,7 @@ from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import Database
 from tumira.runtime import waits_for_standby
 from tumira.scrape import Scrape
+from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
 
 PATIENCE_S: Final = 40.0
 SENDERS: Final = 3

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from tests.support.gates import broken_promises, open_gates, read_call, send_call
+from tests.support.sending.gates import broken_promises, open_gates, read_call, send_call
 from tests.support.service import new_caller
-from tumira.actions.calls import Admitted, Answered, Refused
 from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres import clock, partitions
+from tumira.sending.types import Admitted, Answered, Refused
 
 # Stands for any value that the database refuses and our checks do not know of.
 POISON = """

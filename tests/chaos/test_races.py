@@ -11,17 +11,18 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.service import Caller, Service, new_caller, run_web
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
-from tumira.actions.calls import Admitted, Answered, Decision, Refused
 from tumira.actions.manage_access import create_key
 from tumira.core.errors import InsufficientBalance, RateLimited
 from tumira.core.ids import KEY, write_id
 from tumira.postgres.statement import Statement
-from tumira.store import acceptance, calls
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending.types import Admitted, Answered, Decision, Refused
 
 GATES: Final = 8
 UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id")

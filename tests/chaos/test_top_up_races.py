@@ -16,9 +16,9 @@ import pytest_asyncio
 from starlette.applications import Starlette
 
 from tests.support.chaos import WorkerProcess, ended_at_last, first_true
-from tests.support.gates import broken_promises
 from tests.support.mortal import KILLED, PUBLIC_URL, look_once, nursery
 from tests.support.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
+from tests.support.sending.gates import broken_promises
 from tests.support.service import new_caller
 from tumira.actions.settle_top_up import settle
 from tumira.actions.start_paynow import start_paynow

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import broken_promises
 from tests.support.mortal import KILLED, nursery
+from tests.support.sending.gates import broken_promises
 from tests.support.voucher_desk import Desk, open_desk
 from tests.support.voucher_servers import run_issuers
 from tumira.core.ids import TopUpId

@@ -9,10 +9,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import Gates, broken_promises, open_gates, send_call
+from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tumira.actions import operate
-from tumira.actions.calls import Answered, Decision, Refused
 from tumira.audit_log import Actor
 from tumira.content import manage_templates, template_store
 from tumira.content import review as review_refusals
@@ -24,6 +23,7 @@ from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import Database
+from tumira.sending.types import Answered, Decision, Refused
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused texts")
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"

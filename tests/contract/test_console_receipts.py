@@ -11,9 +11,9 @@ from uuid import UUID
 import httpx
 import pytest
 
-from tests.support.gates import broken_promises
 from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, goes_to, new_browser, run_behind_proxy
+from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, Service
 from tumira.actions import manage_webhooks
 from tumira.actions.operate_carriers import add_carrier

@@ -31,12 +31,12 @@ from tests.support.people import (
     verify,
 )
 from tests.support.service import Service
-from tumira.actions.gate import Gate
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
+from tumira.sending.batcher import Gate
 
 EVE: Final = "eve@example.org"
 EVIL: Final = "chosen by eve"

@@ -25,7 +25,7 @@ from tumira.api.manual.operations import OPERATIONS
 from tumira.api.schemas import BODY_MAX
 from tumira.core.errors import FieldCode, RecipientCode, all_refusals
 from tumira.pricing.segments import SEGMENTS_MAX, measure
-from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
+from tumira.sending.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
 
 ROOT: Final = json.loads(document())
 CODES: Final = {refusal.code: refusal for refusal in all_refusals()}

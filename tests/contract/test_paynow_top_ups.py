@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos import first_true
-from tests.support.gates import open_gates, send_call
 from tests.support.paynow_server import INTEGRATION_ID, KEY, RESENDS_MAX, Call, Fault, Outcome, PaynowServer
 from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import open_gates, send_call
 from tests.support.service import NO_TLS, new_caller
 from tests.support.voucher_servers import run_issuers
 from tumira.accounts import store as accounts

@@ -16,9 +16,10 @@ from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.rules.codes import LIFETIME
-from tumira.rules.validity import TEXT_KEPT
+from tumira.sending import lookups as calls
+from tumira.sending.validity import TEXT_KEPT
 from tumira.store import attempts as tries
-from tumira.store import calls, devices, latencies, operators, receipts, sessions, verifications
+from tumira.store import devices, latencies, operators, receipts, sessions, verifications
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 

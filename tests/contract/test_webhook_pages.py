@@ -37,7 +37,6 @@ from tests.support.webhook_pages import (
     uuid,
 )
 from tumira.actions.check_file import FileChecker
-from tumira.actions.gate import Gate
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX
 from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.core.settings.payments import Payments
@@ -50,6 +49,7 @@ from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
+from tumira.sending.batcher import Gate
 
 UNKNOWN: Final = "end_" + "0" * 26
 

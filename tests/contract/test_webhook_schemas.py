@@ -15,7 +15,6 @@ from tests.contract.test_openapi import ROOT, resolve, validator
 from tests.contract.test_reference_page import Page
 from tests.unit.test_event_payloads import COMPLETED, LATER, event
 from tumira.actions.event_payloads import webhook_test_data, write_payload
-from tumira.actions.low_balance import low_balance_data
 from tumira.actions.manage_webhooks import ENDPOINTS_MAX, OVERLAP, REPLAYABLE
 from tumira.api.manual.events import ANSWERS, HEADERS, schema_name
 from tumira.api.manual.reference import reference_page
@@ -23,7 +22,8 @@ from tumira.cli.webhooks import webhook
 from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.events import EVENT_TYPES, MEANINGS
 from tumira.rules import endpoint_health
-from tumira.rules.validity import LATE_RECEIPT_WAIT
+from tumira.sending.low_balance import low_balance_data
+from tumira.sending.validity import LATE_RECEIPT_WAIT
 
 GUIDE: Final = " ".join((DOCS / "webhooks.md").read_text(encoding="utf-8").split())
 EVEN: Final = 0.5

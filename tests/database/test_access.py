@@ -14,8 +14,8 @@ import pytest_asyncio
 from argon2 import PasswordHasher
 
 from tests.support.chaos import first_true
-from tests.support.gates import broken_promises
 from tests.support.people import PASSWORD, another, code_in, new_phone
+from tests.support.sending.gates import broken_promises
 from tests.support.settling import BLOCKED
 from tumira.accounts import api_keys
 from tumira.accounts import store as accounts

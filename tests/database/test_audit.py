@@ -10,15 +10,15 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from tests.support.gates import broken_promises, open_gates, send_call
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
+from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tests.support.service import new_caller
-from tumira.actions.calls import Answered
 from tumira.core.ids import new_id
 from tumira.engine.retention import drop_old
 from tumira.postgres import partitions
 from tumira.postgres.pool import Database
+from tumira.sending.types import Answered
 from tumira.store import audit
 from tumira.store.retention import Kind
 

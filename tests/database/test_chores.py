@@ -7,14 +7,14 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import open_gates, send_call
+from tests.support.sending.gates import open_gates, send_call
 from tests.support.service import new_caller
-from tumira.actions.calls import Answered
 from tumira.engine import chores
 from tumira.engine.chores import CHORES, Chore, run_chore
 from tumira.postgres import partitions
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
+from tumira.sending.types import Answered
 
 BY_NAME: Final = {chore.name: chore for chore in CHORES}
 PARTITIONS: Final = BY_NAME["create partitions"]

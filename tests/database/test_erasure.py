@@ -13,12 +13,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import send_call
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import send_call
 from tests.support.settling import World, open_world
 from tests.support.uploads import check_file
 from tumira.actions import erase_number, erasure_steps, send_file
-from tumira.actions.calls import Answered
 from tumira.actions.check_file import Wanted
 from tumira.actions.erasure_steps import OTHERS
 from tumira.actions.manage_webhooks import add_endpoint
@@ -30,6 +29,7 @@ from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.rules.receipts import Receipt
+from tumira.sending.types import Answered
 from tumira.store import erasure, uploads
 from tumira.store.erasures import Erasure
 

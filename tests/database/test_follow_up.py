@@ -12,8 +12,8 @@ from tests.support.settling import World
 from tumira.actions import follow_up
 from tumira.core.backoff import RESENDS_MAX
 from tumira.engine.chores import CHORES, run_chore
-from tumira.rules import validity
 from tumira.rules.receipts import Receipt
+from tumira.sending import validity
 from tumira.store import carriers
 from tumira.store.queue import Claimed
 

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import broken_promises
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import broken_promises
 from tests.support.service import new_caller
 from tumira.actions.issue_vouchers import Issued, issue_vouchers, void_voucher
 from tumira.actions.start_voucher import offered, start_voucher

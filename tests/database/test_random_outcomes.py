@@ -16,7 +16,7 @@ from tests.support.settling import WORKER, World, open_world
 from tests.support.traffic import miscounted
 from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
-from tumira.rules import lifecycle
+from tumira.sending import lifecycle
 from tumira.store import queue
 from tumira.store.queue import Claimed, Wanted
 

@@ -12,13 +12,12 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
+from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tests.support.settling import BLOCKED
 from tumira.accounts import ledger
-from tumira.actions.calls import Answered
 from tumira.core.errors import Trouble
 from tumira.engine.chores import drop_messages, run_chore
 from tumira.engine.retention import drop_old
@@ -26,6 +25,7 @@ from tumira.postgres import partitions
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
+from tumira.sending.types import Answered
 from tumira.store import audit, retention
 from tumira.store.retention import Kind
 

@@ -13,8 +13,8 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from tests.support.gates import broken_promises
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
 from tumira.actions import operate

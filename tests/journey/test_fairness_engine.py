@@ -21,11 +21,11 @@ import pytest
 
 from tests.support.chaos import WorkerProcess, first_true
 from tests.support.engine import Engine, numbers, open_engine
-from tests.support.gates import send_call
+from tests.support.sending.gates import send_call
 from tests.support.service import Caller
-from tumira.actions.calls import Answered
 from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id
 from tumira.postgres.notify import Waker
+from tumira.sending.types import Answered
 from tumira.simulator.handsets import Text
 from tumira.simulator.misbehaviours import ResponseDelay
 from tumira.simulator.smsc import run_smsc
@@ -250,7 +250,7 @@ async def test_more_small_sends_than_the_carrier_takes_are_shared_fairly(
 
 
 # Measured by the clock, so it needs a machine of its own. In simulated time:
-# `tests/unit/test_fairness.py`.
+# `tests/sending/test_waiting_times.py`.
 @pytest.mark.long
 async def test_a_flood_of_small_sends_of_one_account_hardly_holds_up_the_others(
     database_url: str, tmp_path: Path

@@ -15,7 +15,6 @@ import pytest
 import pytest_asyncio
 
 from tests.support.engine import QUICK, Engine, numbers, open_engine
-from tests.support.gates import send_call
 from tests.support.receivers import (
     Receiver,
     Request,
@@ -33,6 +32,7 @@ from tests.support.receivers import (
     reset_before,
     run_receiver,
 )
+from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tests.support.verifiers import verify_with_npm
 from tests.support.webhooks import Added, Hooks, ids_of, open_hooks, open_request, still

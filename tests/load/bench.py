@@ -32,8 +32,8 @@ from tests.support.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.store import acceptance
-from tumira.store.acceptance import Debit, NewBatch
+from tumira.sending import insert as acceptance
+from tumira.sending.insert import Debit, NewBatch
 
 PATH: Final = "/api/v1/messages"
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."

@@ -17,14 +17,14 @@ from datetime import timedelta
 from typing import Final
 
 from tests.support.engine import Engine, open_engine
-from tests.support.gates import send_call
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
+from tests.support.sending.gates import send_call
 from tests.support.service import Caller
-from tumira.actions.calls import Answered
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.rules import validity
+from tumira.sending import validity
+from tumira.sending.types import Answered
 
 CHORE: Final = next(one for one in CHORES if one.name == "expire waiting messages")
 BATCH: Final = 1_000

@@ -12,11 +12,9 @@ from functools import partial
 from typing import Final
 
 from tests.load.growth_fill import BIG, CARRIER, STEADY
-from tests.support.gates import send_call
+from tests.support.sending.gates import send_call
 from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
-from tumira.actions.calls import Answered
-from tumira.actions.gate import Gate
 from tumira.actions.outcomes import Reported, Taken
 from tumira.actions.settle_messages import settle
 from tumira.api.schemas import write_sent
@@ -25,9 +23,14 @@ from tumira.engine.chores import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.rules.receipts import Receipt
-from tumira.store import acceptance, archive, batches, carriers, queue
-from tumira.store.acceptance import Debit, NewBatch
-from tumira.store.archive import Search, Standing
+from tumira.sending import batches
+from tumira.sending import insert as acceptance
+from tumira.sending import search as archive
+from tumira.sending.batcher import Gate
+from tumira.sending.insert import Debit, NewBatch
+from tumira.sending.search import Search, Standing
+from tumira.sending.types import Answered
+from tumira.store import carriers, queue
 from tumira.store.queue import Claimed, Wanted
 from tumira.store.settlement import NewPart
 

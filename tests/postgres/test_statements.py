@@ -24,21 +24,11 @@ from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
-from tumira.store import (
-    acceptance,
-    archive,
-    audit,
-    batches,
-    calls,
-    places,
-    queue,
-    receipts,
-    recipients,
-    reconciliation,
-    settlement,
-    top_ups,
-    traffic,
-)
+from tumira.sending import batches, daily_totals, recipients
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending import search as archive
+from tumira.store import audit, places, queue, receipts, reconciliation, settlement, top_ups
 from tumira.store.queue import batch_high, batch_low
 
 WEEKS: Final = 104
@@ -532,7 +522,7 @@ async def test_traffic_is_counted_without_a_look_at_the_table(
             status: [1] * GROUP for status in ("delivered", "undelivered", "expired", "failed", "unconfirmed")
         },
     }
-    found = await generic_plan(connection, traffic.SQL_COUNT, values)
+    found = await generic_plan(connection, daily_totals.SQL_COUNT, values)
     (inserted,) = [node for node in nodes(found) if node["Node Type"] == "ModifyTable"]
     assert inserted["Conflict Arbiter Indexes"] == ["traffic_pkey"]
     assert inserted["Conflicting Tuples"] == GROUP
@@ -546,21 +536,21 @@ async def test_the_overview_reads_what_it_shows_however_much_there_is(
     await set_all(old_and_large, PLANNED_ONCE)
     last_day = date(2026, 11, 16)
     month = {"account_id": OWNER, "first_day": last_day - timedelta(days=29), "last_day": last_day}
-    assert rows_read(await generic_plan(old_and_large, traffic.SQL_DAYS, month), "traffic") == 60
+    assert rows_read(await generic_plan(old_and_large, daily_totals.SQL_DAYS, month), "traffic") == 60
 
-    by_day = {"account_id": OWNER, "local_time": LOCAL_TIME, "batches_max": traffic.OPEN_BATCHES_MAX}
-    read = rows_read(await generic_plan(old_and_large, traffic.SQL_WAITING_BY_DAY, by_day), "batches")
+    by_day = {"account_id": OWNER, "local_time": LOCAL_TIME, "batches_max": daily_totals.OPEN_BATCHES_MAX}
+    read = rows_read(await generic_plan(old_and_large, daily_totals.SQL_WAITING_BY_DAY, by_day), "batches")
     assert read == 3 * OPEN_PER_WEEK
     read = rows_read(
         await generic_plan(
-            old_and_large, traffic.SQL_WAITING_BY_DAY, by_day | {"batches_max": OPEN_PER_WEEK - 1}
+            old_and_large, daily_totals.SQL_WAITING_BY_DAY, by_day | {"batches_max": OPEN_PER_WEEK - 1}
         ),
         "batches",
     )
     assert read == OPEN_PER_WEEK - 1
 
     oldest = {"account_id": OWNER, "batches_max": 1000}
-    read = rows_read(await generic_plan(old_and_large, traffic.SQL_OPEN_BATCHES, oldest), "batches")
+    read = rows_read(await generic_plan(old_and_large, daily_totals.SQL_OPEN_BATCHES, oldest), "batches")
     assert read == 3 * OPEN_PER_WEEK
 
     rows = await old_and_large.fetch("SELECT id FROM batches WHERE completed_at IS NULL ORDER BY id")
@@ -574,7 +564,7 @@ async def test_the_overview_reads_what_it_shows_however_much_there_is(
         "account_id": OWNER,
         "count_max": 1000,
     }
-    found = await generic_plan(old_and_large, traffic.SQL_WAITING, values)
+    found = await generic_plan(old_and_large, daily_totals.SQL_WAITING, values)
     assert rows_read(found, "messages") == len(rows) == 3 * OPEN_PER_WEEK
     assert rows_read(found, "retries") == 0
     assert "Seq Scan" not in dict(scans(found)).values()

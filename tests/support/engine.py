@@ -11,15 +11,15 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
-from tests.support.gates import broken_promises, send_call
+from tests.support.sending.gates import broken_promises, send_call
 from tests.support.service import Caller, new_caller
-from tumira.actions.calls import Answered
-from tumira.actions.gate import Gate
 from tumira.actions.operate_carriers import add_carrier
 from tumira.api.schemas import write_sent
 from tumira.carriers.smpp.peer import Timing
 from tumira.engine.worker import run_worker
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.batcher import Gate
+from tumira.sending.types import Answered
 
 WAIT_S: Final = 40.0
 # A peer that is silent is found out soon.

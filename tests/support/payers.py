@@ -13,8 +13,8 @@ import httpx
 
 from tests.support.customers import Customer, open_session
 from tests.support.customers import words as read
-from tests.support.gates import broken_promises
 from tests.support.postgres.databases import clone
+from tests.support.sending.gates import broken_promises
 from tests.support.service import NO_TLS, Service, run_web
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id

@@ -15,8 +15,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tests.support.chaos import until
-from tests.support.gates import broken_promises
 from tests.support.paynow_server import Payment, PaynowServer
+from tests.support.sending.gates import broken_promises
 from tests.support.service import NO_TLS, Caller
 from tumira.accounts import store as accounts
 from tumira.actions.start_paynow import start_paynow

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.support.gates import broken_promises
+from tests.support.sending.gates import broken_promises
 from tests.support.service import new_caller
 from tests.support.voucher_issuer import Issuer as Stand
 from tests.support.voucher_servers import Issuers

@@ -12,7 +12,6 @@ import httpx
 
 from tests.support.people import Person, alert
 from tests.support.service import Service
-from tumira.actions.low_balance import low_balance_data
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
@@ -20,6 +19,7 @@ from tumira.engine.notifier import Notifier
 from tumira.events import SUBSCRIBABLE, News, tell_events
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.low_balance import low_balance_data
 from tumira.store import deliveries
 from tumira.store.deliveries import Attempt
 

@@ -28,12 +28,12 @@ from tests.support.breakable import LINE_OCTETS, DatabaseLine, _Watch
 from tests.support.receivers import Receiver, Request
 from tests.support.service import Caller, new_caller
 from tumira.actions import manage_webhooks
-from tumira.actions.low_balance import low_balance_data
 from tumira.core.ids import EVENT, EndpointId, EventId, write_id
 from tumira.engine.notifier import Notifier
 from tumira.events import News, tell_events
 from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.low_balance import low_balance_data
 from tumira.store import deliveries, endpoints
 from tumira.store.deliveries import Attempt, Waiting
 from tumira.store.endpoints import Endpoint

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.rules.answers import Action, Status, Verdict, judge, name
-from tumira.rules.lifecycle import FAILURE_REASONS
+from tumira.sending.lifecycle import FAILURE_REASONS
 
 # By number, apart from the names in the code under test.
 TAKEN = {0x00}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.html.chart import DAYS, KINDS, Bar, Chart, DayTotals, Rect, add_up, bars, rate
-from tumira.store.traffic import Day
+from tumira.sending.daily_totals import Day
 
 TODAY: Final = date(2026, 11, 16)
 WIDTH: Final = 360

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tumira.actions.consequences import REFUND_ALL, Consequences
 from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
-from tumira.actions.low_balance import low_balance_data
 from tumira.actions.outcomes import (
     Doubtful,
     Ended,
@@ -27,7 +26,6 @@ from tumira.actions.outcomes import (
     Returned,
     Taken,
 )
-from tumira.actions.views import view_message
 from tumira.api.schemas import write_message
 from tumira.core.ids import (
     BATCH,
@@ -42,7 +40,9 @@ from tumira.core.ids import (
 )
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
 from tumira.rules.receipts import Receipt
-from tumira.store.batches import Batch, Message
+from tumira.sending.batches import Batch, Message
+from tumira.sending.low_balance import low_balance_data
+from tumira.sending.views import view_message
 from tumira.store.settlement import NewPart, Standing
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tumira.carriers.smpp.pdu import ShortMessage
 from tumira.carriers.smpp.receipt import read_receipt
-from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.rules.receipts import (
     Outcome,
     ParsedText,
@@ -19,6 +18,7 @@ from tumira.rules.receipts import (
     same_number,
     spellings,
 )
+from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 
 STANDARD = (
     "id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:hello"

@@ -22,10 +22,11 @@ from tumira.actions.outcomes import (
 )
 from tumira.core.days import local_ordinal
 from tumira.core.ids import AccountId, BatchId, made_at_ms
-from tumira.rules import lifecycle, receipts
+from tumira.rules import receipts
+from tumira.sending import lifecycle
+from tumira.sending.daily_totals import Place
 from tumira.store.places import Delay, Entry, Incident, QueuePlace
 from tumira.store.settlement import NewPart, PartReport, Refund, Standing
-from tumira.store.traffic import Place
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 NO_RULES: Final[Mapping[int, Collection[str]]] = {}

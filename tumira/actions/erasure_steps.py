@@ -17,7 +17,7 @@ from tumira.actions.match_receipts import REACH
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.postgres.statement import Connection
 from tumira.pricing.pseudonyms import Subject
-from tumira.rules import lifecycle
+from tumira.sending import lifecycle
 from tumira.store import erasure, erasure_of_quotes, operators, settlement
 from tumira.store.erasures import Erasure
 from tumira.store.settlement import Standing

@@ -22,13 +22,13 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
-from tumira.actions.low_balance import LowBalance
-from tumira.actions.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, write_id
 from tumira.events import EVENT_TYPES, Event
-from tumira.rules.fields import BatchIdText, Time
-from tumira.store.batches import Batch, Message
+from tumira.sending.batches import Batch, Message
+from tumira.sending.fields import BatchIdText, Time
+from tumira.sending.low_balance import LowBalance
+from tumira.sending.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
 
 _MESSAGE_PREFIX: Final = "message."
 _REFUNDED: Final = "message.refunded"

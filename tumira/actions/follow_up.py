@@ -18,9 +18,9 @@ from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id, made_at_ms
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
-from tumira.rules import turns, validity
 from tumira.rules.carrier_urls import CarrierSettings
 from tumira.rules.receipts import NUMBER_END
+from tumira.sending import fairness, validity
 from tumira.store import carriers, places, queue, receipts, settlement
 from tumira.store.places import Due, QueuePlace
 from tumira.store.queue import Past
@@ -57,7 +57,7 @@ async def resume_due(
     outcomes: list[Outcome] = list(found)
     for one in due:
         standing = held[one.message_id]
-        lane = turns.lane(recipients[standing.batch_id])
+        lane = fairness.lane(recipients[standing.batch_id])
         carrier = settings.get(one.carrier_id) if one.carrier_id is not None else None
         if one.in_doubt:
             outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now))

@@ -13,8 +13,8 @@ from tumira.postgres.statement import Connection
 from tumira.pricing.destinations import Destination
 from tumira.rules import doubts
 from tumira.rules.doubts import HandOver, KeptReceipt, Sighting
-from tumira.rules.lifecycle import is_final
 from tumira.rules.receipts import NUMBER_END, Receipt, digits, key, same_number, spellings, whole_numbers
+from tumira.sending.lifecycle import is_final
 from tumira.store import receipts
 from tumira.store.receipts import DOUBTS_MAX, TO_NUMBER_MAX, Doubt, KnownPart, Match, Unmatched
 from tumira.store.settlement import NewPart

@@ -20,8 +20,8 @@ from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP
 from tumira.rules import receipt_ids, receipts
-from tumira.rules.lifecycle import is_final
 from tumira.rules.receipts import same_number, spellings
+from tumira.sending.lifecycle import is_final
 from tumira.store import settlement, unmatched
 from tumira.store.receipts import delete
 from tumira.store.unmatched import Segment, Unmatched

@@ -24,10 +24,13 @@ from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
-from tumira.rules import codes, turns
+from tumira.rules import codes
 from tumira.rules.codes import CodeLimits
-from tumira.store import acceptance, calls, devices, logins, verifications
-from tumira.store.acceptance import NewBatch
+from tumira.sending import fairness
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending.insert import NewBatch
+from tumira.store import devices, logins, verifications
 from tumira.store.attempts import Kind
 from tumira.store.sessions import Visitor
 from tumira.store.verifications import Applicant, Purpose, Verification
@@ -299,7 +302,7 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
     _, surroundings = await calls.read(connection, [], [])
     segments = measure(text).segments
     batch_id = BatchId(new_id(surroundings.now_us // 1000))
-    lane = turns.lane(1)
+    lane = fairness.lane(1)
     leg = Leg(recipient.country, Decimal(0), 1)
     await acceptance.store(
         connection,

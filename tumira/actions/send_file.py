@@ -19,8 +19,6 @@ from msgspec import structs
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Held
-from tumira.actions.deliberation import local_day, over_limit, spend
-from tumira.actions.low_balance import tell_low_balances
 from tumira.content import check as screen_text
 from tumira.content import template_store
 from tumira.content.templates import Policy
@@ -40,12 +38,16 @@ from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import measure
-from tumira.rules import turns
 from tumira.rules.sheets import NUMBER_NAMES, name_key
 from tumira.rules.uploads import RowCode
-from tumira.store import acceptance, calls, uploads
-from tumira.store.acceptance import Debit, Flow, NewBatch
-from tumira.store.calls import Surroundings
+from tumira.sending import fairness
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending.decide import local_day, over_limit, spend
+from tumira.sending.insert import Debit, Flow, NewBatch
+from tumira.sending.lookups import Surroundings
+from tumira.sending.low_balance import tell_low_balances
+from tumira.store import uploads
 from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000
@@ -392,14 +394,14 @@ def _new_batch(
 ) -> tuple[NewBatch, Mapping[Flow, int]]:
     batch_id = BatchId(new_id(surroundings.now_us // 1000))
     # By the size of the file, so that its last few messages do not pass for somebody's passcodes.
-    lane = turns.lane(upload.recipients)
+    lane = fairness.lane(upload.recipients)
     next_turns: dict[Flow, int] = {}
     runs = []
     for leg, segments in zip(parcel.quote.legs, parcel.leg_segments, strict=True):
         flow = (account.id, leg.country, lane)
         clock = surroundings.clocks.get((leg.country, lane), 0)
         next_turn = next_turns.get(flow, surroundings.next_turns.get(flow, 0))
-        run = turns.run(clock, next_turn, segments, account.weight, leg.count)
+        run = fairness.run(clock, next_turn, segments, account.weight, leg.count)
         next_turns[flow] = run.next_turn
         runs.append(iter(range(run.first, run.next_turn, run.step)))
     quote = parcel.quote

@@ -26,7 +26,8 @@ from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.events import News, tell_events
 from tumira.postgres.statement import Connection
 from tumira.pricing.networks import network_of
-from tumira.store import latencies, places, settlement, traffic
+from tumira.sending import daily_totals
+from tumira.store import latencies, places, settlement
 from tumira.store.places import QueuePlace
 from tumira.store.settlement import BatchChange, Change, Standing
 
@@ -138,7 +139,7 @@ async def _write(connection: Connection, decided: Consequences) -> None:
         await settlement.refund(connection, decided.refunds)
     await _tell(connection, decided, [one.id for one in batches if one.completed])
     if decided.ended:
-        await traffic.count(connection, decided.ended)
+        await daily_totals.count(connection, decided.ended)
 
 
 async def _write_messages(

@@ -14,7 +14,8 @@ from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.rules import webhook_urls
 from tumira.rules.signature import sign
-from tumira.store import batches, tries
+from tumira.sending import batches
+from tumira.store import tries
 from tumira.store.deliveries import Attempt
 from tumira.store.endpoints import Endpoint
 

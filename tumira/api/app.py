@@ -13,7 +13,6 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from tumira.actions.gate import Gate
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
@@ -23,6 +22,7 @@ from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusa
 from tumira.core.ids import REQUEST, new_id, write_id
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.pool import Database, is_unavailable
+from tumira.sending.batcher import Gate
 
 PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = PREFIX + "/openapi.json"

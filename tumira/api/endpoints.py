@@ -9,8 +9,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
-from tumira.actions.calls import Admitted, Answered, Call, Priced, Refused
-from tumira.actions.gate import Gate
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
@@ -19,7 +17,9 @@ from tumira.core.errors import NotFound, RequestTimeout
 from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.pool import Database
-from tumira.store import batches
+from tumira.sending import batches
+from tumira.sending.batcher import Gate
+from tumira.sending.types import Admitted, Answered, Call, Priced, Refused
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.actions.calls import Quota
 from tumira.api.schemas import encode
 from tumira.core.errors import Refusal, Unauthenticated
+from tumira.sending.types import Quota
 
 Header = tuple[bytes, bytes]
 

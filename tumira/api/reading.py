@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from tumira.actions.calls import Send
 from tumira.content import check as screen_text
 from tumira.core.errors import (
     ChannelNotAvailable,
@@ -22,6 +21,7 @@ from tumira.core.errors import (
 from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX, SendRequest
+from tumira.sending.types import Send
 
 BODY_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 100

@@ -7,15 +7,15 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from tumira.actions.calls import Priced, Sent
-from tumira.actions.views import BatchSummary, MessageView, view_batch, view_message
 from tumira.core import money
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import BATCH, write_id
 from tumira.pricing.destinations import RECIPIENTS_MAX, Price, Rejected
 from tumira.pricing.quote import ECHO_MAX, REFERENCE_MAX
-from tumira.rules.fields import BatchIdText, Channel, Country, Currency, Money, Segments
-from tumira.store.batches import Batch, Message
+from tumira.sending.batches import Batch, Message
+from tumira.sending.fields import BatchIdText, Channel, Country, Currency, Money, Segments
+from tumira.sending.types import Priced, Sent
+from tumira.sending.views import BatchSummary, MessageView, view_batch, view_message
 
 # The most characters that fit into 5 segments; texts outside GSM-7 end sooner.
 BODY_MAX: Final = 765

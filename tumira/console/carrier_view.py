@@ -7,7 +7,8 @@ from typing import Final
 
 from tumira.actions.operate_carriers import CarrierHealth, CarrierState
 from tumira.html import chart
-from tumira.rules import carrier_urls, lifecycle
+from tumira.rules import carrier_urls
+from tumira.sending import lifecycle
 from tumira.store.carrier_outcomes import Tally
 from tumira.store.carriers import BindState, Health
 

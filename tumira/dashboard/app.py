@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.check_file import FileChecker
-from tumira.actions.gate import Gate
 from tumira.actions.passwords import HashingBusyError
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import (
@@ -41,6 +40,7 @@ from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.rules.codes import CodeLimits
+from tumira.sending.batcher import Gate
 from tumira.store.devices import DAYS_KEPT
 from tumira.store.sessions import DAYS_MAX
 from tumira.store.verifications import HOURS_KEPT

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.check_file import FileChecker
-from tumira.actions.gate import Gate
 from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
 from tumira.core.settings.payments import Payments
@@ -20,6 +19,7 @@ from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
+from tumira.sending.batcher import Gate
 from tumira.store import sessions
 from tumira.store.sessions import Visitor
 

@@ -23,11 +23,11 @@ from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing import prices, schedule_price
 from tumira.rules import codes
+from tumira.sending import batches
+from tumira.sending import lookups as calls
 from tumira.store import (
     attempts,
     audits,
-    batches,
-    calls,
     carriers,
     devices,
     file_checks,

@@ -25,7 +25,8 @@ from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
 from tumira.rules import endpoint_health
 from tumira.rules.signature import sign
-from tumira.store import batches, deliveries
+from tumira.sending import batches
+from tumira.store import deliveries
 from tumira.store.deliveries import Attempt, Progress, Replay
 from tumira.store.endpoints import Endpoint
 

@@ -25,10 +25,11 @@ from tumira.engine.bind import Bind
 from tumira.engine.handovers import Handover, Writer
 from tumira.engine.observer import Observer
 from tumira.engine.recorder import Recorder
-from tumira.rules import answers, lanes, validity
+from tumira.rules import answers, lanes
 from tumira.rules.answers import Action
 from tumira.rules.circuit import Circuit
 from tumira.rules.pace import Pace
+from tumira.sending import validity
 from tumira.store.carriers import BindReport, BindState, Carrier
 from tumira.store.queue import BULK
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
-from tumira.store.traffic import Day
+from tumira.sending.daily_totals import Day
 
 DAYS: Final = 30
 KINDS: Final = ("delivered", "failed", "unconfirmed", "waiting")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing.pseudonyms import Subject
-from tumira.store import recipients
+from tumira.sending import recipients
 from tumira.store.settlement import hold_batches
 
 # Without what people put between digits; to take out all that is no digit would take three times as long.

@@ -9,7 +9,7 @@ from typing import Final
 from tumira.core.ids import first_id
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
-from tumira.rules.lifecycle import is_final
+from tumira.sending.lifecycle import is_final
 
 SQL_HOLD_PLACE: Final = Statement("SELECT up_to FROM number_retention FOR NO KEY UPDATE")
 

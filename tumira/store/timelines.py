@@ -11,8 +11,8 @@ import asyncpg
 from tumira.core import money
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules import lifecycle
 from tumira.rules.receipts import without_quote
+from tumira.sending import lifecycle
 from tumira.store.queue import batch_high, batch_low
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from tumira.core.ids import AccountId, MessageId
 from tumira.postgres.statement import Connection, Statement
 from tumira.rules.receipts import Receipt
-from tumira.store import recipients
+from tumira.sending import recipients
 
 # Above all numbers that a receipt can have.
 LATEST: Final = 2**63 - 1

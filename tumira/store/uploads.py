@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tumira.core.ids import AccountId, BatchId, UploadId
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.validity import TEXT_KEPT
+from tumira.sending.validity import TEXT_KEPT
 
 CHUNK_MAX: Final = 1_000
 FAULTS_MAX: Final = 10_000

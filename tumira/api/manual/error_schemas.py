@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tumira.content.verdict import Category
 from tumira.core.errors import ContentRejected, all_refusals
-from tumira.rules.fields import Money
+from tumira.sending.fields import Money
 
 
 class ContentReason(Struct):

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
-from tumira.actions.low_balance import low_balance_data
 from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
 from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
 from tumira.events import EVENT_TYPES, MEANINGS, Event
-from tumira.rules.fields import ID_DIGITS
 from tumira.rules.signature import SECRET_BYTES, sign
-from tumira.rules.validity import RECEIPT_WAIT, VALIDITY
-from tumira.store.batches import Batch, Message
+from tumira.sending.batches import Batch, Message
+from tumira.sending.fields import ID_DIGITS
+from tumira.sending.low_balance import low_balance_data
+from tumira.sending.validity import RECEIPT_WAIT, VALIDITY
 
 Json = dict[str, Any]
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.accounts.api_keys import Scope
-from tumira.actions.views import MessageView
 from tumira.api import schemas
 from tumira.api.envelope import refuse
 from tumira.api.reading import read_send
@@ -17,6 +16,7 @@ from tumira.core import errors
 from tumira.core.errors import RecipientCode, Refusal
 from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
 from tumira.pricing.quote import SendRequest, quote
+from tumira.sending.views import MessageView
 
 BATCH_ID: Final = "bat_01m7f57pxve9nv59tdwh9edd1r"
 MESSAGE_IDS: Final = ("msg_01m7f57pxve9nv59tdr0352ckg", "msg_01m7f57pxve9nv59tdr0d6mej5")

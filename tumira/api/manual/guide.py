@@ -16,8 +16,8 @@ from tumira.events import MEANINGS
 from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.segments import SEGMENTS_MAX
-from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store.calls import IDEMPOTENCY_HOURS
+from tumira.sending.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
+from tumira.sending.lookups import IDEMPOTENCY_HOURS
 
 _TEMPLATE: Final = "guide.md.jinja"
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)

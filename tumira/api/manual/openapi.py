@@ -17,8 +17,8 @@ from tumira.api.manual.operations import OPERATIONS, TAGS
 from tumira.api.manual.response_headers import HEADERS, headers_of
 from tumira.core.errors import FieldCode, Refusal, all_refusals
 from tumira.events import EVENT_TYPES
-from tumira.rules.fields import BatchIdText, MessageIdText
-from tumira.store.calls import IDEMPOTENCY_HOURS
+from tumira.sending.fields import BatchIdText, MessageIdText
+from tumira.sending.lookups import IDEMPOTENCY_HOURS
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from tumira.api.manual.guide import sections
 from tumira.api.manual.markdown import Markdown
 from tumira.api.manual.openapi import document
 from tumira.html import styles
-from tumira.rules.lifecycle import FAILURE_REASONS
+from tumira.sending.lifecycle import FAILURE_REASONS
 
 STYLESHEET_PATH: Final = "/docs/reference.css"
 

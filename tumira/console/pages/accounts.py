@@ -28,7 +28,8 @@ from tumira.html.forms import Form
 from tumira.html.places import go
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
-from tumira.store import logins, sessions, top_ups, traffic
+from tumira.sending import daily_totals
+from tumira.store import logins, sessions, top_ups
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50
@@ -192,8 +193,8 @@ async def _facts(visit: Visit, account: Account) -> Mapping[str, Any]:
         paid = await top_ups.list_of_account(connection, account.id, TOP_UPS_SHOWN)
         changed = await audit_log.list_by_operators(connection, CHANGES_SHOWN, account_id=account.id)
         first_day = today - timedelta(days=chart.DAYS - 1)
-        ended = await traffic.days(connection, account.id, first_day, today)
-        waiting = await traffic.waiting_by_day(connection, account.id)
+        ended = await daily_totals.days(connection, account.id, first_day, today)
+        waiting = await daily_totals.waiting_by_day(connection, account.id)
     return {
         "phone_proved": login is None or login.phone_proved,
         "email": email,

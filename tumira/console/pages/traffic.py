@@ -14,11 +14,11 @@ from tumira.core.days import local_day
 from tumira.html import chart
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
+from tumira.sending.daily_totals import Day
 from tumira.store import latencies, totals
 from tumira.store.latencies import End, Taken
 from tumira.store.queue import BULK, SMALL
 from tumira.store.totals import WAITING_MAX, Accepted, Elsewhere, Stand
-from tumira.store.traffic import Day
 
 NOW: Final = "/operator/traffic/now"
 LATELY: Final = timedelta(minutes=10)

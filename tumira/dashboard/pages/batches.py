@@ -22,11 +22,12 @@ from tumira.html.tables import write_rows
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
-from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
-from tumira.rules.validity import TEXT_KEPT
-from tumira.store import archive, timelines
-from tumira.store.archive import Batch, Found, Search, Standing
-from tumira.store.batches import Message
+from tumira.sending import search as archive
+from tumira.sending.batches import Message
+from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
+from tumira.sending.search import Batch, Found, Search, Standing
+from tumira.sending.validity import TEXT_KEPT
+from tumira.store import timelines
 from tumira.store.timelines import Entry, Timeline
 
 BATCHES: Final = "/dashboard/batches"

@@ -12,8 +12,6 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tumira.actions import compose
-from tumira.actions.compose import Draft, Review
 from tumira.content import check as screen_text
 from tumira.content import template_store
 from tumira.core.errors import (
@@ -40,6 +38,8 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.pricing.quote import REFERENCE_MAX, Quote
 from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.sending import compose
+from tumira.sending.compose import Draft, Review
 
 COMPOSE: Final = "/dashboard/compose"
 CONFIRM: Final = COMPOSE + "/confirm"

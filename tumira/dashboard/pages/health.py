@@ -18,7 +18,7 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html import chart
 from tumira.postgres.pool import Database
 from tumira.pricing import networks, prices
-from tumira.rules import lifecycle
+from tumira.sending import lifecycle
 from tumira.store import latencies
 from tumira.store.latencies import NetworkEnds, NetworkTimes, Step, Windows
 

@@ -25,7 +25,7 @@ from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.postgres.statement import Connection
-from tumira.rules.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
+from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.store import top_up_proofs
 from tumira.store.audit import snapshot
 from tumira.store.top_up_proofs import Named

@@ -13,8 +13,9 @@ from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.visits import HOME, Services, Visit, private
 from tumira.html import chart
 from tumira.pricing import prices
-from tumira.store import carriers, traffic
-from tumira.store.traffic import Day, Waiting, Why
+from tumira.sending import daily_totals
+from tumira.sending.daily_totals import Day, Waiting, Why
+from tumira.store import carriers
 
 WHY: Final = {
     Why.TURN: "waiting for their turn",
@@ -55,9 +56,9 @@ async def show_overview(visit: Visit) -> Response:
     account_id = visit.visitor.account_id
     today = local_day(datetime.now(UTC))
     async with visit.services.database.connection() as connection:
-        ended = await traffic.days(connection, account_id, today - timedelta(days=chart.DAYS - 1), today)
-        waiting = await traffic.waiting_by_day(connection, account_id)
-        reasons = await traffic.waiting(connection, account_id) if waiting else []
+        ended = await daily_totals.days(connection, account_id, today - timedelta(days=chart.DAYS - 1), today)
+        waiting = await daily_totals.waiting_by_day(connection, account_id)
+        reasons = await daily_totals.waiting(connection, account_id) if waiting else []
         cut_off = await carriers.countries_without_carrier(connection) if reasons else set()
         tariff = await prices.get_tariff(connection)
     names = {one.country: one.name for one in tariff.destinations}

@@ -35,7 +35,7 @@ from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
 from tumira.rules.uploads import MessageFault, RowCode
-from tumira.rules.validity import TEXT_KEPT
+from tumira.sending.validity import TEXT_KEPT
 from tumira.store import file_checks, uploads
 from tumira.store.file_checks import FileCheck
 from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Fault, Upload

@@ -1,6 +1,6 @@
 // What does a message cost that is being typed, whom does it reach, and may it be sent?
 //
-// Recipients are read as by tumira/actions/compose.py, and tests run both on the same texts. The server decides; this
+// Recipients are read as by tumira/sending/compose.py, and tests run both on the same texts. The server decides; this
 // only shows. Amounts are whole ten-thousandths of a dollar. No syntax newer than ES2019.
 (function (root) {
   "use strict";

@@ -21,10 +21,11 @@ from tumira.actions.settle_messages import settle
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
 from tumira.engine import chores
-from tumira.store import carriers, queue, traffic
+from tumira.sending import daily_totals
+from tumira.sending.daily_totals import Day, Waiting, Why
+from tumira.store import carriers, queue
 from tumira.store.carriers import BindReport, BindState
 from tumira.store.queue import Claimed, Wanted
-from tumira.store.traffic import Day, Waiting, Why
 
 THREE_DAYS: Final = timedelta(hours=73)
 TOO_LONG: Final = timedelta(hours=25)
@@ -40,7 +41,7 @@ def today() -> date:
 async def counted(world: World, account_id: AccountId | None = None) -> dict[str, int]:
     """Return how an account's messages of yesterday and today ended, without what is zero."""
     async with world.engine.database.connection() as connection:
-        found = await traffic.days(
+        found = await daily_totals.days(
             connection, account_id or world.caller.id, today() - timedelta(days=1), today()
         )
     sums = {status: sum(getattr(day, status) for day in found) for status in STATUSES}
@@ -209,9 +210,9 @@ async def test_a_group_of_several_accounts_days_and_countries_is_counted_to_each
     await world.settle(*(failed(one) for one in reversed(ids)))
 
     async with world.engine.database.connection() as connection:
-        own = await traffic.days(connection, world.caller.id, before, yesterday)
-        others = await traffic.days(connection, other.id, before, yesterday)
-        assert await traffic.days(connection, other.id, before, before) == []
+        own = await daily_totals.days(connection, world.caller.id, before, yesterday)
+        others = await daily_totals.days(connection, other.id, before, yesterday)
+        assert await daily_totals.days(connection, other.id, before, before) == []
     assert own == [
         Day(before, "ZA", 0, 0, 0, 1, 0),
         Day(before, "ZW", 0, 0, 0, 2, 0),
@@ -268,17 +269,17 @@ async def test_two_recorders_of_one_account_count_together(world: World) -> None
 
 async def test_without_the_order_two_groups_would_wait_for_each_other(world: World) -> None:
     """The twin of those above: the same rows, each group counting them as its messages came."""
-    places: list[traffic.Place] = [
+    places: list[daily_totals.Place] = [
         (world.caller.id, today().toordinal(), country) for country in ("ZA", "ZW")
     ]
     async with world.engine.database.connection() as one, world.engine.database.connection() as other:
         for connection in (one, other):
             await connection.execute("BEGIN")
-        await traffic.count(one, {places[0]: {"failed": 1}})
-        await traffic.count(other, {places[1]: {"failed": 1}})
+        await daily_totals.count(one, {places[0]: {"failed": 1}})
+        await daily_totals.count(other, {places[1]: {"failed": 1}})
         results = await asyncio.gather(
-            traffic.count(one, {places[1]: {"failed": 1}}),
-            traffic.count(other, {places[0]: {"failed": 1}}),
+            daily_totals.count(one, {places[1]: {"failed": 1}}),
+            daily_totals.count(other, {places[0]: {"failed": 1}}),
             return_exceptions=True,
         )
         assert [type(result) for result in results].count(asyncpg.DeadlockDetectedError) == 1
@@ -320,13 +321,13 @@ async def test_a_late_receipt_for_what_nobody_counted_shows_no_number_below_zero
     await world.settle(world.reported(claimed))
     async with world.engine.database.connection() as connection:
         day = local_day(claimed.created_at)
-        found = await traffic.days(connection, world.caller.id, day, day)
+        found = await daily_totals.days(connection, world.caller.id, day, day)
     assert found == [Day(day, "ZW", 1, 0, 0, 0, 0)]
 
 
 async def waiting_of(world: World, caller: Caller, count_max: int = 1000) -> Sequence[Waiting]:
     async with world.engine.database.connection() as connection:
-        return await traffic.waiting(connection, caller.id, count_max)
+        return await daily_totals.waiting(connection, caller.id, count_max)
 
 
 async def test_it_is_known_what_every_message_waits_for(world: World) -> None:
@@ -390,7 +391,7 @@ async def test_nothing_waits_for_an_account_without_open_batches(world: World) -
     await world.fail_unroutable()
     assert await waiting_of(world, world.caller) == []
     async with world.engine.database.connection() as connection:
-        assert await traffic.waiting_by_day(connection, world.caller.id) == []
+        assert await daily_totals.waiting_by_day(connection, world.caller.id) == []
 
 
 async def test_what_waits_is_counted_to_the_day_on_which_it_was_accepted(world: World) -> None:
@@ -402,12 +403,12 @@ async def test_what_waits_is_counted_to_the_day_on_which_it_was_accepted(world: 
     await accepted(world, world.caller.id, midnight + timedelta(minutes=1), ["ZW"] * 3)
     await accepted(world, other.id, midnight, ["ZW"])
     async with world.engine.database.connection() as connection:
-        assert await traffic.waiting_by_day(connection, world.caller.id) == [
+        assert await daily_totals.waiting_by_day(connection, world.caller.id) == [
             (day - timedelta(days=1), 2),
             (day, 4),
         ]
         await world.settle(failed(late[0]))
-        assert await traffic.waiting_by_day(connection, world.caller.id) == [
+        assert await daily_totals.waiting_by_day(connection, world.caller.id) == [
             (day - timedelta(days=1), 1),
             (day, 4),
         ]

@@ -13,7 +13,7 @@ from tests.support.postgres.databases import clone, execute, sibling
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.postgres import migrate, partitions
 from tumira.postgres.pool import Database
-from tumira.store import recipients
+from tumira.sending import recipients
 
 RARE: Final = "+263771200001"
 OFTEN: Final = "+263771200002"

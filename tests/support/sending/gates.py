@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tests.support.service import Caller
 from tumira.accounts.api_keys import Scope, Secret
-from tumira.actions.calls import Call, Decision, Send
-from tumira.actions.gate import Gate
 from tumira.api.reading import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import SendRequest
+from tumira.sending.batcher import Gate
+from tumira.sending.types import Call, Decision, Send
 from tumira.store import audit
 
 

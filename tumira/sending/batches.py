@@ -10,7 +10,7 @@ from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.postgres.clock import read_now
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.validity import TEXT_KEPT
+from tumira.sending.validity import TEXT_KEPT
 
 
 @dataclass(frozen=True, slots=True)

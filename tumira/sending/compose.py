@@ -12,8 +12,6 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
-from tumira.actions.calls import Answered, Call, Priced, Refused, Send
-from tumira.actions.gate import Gate
 from tumira.content import check as screen_text
 from tumira.content import template_store
 from tumira.core import money
@@ -32,6 +30,8 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_rec
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.pricing.recipients import CHANNEL, Entry, explain, read_recipients
+from tumira.sending.batcher import Gate
+from tumira.sending.types import Answered, Call, Priced, Refused, Send
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")

@@ -12,7 +12,7 @@ from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import Quote, SendRequest
-from tumira.store.acceptance import NewBatch
+from tumira.sending.insert import NewBatch
 
 
 class Send(Struct, frozen=True):

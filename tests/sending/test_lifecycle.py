@@ -4,7 +4,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from tumira.rules.lifecycle import MESSAGE_STATUSES, MOVES, is_final, may_move, steps
+from tumira.sending.lifecycle import MESSAGE_STATUSES, MOVES, is_final, may_move, steps
 
 PAIRS = list(product(MESSAGE_STATUSES, MESSAGE_STATUSES))
 

@@ -8,19 +8,6 @@ from typing import Final
 from tumira.accounts import rate_limit
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.store import Held
-from tumira.actions.calls import (
-    Admitted,
-    Answered,
-    Call,
-    Decision,
-    Large,
-    Priced,
-    Quota,
-    Refused,
-    Render,
-    Send,
-    Sent,
-)
 from tumira.content import check as screen_text
 from tumira.content.store import NewRefusal
 from tumira.content.templates import Policy
@@ -38,9 +25,22 @@ from tumira.core.errors import (
 from tumira.core.ids import AccountId, BatchId, message_ids, new_id
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX, Quote, SendRequest, quote, unbilled_octets
-from tumira.rules import turns
-from tumira.store.acceptance import Debit, Flow, NewBatch
-from tumira.store.calls import Standing, Surroundings
+from tumira.sending import fairness
+from tumira.sending.insert import Debit, Flow, NewBatch
+from tumira.sending.lookups import Standing, Surroundings
+from tumira.sending.types import (
+    Admitted,
+    Answered,
+    Call,
+    Decision,
+    Large,
+    Priced,
+    Quota,
+    Refused,
+    Render,
+    Send,
+    Sent,
+)
 
 # A send of more recipients is written in a transaction of its own, so that it holds nobody up.
 SMALL_SEND_MAX: Final = 50
@@ -160,13 +160,13 @@ class Deliberation:
 
     def _new_batch(self, account: Held, request: SendRequest, priced: Quote) -> NewBatch:
         batch_id = BatchId(new_id(self._surroundings.now_us // 1000))
-        lane = turns.lane(len(priced.numbers))
+        lane = fairness.lane(len(priced.numbers))
         runs = []
         for leg in priced.legs:
             flow = (account.id, leg.country, lane)
             clock = self._surroundings.clocks.get((leg.country, lane), 0)
             next_turn = self.next_turns.get(flow, self._surroundings.next_turns.get(flow, 0))
-            run = turns.run(clock, next_turn, priced.segments, account.weight, leg.count)
+            run = fairness.run(clock, next_turn, priced.segments, account.weight, leg.count)
             self.next_turns[flow] = run.next_turn
             runs.append(iter(range(run.first, run.next_turn, run.step)))
         return NewBatch(

@@ -15,7 +15,7 @@ from tumira.core.ids import new_id
 from tumira.events import News, tell_events
 from tumira.mail import outbox
 from tumira.postgres.statement import Connection
-from tumira.rules.fields import Currency, Money
+from tumira.sending.fields import Currency, Money
 
 # After a day the balance is another one, or the owner has seen it.
 MAIL_LIFETIME: Final = timedelta(days=1)

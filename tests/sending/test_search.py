@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.support.postgres.old_weeks import make_weeks
 from tests.support.service import new_caller
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
-from tumira.store import archive
-from tumira.store.archive import Found, Search, Standing
+from tumira.sending import search as archive
+from tumira.sending.search import Found, Search, Standing
 
 WEEKS: Final = 30
 NUMBERS: Final = ("+263771200001", "+263771200002", "+27821230001")

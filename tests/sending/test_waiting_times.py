@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.turns_world import RATE, HandedOver, Send, simulate
+from tests.support.sending.turns_world import RATE, HandedOver, Send, simulate
 from tumira.rules import lanes
 
 # What a passcode may wait while the carrier has a place for it, and what it may wait when lane 0 itself is

@@ -6,14 +6,14 @@ from typing import Final
 import asyncpg
 import pytest
 
-from tests.support.gates import open_gates
+from tests.support.sending.gates import open_gates
 from tests.support.service import new_caller
-from tumira.actions import compose
-from tumira.actions.compose import Draft
 from tumira.audit_log import OPERATOR
 from tumira.core.errors import ValidationFailed
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
+from tumira.sending import compose
+from tumira.sending.compose import Draft
 
 SMALL: Final = "+263771200001, +27821230001"
 LARGE: Final = "\n".join(f"+26377120{place:04}" for place in range(60))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules.turns import SMALL_MAX, WEIGHT_DEFAULT, Run, lane, run
+from tumira.sending.fairness import SMALL_MAX, WEIGHT_DEFAULT, Run, lane, run
 
 clocks = st.integers(0, 10**12)
 segments = st.integers(1, 5)

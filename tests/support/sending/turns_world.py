@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tumira.rules import lanes, turns
+from tumira.rules import lanes
+from tumira.sending import fairness
 
 RATE: Final = 300
 WINDOW: Final = 100
@@ -32,7 +33,7 @@ class Send:
     account: str
     recipients: int = 1
     segments: int = 1
-    weight: int = turns.WEIGHT_DEFAULT
+    weight: int = fairness.WEIGHT_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Waiting:
 class Queue(Protocol):
     """What waits, in the order of turns."""
 
-    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
         """Let the messages of one send wait."""
 
     def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:
@@ -77,10 +78,10 @@ class WholeQueue:
     """A queue that is always looked at from the bottom; of a batch only the next message is kept at hand."""
 
     def __init__(self) -> None:
-        self._heaps: dict[int, list[tuple[int, int, int, Send, turns.Run]]] = {lane: [] for lane in LANES}
+        self._heaps: dict[int, list[tuple[int, int, int, Send, fairness.Run]]] = {lane: [] for lane in LANES}
         self._numbers = itertools.count()
 
-    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
         """Let the messages of one send wait."""
         heapq.heappush(self._heaps[lane], (run.first, next(self._numbers), send.recipients, send, run))
 
@@ -109,7 +110,7 @@ class FlooredQueue:
         self._floors = {lane: new_floor() for lane in LANES}
         self._numbers = itertools.count()
 
-    def add(self, lane: int, send: Send, run: turns.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
         """Let the messages of one send wait."""
         for place in range(send.recipients):
             insort(self._entries[lane], (run.first + place * run.step, next(self._numbers), send))
@@ -144,7 +145,7 @@ class Acceptance:
         """Let a send wait, and move its flow on."""
         lane = self._lane_of(send.recipients)
         flow = (send.account, lane)
-        run = turns.run(
+        run = fairness.run(
             clock_of(lane), self._next_turns.get(flow, 0), send.segments, send.weight, send.recipients
         )
         self._next_turns[flow] = run.next_turn
@@ -210,7 +211,7 @@ def simulate(
     sends: Iterable[Send],
     seconds: float,
     *,
-    lane_of: Callable[[int], int] = turns.lane,
+    lane_of: Callable[[int], int] = fairness.lane,
     wall_clock: bool = False,
     window: int = WINDOW,
     new_floor: Callable[[], lanes.Floor] | None = None,

@@ -21,15 +21,15 @@ from typing import Final
 import structlog
 from structlog.contextvars import get_contextvars
 
-from tumira.actions.admit_calls import Rulebook, admit_alone, admit_free
-from tumira.actions.calls import Answered, Call, Decision, Large, Refused, Render
-from tumira.actions.deliberation import SMALL_SEND_MAX
-from tumira.actions.send_large import send_large
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.notify import Waker
 from tumira.postgres.pinned_connection import Line, make_sure
 from tumira.postgres.pool import BUSY, Database, is_partition_missing, is_unavailable
 from tumira.pricing.quote import SendRequest
+from tumira.sending.admit import Rulebook, admit_alone, admit_free
+from tumira.sending.decide import SMALL_SEND_MAX
+from tumira.sending.large import send_large
+from tumira.sending.types import Answered, Call, Decision, Large, Refused, Render
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500

@@ -21,10 +21,10 @@ from msgspec import Struct
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.postgres import partitions
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
-from tumira.store import recipients
-from tumira.store.batches import Message
-from tumira.store.recipients import Sent
+from tumira.sending import recipients
+from tumira.sending.batches import Message
+from tumira.sending.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
+from tumira.sending.recipients import Sent
 
 LOOK_MAX: Final = 10_000
 # Each message is looked for among the pages that may hold it, which takes many times as long.

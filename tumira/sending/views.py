@@ -8,7 +8,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, write_id
 from tumira.pricing.destinations import RECIPIENTS_MAX
-from tumira.rules.fields import (
+from tumira.sending.batches import Batch, Message
+from tumira.sending.fields import (
     BatchIdText,
     Channel,
     Country,
@@ -19,8 +20,7 @@ from tumira.rules.fields import (
     Segments,
     Time,
 )
-from tumira.rules.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store.batches import Batch, Message
+from tumira.sending.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
 
 
 class MessageView(Struct):

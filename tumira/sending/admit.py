@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Held
-from tumira.actions.calls import Call, Decision, Render
-from tumira.actions.deliberation import Deliberation
-from tumira.actions.low_balance import tell_low_balances
 from tumira.content import store as content_refusals
 from tumira.content import template_store
 from tumira.content.templates import Policy
@@ -15,8 +12,12 @@ from tumira.core.ids import AccountId
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
-from tumira.store import acceptance, calls
-from tumira.store.calls import Standing
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending.decide import Deliberation
+from tumira.sending.lookups import Standing
+from tumira.sending.low_balance import tell_low_balances
+from tumira.sending.types import Call, Decision, Render
 
 
 class Rulebook:

@@ -7,14 +7,15 @@ locked only for the moment in which its balance is lowered.
 from typing import Final
 
 from tumira.accounts import store as accounts
-from tumira.actions.calls import Answered, Large, Refused, Render, Sent
-from tumira.actions.deliberation import debit_of, local_day, over_limit, replay, spend
-from tumira.actions.low_balance import tell_low_balances
 from tumira.core.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
 from tumira.postgres.pool import BUSY, Database
 from tumira.postgres.statement import Connection
-from tumira.store import acceptance, calls
-from tumira.store.calls import Standing, Surroundings
+from tumira.sending import insert as acceptance
+from tumira.sending import lookups as calls
+from tumira.sending.decide import debit_of, local_day, over_limit, replay, spend
+from tumira.sending.lookups import Standing, Surroundings
+from tumira.sending.low_balance import tell_low_balances
+from tumira.sending.types import Answered, Large, Refused, Render, Sent
 
 SAME_KEY_WAIT_MS: Final = 2_000
 ACCOUNT_WAIT_MS: Final = 5_000
