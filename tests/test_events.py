@@ -9,7 +9,7 @@ from typing import Final
 import pytest_asyncio
 
 from tests.support.service import new_caller
-from tests.support.webhooks import BALANCE_LOW, DATA
+from tests.support.webhooks.world import BALANCE_LOW, DATA
 from tumira import events
 from tumira.core.ids import AccountId
 from tumira.events import Event, News, tell_events

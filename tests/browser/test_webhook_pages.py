@@ -27,8 +27,8 @@ from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, re
 from tumira.events import News, tell_events
 from tumira.postgres.pool import Database
 from tumira.sending.low_balance import low_balance_data
-from tumira.store import deliveries
-from tumira.store.deliveries import Attempt
+from tumira.webhooks import attempts as deliveries
+from tumira.webhooks.attempts import Attempt
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 URL: Final = "http://127.0.0.1:9/hook"

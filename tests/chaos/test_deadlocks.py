@@ -22,15 +22,16 @@ from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tests.support.settling import REFUND_ALL, World, open_world
 from tumira.actions import follow_up
-from tumira.actions.manage_webhooks import add_endpoint
 from tumira.actions.operate import credit
 from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
 from tumira.sending import batches
-from tumira.store import carriers, endpoints, queue, receipts, settlement
+from tumira.store import carriers, queue, receipts, settlement
 from tumira.store.queue import Claimed, Wanted
+from tumira.webhooks import endpoints
+from tumira.webhooks.manage import add_endpoint
 
 WORKERS: Final = ("a", "b", "c")
 BINDS: Final = (1, 2, 3)

@@ -20,11 +20,11 @@ import pytest_asyncio
 from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last
 from tests.support.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
-from tests.support.receivers import Line, Receiver, Request, answer, ok, run_receiver
-from tests.support.webhooks import Added, Hooks, RecordLine, comes_soon, ids_of, open_hooks, still
-from tumira.actions import manage_webhooks
+from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver
+from tests.support.webhooks.world import Added, Hooks, RecordLine, comes_soon, ids_of, open_hooks, still
 from tumira.simulator.smsc import run_smsc
-from tumira.store import endpoints
+from tumira.webhooks import endpoints
+from tumira.webhooks import manage as manage_webhooks
 
 # What a courier may have under way, and what it may have done without writing that down.
 UNDER_WAY_MAX: Final = 16

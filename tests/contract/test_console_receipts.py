@@ -15,12 +15,12 @@ from tests.support.operators import OperatorBrowser, new_operator
 from tests.support.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, Service
-from tumira.actions import manage_webhooks
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import ENDPOINT, MESSAGE, EndpointId, new_id, read_id, write_id
 from tumira.rules.receipts import key
-from tumira.store.endpoint_troubles import BEHIND_MIN
 from tumira.store.operators import Role
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks.endpoint_troubles import BEHIND_MIN
 
 RECEIPTS: Final = "/operator/receipts"
 WEBHOOKS: Final = "/operator/webhooks"

@@ -20,8 +20,8 @@ from tests.support.balancers import (
     run_balancer,
 )
 from tests.support.programs import CHECKOUT
-from tests.support.receivers import Authority
 from tests.support.service import Service
+from tests.support.webhooks.receivers import Authority
 from tumira import parts, server
 from tumira.cli.main import main
 from tumira.core import settings as config

@@ -29,11 +29,11 @@ from tests.support.mail.server import mail_server
 from tests.support.parts import Watched, read_samples, watch_web
 from tests.support.paynow_server import paynow_server
 from tests.support.postgres.databases import clone, execute
-from tests.support.receivers import run_receiver
 from tests.support.service import NO_TLS, Caller, Service, free_port
 from tests.support.uploads import check_file
-from tests.support.webhooks import DATA
-from tumira.actions import manage_webhooks, send_file
+from tests.support.webhooks.receivers import run_receiver
+from tests.support.webhooks.world import DATA
+from tumira.actions import send_file
 from tumira.actions.check_file import Wanted
 from tumira.actions.operate_carriers import add_carrier
 from tumira.actions.start_paynow import start_paynow
@@ -49,6 +49,7 @@ from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits, uploads
+from tumira.webhooks import manage as manage_webhooks
 
 REFUSED: Final = "+263771209905"
 TRIED_AGAIN: Final = "+263771209907"

@@ -22,8 +22,8 @@ from tests.support.people import (
     sign_up,
 )
 from tests.support.service import Service
-from tests.support.webhook_calls import Names
-from tests.support.webhook_pages import (
+from tests.support.webhooks.calls import Names
+from tests.support.webhooks.pages import (
     SECRET,
     URL,
     account_of,
@@ -37,7 +37,6 @@ from tests.support.webhook_pages import (
     uuid,
 )
 from tumira.actions.check_file import FileChecker
-from tumira.actions.manage_webhooks import ENDPOINTS_MAX
 from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
@@ -50,6 +49,7 @@ from tumira.html.layout import Look
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
+from tumira.webhooks.manage import ENDPOINTS_MAX
 
 UNKNOWN: Final = "end_" + "0" * 26
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.people import Person, alert, count, goes_to, run_behind_proxy, sign_up
-from tests.support.receivers import Responder, answer, closed_port, ok, run_receiver
 from tests.support.service import Service
-from tests.support.webhook_pages import (
+from tests.support.webhooks.pages import (
     HOSTILE,
     SECRET,
     URL,
@@ -27,6 +26,7 @@ from tests.support.webhook_pages import (
     tell,
     uuid,
 )
+from tests.support.webhooks.receivers import Responder, answer, closed_port, ok, run_receiver
 from tumira.core.ids import ENDPOINT, EVENT, write_id
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import PAGE, WEBHOOKS

@@ -24,12 +24,12 @@ from tests.support.mail.server import mail_server
 from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.postgres.databases import clone
-from tests.support.receivers import closed_port
 from tests.support.service import Caller, Service
-from tumira.actions import manage_webhooks
+from tests.support.webhooks.receivers import closed_port
 from tumira.actions.operate import credit
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core import logging as logs
+from tumira.webhooks import manage as manage_webhooks
 
 # Words that nothing else says.
 WORDS: Final = ("Marimba", "quartzite", "zephyrs")

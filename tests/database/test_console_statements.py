@@ -14,8 +14,9 @@ from tests.postgres.test_statements import plan
 from tests.support.postgres.databases import clone
 from tumira.core.ids import first_id
 from tumira.postgres.statement import Statement
-from tumira.store import endpoint_troubles, unmatched
-from tumira.store.endpoint_troubles import FIRST, Kind
+from tumira.store import unmatched
+from tumira.webhooks import endpoint_troubles
+from tumira.webhooks.endpoint_troubles import FIRST, Kind
 
 COUNT: Final = 20_000
 

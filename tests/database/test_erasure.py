@@ -20,7 +20,6 @@ from tests.support.uploads import check_file
 from tumira.actions import erase_number, erasure_steps, send_file
 from tumira.actions.check_file import Wanted
 from tumira.actions.erasure_steps import OTHERS
-from tumira.actions.manage_webhooks import add_endpoint
 from tumira.actions.send_file import send_next_chunk
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
@@ -32,6 +31,7 @@ from tumira.rules.receipts import Receipt
 from tumira.sending.types import Answered
 from tumira.store import erasure, uploads
 from tumira.store.erasures import Erasure
+from tumira.webhooks.manage import add_endpoint
 
 GO_ON: Final = next(chore for chore in CHORES if chore.name == "go on erasing numbers")
 CUT: Final = next(chore for chore in CHORES if chore.name == "cut old numbers")

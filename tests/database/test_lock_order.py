@@ -19,7 +19,6 @@ from tests.support.uploads import check_file
 from tumira.accounts import store as accounts
 from tumira.actions import follow_up
 from tumira.actions.check_file import Wanted as FileWanted
-from tumira.actions.manage_webhooks import add_endpoint
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
@@ -31,6 +30,7 @@ from tumira.store import attempts, carriers, erasure, queue, receipts, uploads
 from tumira.store.attempts import Budget, Kind
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted
+from tumira.webhooks.manage import add_endpoint
 
 WAIT_S: Final = 20.0
 # Long enough for nobody here to end it, and over at once when a test has set it back.

@@ -15,21 +15,12 @@ from click.testing import CliRunner, Result
 from tests.support.postgres.databases import clone, execute
 from tests.support.programs import Cli, finish, one_line, start
 from tests.support.service import Caller, free_port, new_caller
-from tests.support.webhook_cli import (
-    KEYS,
-    UNKNOWN_EVENT,
-    URL,
-    WARNING,
-    Allowing,
-    add,
-    listed,
-    tell,
-)
-from tumira.actions.manage_webhooks import add_endpoint
+from tests.support.webhooks.commands import KEYS, UNKNOWN_EVENT, URL, WARNING, Allowing, add, listed, tell
 from tumira.cli import main
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.core.ids import ACCOUNT, ENDPOINT, new_id, read_id, write_id
 from tumira.postgres.pool import Database
+from tumira.webhooks.manage import add_endpoint
 
 PUBLIC: Final = "https://hooks.example.com/tumira"
 COLUMNS: Final = "endpoint id url events state waiting"

@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from tests.support.engine import Engine, numbers, open_engine
 from tests.support.shifted_clock import shift_clock
-from tumira.actions.manage_webhooks import add_endpoint, send_test
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TopUpId, new_id
 from tumira.engine.chores import CHORES, Chore, run_chore
@@ -18,6 +17,7 @@ from tumira.rules.top_ups import Currency, Method, State, Waiting
 from tumira.simulator.smsc import run_smsc
 from tumira.store import top_ups
 from tumira.store.top_ups import NewTopUp
+from tumira.webhooks.manage import add_endpoint, send_test
 
 # Longer than messages are worth sending, and than receipts are waited for.
 WRONG: Final = timedelta(hours=100)

@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.load.end_to_end import Peer, Stack, measure_bulk, run_peer, run_stack, show
 from tests.support.service import Caller
-from tumira.actions import manage_webhooks
 from tumira.core.ids import EndpointId
+from tumira.webhooks import manage as manage_webhooks
 
 CALLS: Final = 20
 RECIPIENTS: Final = 1000

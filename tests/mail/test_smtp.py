@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.support.mail.server import MailServer, mail_server
-from tests.support.receivers import Authority, closed_port, deaf_port
+from tests.support.webhooks.receivers import Authority, closed_port, deaf_port
 from tumira.core.ids import new_id
 from tumira.core.settings import Encryption, Smtp, load
 from tumira.mail.smtp import (

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last, first_true
 from tests.support.mail.server import MailServer, mail_server
-from tests.support.receivers import deaf_port
+from tests.support.webhooks.receivers import deaf_port
 from tumira.core.ids import new_id
 from tumira.core.settings import load
 from tumira.mail import outbox

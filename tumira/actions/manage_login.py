@@ -17,7 +17,8 @@ from tumira.core import money
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
 from tumira.rules import browsers
-from tumira.store import deliveries, devices, logins, sessions
+from tumira.store import devices, logins, sessions
+from tumira.webhooks import attempts as deliveries
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from typing import Any, Final
 import click
 
 from tumira import events
-from tumira.actions import manage_webhooks
-from tumira.actions.manage_webhooks import By
 from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
@@ -23,12 +21,14 @@ from tumira.cli.output import (
 )
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
-from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolver, vet
 from tumira.postgres.pool import Database
-from tumira.rules import webhook_urls
-from tumira.store import deliveries
-from tumira.store.deliveries import Attempt, Waiting
-from tumira.store.endpoints import Endpoint
+from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import url as webhook_urls
+from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.http_client import CallFailedError, NotPublicError, Resolver, vet
+from tumira.webhooks.manage import By
 
 LIST_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 1_000

@@ -30,8 +30,9 @@ from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
-from tumira.store import carriers, endpoints, places, queue
+from tumira.store import carriers, places, queue
 from tumira.store.carriers import BindState, Carrier, Health
+from tumira.webhooks import endpoints
 
 LEASE_S: Final = 10.0
 BEAT_S: Final = 1.0

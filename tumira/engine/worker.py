@@ -16,13 +16,13 @@ from tumira.engine.cashier import Cashier
 from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
 from tumira.engine.metrics_server import show_metrics
-from tumira.engine.notifier import Notifier
 from tumira.engine.supervisor import Supervisor
 from tumira.engine.uploader import run_uploader
 from tumira.mail.worker import Postman
 from tumira.outbound.payments.providers import open_providers
-from tumira.outbound.webhook_client import Resolver, default_tls
 from tumira.postgres.pool import Database
+from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.worker import Notifier
 
 NO_PAYMENTS: Final = Payments()
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.actions.event_payloads import PAYLOADS, webhook_test_data, write_payload
 from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
 from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
 from tumira.events import EVENT_TYPES, MEANINGS, Event
-from tumira.rules.signature import SECRET_BYTES, sign
 from tumira.sending.batches import Batch, Message
 from tumira.sending.fields import ID_DIGITS
 from tumira.sending.low_balance import low_balance_data
 from tumira.sending.validity import RECEIPT_WAIT, VALIDITY
+from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
+from tumira.webhooks.signature import SECRET_BYTES, sign
 
 Json = dict[str, Any]
 

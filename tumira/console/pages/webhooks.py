@@ -10,16 +10,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import operate_webhooks
-from tumira.actions.manage_webhooks import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
-from tumira.actions.operate_webhooks import host_of
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.places import go
-from tumira.rules.endpoint_health import DISABLE_AFTER
-from tumira.store import endpoint_troubles
-from tumira.store.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
+from tumira.webhooks import endpoint_troubles, operator_actions
+from tumira.webhooks.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
+from tumira.webhooks.health import DISABLE_AFTER
+from tumira.webhooks.manage import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
+from tumira.webhooks.operator_actions import host_of
 
 WEBHOOKS: Final = "/operator/webhooks"
 ONE: Final = WEBHOOKS + "/{id}"
@@ -150,7 +149,7 @@ async def enable(visit: Visit) -> Response:
     form = await read_form(visit.request)
     from_now = form.text("from_now") == "yes"
     try:
-        await operate_webhooks.enable(
+        await operator_actions.enable(
             visit.services.database, _endpoint_id(visit), visit.actor, from_now=from_now
         )
     except NoEndpointError:
@@ -167,7 +166,7 @@ async def replay(visit: Visit) -> Response:
     if back is None:
         return await _page(visit, 422, "Choose of which time events are sent again.")
     try:
-        count = await operate_webhooks.replay_failed(
+        count = await operator_actions.replay_failed(
             visit.services.database, _endpoint_id(visit), visit.actor, back
         )
     except NoEndpointError:

@@ -14,16 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import audit_log
-from tumira.actions import manage_webhooks, view_attempts
-from tumira.actions.manage_webhooks import (
-    DESCRIPTION_MAX,
-    ENDPOINTS_MAX,
-    OVERLAP,
-    REPLAYABLE,
-    By,
-    EndpointError,
-    NoEndpointError,
-)
 from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
@@ -33,11 +23,22 @@ from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.layout import LOCAL, write_plural
 from tumira.html.places import go
-from tumira.outbound.webhook_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
-from tumira.rules import webhook_urls
-from tumira.rules.webhook_urls import URL_MAX
-from tumira.store.deliveries import Attempt, Waiting
-from tumira.store.endpoints import Endpoint
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import url as webhook_urls
+from tumira.webhooks import view as view_attempts
+from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.http_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
+from tumira.webhooks.manage import (
+    DESCRIPTION_MAX,
+    ENDPOINTS_MAX,
+    OVERLAP,
+    REPLAYABLE,
+    By,
+    EndpointError,
+    NoEndpointError,
+)
+from tumira.webhooks.url import URL_MAX
 
 WEBHOOKS: Final = "/dashboard/webhooks"
 # A try has no id that others know; this one is for the addresses of pages.

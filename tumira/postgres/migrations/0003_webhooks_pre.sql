@@ -22,7 +22,7 @@ CREATE TABLE webhook_endpoints (
     reason           text,
     -- Every event up to this number was delivered, was not wanted, was given up, or waits in webhook_retries.
     position         bigint NOT NULL,
-    -- How it is: rules/endpoint_health.py says what these mean.
+    -- How it is: webhooks/health.py says what these mean.
     failures         integer NOT NULL DEFAULT 0,
     failing_since    timestamptz,
     rest_until       timestamptz,

@@ -1,0 +1,71 @@
+"""Calls of webhooks as tests make them: to the loopback, by names that only the test resolves."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from ssl import SSLContext
+
+import pytest
+
+from tests.support.webhooks.receivers import Authority, Receiver, Responder, ok, run_receiver
+from tumira.webhooks.http_client import CallFailedError, Timing, WebhookClient, default_tls
+from tumira.webhooks.url import parse
+
+HEADERS = [("webhook-id", "evt_1"), ("webhook-timestamp", "1794708000"), ("webhook-signature", "v1,abc=")]
+BODY = b'{"type":"message.delivered"}'
+NAME = "hooks.example.com"
+
+
+class Names:
+    """A resolver that gives the answers of a test, one after the other and the last one for ever."""
+
+    def __init__(self, *answers: Sequence[str] | OSError) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self._answers = list(answers)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """Answer."""
+        self.asked.append((host, port))
+        found = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+
+@asynccontextmanager
+async def calling(
+    url: str, *, names: Names | None = None, timing: Timing | None = None, authority: Authority | None = None
+) -> AsyncIterator[WebhookClient]:
+    """Give a client that may call the loopback, and close it at the end."""
+    client = WebhookClient(
+        parse(url, allow_private=True),
+        allow_private=True,
+        resolve=names or Names(["127.0.0.1"]),
+        tls=authority.trust(default_tls()) if authority else None,
+        timing=timing or Timing(),
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@asynccontextmanager
+async def calling_tls(
+    context: SSLContext, authority: Authority, respond: Responder = ok
+) -> AsyncIterator[tuple[Receiver, WebhookClient]]:
+    """Give a receiver with TLS, and a client that knows it by its name and trusts the authority."""
+    async with (
+        run_receiver(respond, tls=context) as receiver,
+        calling(receiver.url_as(NAME), authority=authority) as client,
+    ):
+        yield receiver, client
+
+
+async def failure(client: WebhookClient) -> str:
+    """Return the words with which a call fails."""
+    with pytest.raises(CallFailedError) as caught:
+        await client.post(HEADERS, BODY)
+    words = str(caught.value)
+    assert words.endswith(".")
+    assert "127.0.0.1" not in words
+    return words

@@ -1,0 +1,137 @@
+"""How does a test set endpoints up by their pages, and have events told to them?"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import httpx
+
+from tests.support.people import Person, alert
+from tests.support.service import Service
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
+from tumira.core.money import parse
+from tumira.dashboard.pages.webhooks import WEBHOOKS
+from tumira.events import SUBSCRIBABLE, News, tell_events
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.low_balance import low_balance_data
+from tumira.webhooks import attempts as deliveries
+from tumira.webhooks.attempts import Attempt
+from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.worker import Notifier
+
+URL: Final = "http://127.0.0.1:9/hook"
+SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/]{43}=")
+HOSTILE: Final = "\"><script>alert(1)</script>' {{7*7}}"
+
+
+def add(person: Person, url: str = URL, description: str = "", types: Sequence[str] = SUBSCRIBABLE) -> str:
+    """Add an endpoint, and return its id."""
+    page = post(person, "", url=url, description=description, type=types)
+    assert page.status_code == 200, alert(page)
+    found = re.search(rf"{WEBHOOKS}/(end_\w+)\">Try it out", page.text)
+    assert found is not None
+    return found[1]
+
+
+def post(person: Person, below: str, **fields: Any) -> httpx.Response:
+    """Send a form of a page below that of all endpoints."""
+    return person.browser.post(WEBHOOKS + below, data=fields)
+
+
+def show(person: Person, endpoint: str, query: str = "") -> str:
+    """Return the page of an endpoint."""
+    page = person.browser.get(f"{WEBHOOKS}/{endpoint}{query}")
+    assert page.status_code == 200
+    return page.text
+
+
+def uuid(prefix: str, text: str) -> UUID:
+    """Return the id that is written so."""
+    found = read_id(prefix, text)
+    assert found is not None
+    return found
+
+
+def stored(service: Service, endpoint: str) -> Mapping[str, Any]:
+    """Return an endpoint as it is stored."""
+    (row,) = service.sql("SELECT * FROM webhook_endpoints WHERE id = $1", uuid(ENDPOINT, endpoint))
+    return dict(row)
+
+
+def account_of(service: Service, person: Person) -> AccountId:
+    """Return somebody's account."""
+    return AccountId(service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)[0]["id"])
+
+
+def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
+    """Have so many events happen to somebody, and return those."""
+    account_id = account_of(service, person)
+    balance, threshold = parse("0.96"), parse("1")
+    assert balance is not None
+    assert threshold is not None
+    data = low_balance_data(balance, threshold)
+
+    async def write(database: Database) -> None:
+        async with database.transaction() as connection:
+            news = [News(account_id, "balance.low", data=data)] * number
+            await tell_events(connection, news, datetime.now(UTC))
+
+    service.run(write)
+    rows = service.sql(
+        "SELECT id FROM events WHERE account_id = $1 ORDER BY sequence DESC LIMIT $2", account_id, number
+    )
+    return [EventId(row["id"]) for row in reversed(rows)]
+
+
+def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> None:
+    """Write down that an endpoint was tried so."""
+
+    async def write(database: Database) -> None:
+        async with database.transaction() as connection:
+            await deliveries.add_attempts(connection, made)
+
+    assert all(one.endpoint_id == uuid(ENDPOINT, endpoint) for one in made)
+    service.run(write)
+
+
+def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) -> Attempt:
+    """Return a try that failed, or went otherwise."""
+    at = values.pop("at", datetime.now(UTC))
+    fields = {"status": 500, "problem": None, "answer": "", "next_at": None} | values
+    return Attempt(
+        new_id(int(at.timestamp() * 1000)),
+        EndpointId(uuid(ENDPOINT, endpoint)),
+        event_id,
+        sequence,
+        "balance.low",
+        1,
+        at,
+        12,
+        **fields,
+    )
+
+
+@asynccontextmanager
+async def delivering(service: Service) -> AsyncIterator[None]:
+    """Deliver as a worker does."""
+    database = Database(service.url, settings=KEY_LOOKUPS)
+    notifier = Notifier(
+        database,
+        "worker-1",
+        allow_private=True,
+        resolve=Resolver(),
+        tls=default_tls(),
+        clock=lambda: datetime.now(UTC),
+    )
+    task = asyncio.create_task(notifier.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await database.close()

@@ -1,0 +1,273 @@
+"""How does a test have events delivered? An account, its endpoints, and notifiers that go by a movable clock.
+
+async with run_receiver() as receiver, open_hooks(database_url) as hooks:
+    endpoint = await hooks.add(receiver.url)
+    hooks.start_notifier()
+    await hooks.tell(3)
+    await receiver.wait(requests=3)
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+from standardwebhooks.webhooks import Webhook
+
+from tests.support.breakable import LINE_OCTETS, DatabaseLine, _Watch
+from tests.support.service import Caller, new_caller
+from tests.support.webhooks.receivers import Receiver, Request
+from tumira.core.ids import EVENT, EndpointId, EventId, write_id
+from tumira.events import News, tell_events
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.low_balance import low_balance_data
+from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import endpoints
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.worker import Notifier
+
+WAIT_S: Final = 40.0
+# What a notifier would have done in this time it does not do at all.
+STILL_S: Final = 0.4
+BALANCE_LOW: Final = "balance.low"
+DATA: Final = low_balance_data(Decimal("0.96"), Decimal(1))
+
+
+class MovableClock:
+    """The time, and as much later as a test wants it."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return datetime.now(UTC) + self._ahead
+
+    def move(self, by: timedelta) -> None:
+        """Let so much time pass."""
+        self._ahead += by
+
+    def move_to(self, at: datetime) -> None:
+        """Let time pass until then, and a moment more."""
+        self.move(max(timedelta(0), at - self()) + timedelta(milliseconds=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An endpoint, and the secret that its owner was shown."""
+
+    id: EndpointId
+    secret: str
+
+
+@dataclass(slots=True)
+class Hooks:
+    """An account with endpoints on a database, and notifiers that deliver there."""
+
+    database: Database
+    caller: Caller
+    clock: MovableClock
+    notifiers: list["asyncio.Task[None]"] = field(default_factory=list)
+    _databases: list[Database] = field(default_factory=list)
+
+    async def add(self, url: str, *types: str, caller: Caller | None = None) -> Added:
+        """Add an endpoint for these types, or for all."""
+        account_id = (caller or self.caller).id
+        endpoint, secret = await manage_webhooks.add_endpoint(
+            self.database, account_id, url, types or None, "", allow_private=True
+        )
+        return Added(endpoint.id, secret)
+
+    async def tell(self, count: int = 1, type_: str = BALANCE_LOW, caller: Caller | None = None) -> None:
+        """Have so many events happen."""
+        account_id = (caller or self.caller).id
+        async with self.database.transaction() as connection:
+            await tell_events(connection, [News(account_id, type_, data=DATA)] * count, self.clock())
+
+    def start_notifier(self, name: str = "worker-1", url: str | None = None) -> "asyncio.Task[None]":
+        """Deliver from now on; over another line to the database if one is given."""
+        database = Database(url or self.database.url, settings=KEY_LOOKUPS)
+        self._databases.append(database)
+        notifier = Notifier(
+            database, name, allow_private=True, resolve=Resolver(), tls=default_tls(), clock=self.clock
+        )
+        task = asyncio.create_task(notifier.run())
+        self.notifiers.append(task)
+        return task
+
+    async def stop_notifier(self, task: "asyncio.Task[None]") -> None:
+        """Let a notifier end in good order."""
+        self.notifiers.remove(task)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def close(self) -> None:
+        """End all."""
+        for task in list(self.notifiers):
+            await self.stop_notifier(task)
+        for database in (*self._databases, self.database):
+            await database.close()
+
+    # What can be seen.
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement."""
+        async with self.database.connection() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def endpoint(self, added: Added) -> Endpoint:
+        """Return an endpoint as it is now, without holding anybody up."""
+        async with self.database.connection() as connection:
+            there = await endpoints.list_some(connection, None, 100_000)
+        (found,) = (one for one in there if one.id == added.id)
+        return found
+
+    async def waiting(self, added: Added) -> Waiting:
+        """Return how much waits for an endpoint."""
+        async with self.database.connection() as connection:
+            return await deliveries.count_waiting(connection, added.id)
+
+    async def attempts(self, added: Added, event_id: EventId | None = None) -> Sequence[Attempt]:
+        """Return the tries that were recorded, the oldest first."""
+        async with self.database.connection() as connection:
+            return (await deliveries.list_attempts(connection, added.id, event_id, 100_000))[::-1]
+
+    async def event_ids(self, caller: Caller | None = None) -> Sequence[EventId]:
+        """Return the account's events in their order, tests left out."""
+        rows = await self.rows(
+            "SELECT id FROM events WHERE account_id = $1 AND sequence > 0 ORDER BY sequence",
+            (caller or self.caller).id,
+        )
+        return [EventId(row["id"]) for row in rows]
+
+    async def webhook_ids(self, caller: Caller | None = None) -> Sequence[str]:
+        """Return the account's events in their order as receivers know them."""
+        return [write_id(EVENT, event_id) for event_id in await self.event_ids(caller)]
+
+    # Waiting.
+
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, wait_s: float = WAIT_S
+    ) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + wait_s
+        while not await condition():
+            assert time.monotonic() < deadline, what
+            await asyncio.sleep(0.02)
+
+    async def until_idle(self, added: Added) -> None:
+        """Wait until nothing waits for an endpoint."""
+
+        async def idle() -> bool:
+            return await self.waiting(added) == Waiting(0, 0, 0)
+
+        await self.until(idle, "something still waits for the endpoint")
+
+    async def until_attempts(self, added: Added, count: int) -> Sequence[Attempt]:
+        """Wait until so many tries were recorded, and return them."""
+
+        async def there() -> bool:
+            return len(await self.attempts(added)) >= count
+
+        await self.until(there, f"there are no {count} tries")
+        found = await self.attempts(added)
+        assert len(found) == count, f"{len(found)} tries instead of {count}"
+        return found
+
+    async def until_state(self, added: Added, state: str) -> Endpoint:
+        """Wait until an endpoint is in a state, and return it."""
+
+        async def there() -> bool:
+            return (await self.endpoint(added)).state == state
+
+        await self.until(there, f"the endpoint is not {state}")
+        return await self.endpoint(added)
+
+    async def until_free(self, added: Added) -> None:
+        """Wait until nobody delivers to an endpoint."""
+
+        async def free() -> bool:
+            rows = await self.rows("SELECT worker FROM webhook_endpoints WHERE id = $1", added.id)
+            return not rows or rows[0]["worker"] is None
+
+        await self.until(free, "the endpoint is not let go of")
+
+
+class RecordLine(DatabaseLine):
+    """Stands between a worker and PostgreSQL, and holds back the answer to the commit that records tries."""
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, watch: _Watch) -> None:
+        while data := await reader.read(LINE_OCTETS):
+            watch.claims = watch.claims or b"webhook_attempts" in data
+            if self._armed and watch.claims and b"COMMIT\0" in data:
+                self._armed = False
+                watch.holds = True
+            writer.write(data)
+        raise ConnectionError
+
+
+@asynccontextmanager
+async def open_hooks(url: str) -> AsyncIterator[Hooks]:
+    """Open an account on a database, and end the notifiers that the test started."""
+    hooks = Hooks(Database(url, settings=KEY_LOOKUPS), await new_caller(url), MovableClock())
+    try:
+        yield hooks
+    finally:
+        await hooks.close()
+
+
+async def comes_soon(receiver: Receiver, count: int, wait_s: float) -> bool:
+    """Tell whether so many requests have come within some time."""
+    try:
+        async with asyncio.timeout(wait_s):
+            await receiver.wait(requests=count)
+    except TimeoutError:
+        return False
+    return len(receiver.requests) == count
+
+
+def still() -> Awaitable[None]:
+    """Give notifiers the time to do what they should not."""
+    return asyncio.sleep(STILL_S)
+
+
+def ids_of(requests: Iterable[Request]) -> Counter[str]:
+    """Count the requests by event."""
+    return Counter(request.headers["webhook-id"] for request in requests)
+
+
+def signatures_of(request: Request, *secrets: str) -> str:
+    """Return what the header should be, after the specification and not after our code."""
+    signed = b".".join(
+        [request.headers["webhook-id"].encode(), request.headers["webhook-timestamp"].encode(), request.body]
+    )
+    made = (
+        hmac.new(base64.b64decode(secret.removeprefix("whsec_")), signed, hashlib.sha256).digest()
+        for secret in secrets
+    )
+    return " ".join("v1," + base64.b64encode(one).decode() for one in made)
+
+
+def open_request(request: Request, secret: str) -> dict[str, Any]:
+    """Check and read a request as a careful receiver does, and as the reference library does."""
+    assert request.method == "POST"
+    assert request.headers["content-type"] == "application/json"
+    assert signatures_of(request, secret) in request.headers["webhook-signature"].split(" ")
+    payload: dict[str, Any] = json.loads(request.body)
+    assert Webhook(secret).verify(request.body, dict(request.headers)) == payload
+    assert payload.keys() == {"type", "timestamp", "sequence", "data"}
+    return payload

@@ -1,0 +1,431 @@
+"""Has an endpoint one worker at a time, and does what its owner says outlive what a worker says too late?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.support.webhooks.world import Added, Hooks, open_hooks
+from tumira.core.ids import EndpointId, EventId, new_id
+from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import endpoints
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks.attempts import Attempt, Progress, Retry, Waiting
+from tumira.webhooks.endpoints import Endpoint
+from tumira.webhooks.health import Health
+from tumira.webhooks.record import Advance, Delivery, record_deliveries
+
+ONE: Final = "worker-1"
+TWO: Final = "worker-2"
+LEASE_S: Final = 10.0
+URL: Final = "http://127.0.0.1:9/hook"
+MINUTE: Final = timedelta(minutes=1)
+
+
+@pytest_asyncio.fixture
+async def hooks(database_url: str) -> AsyncIterator[Hooks]:
+    """Give an account on a database of its own, and nobody who delivers."""
+    async with open_hooks(database_url) as hooks:
+        yield hooks
+
+
+@pytest_asyncio.fixture
+async def endpoint(hooks: Hooks) -> Added:
+    """Give an endpoint."""
+    return await hooks.add(URL)
+
+
+async def due(hooks: Hooks, now: datetime | None = None) -> set[EndpointId]:
+    async with hooks.database.connection() as connection:
+        return set(await endpoints.list_due(connection, now or hooks.clock()))
+
+
+async def behind(hooks: Hooks, now: datetime | None = None) -> set[EndpointId]:
+    async with hooks.database.connection() as connection:
+        return set(await endpoints.list_behind(connection, now or hooks.clock()))
+
+
+async def hear(hooks: Hooks, worker: str = ONE) -> set[EndpointId]:
+    async with hooks.database.connection() as connection:
+        return set(await endpoints.hear(connection, worker, 100))
+
+
+async def lease(hooks: Hooks, worker: str, *added: Added, lease_s: float = LEASE_S) -> Sequence[Endpoint]:
+    async with hooks.database.connection() as connection:
+        return await endpoints.lease(
+            connection, [one.id for one in added], worker, hooks.clock(), count_max=100, lease_s=lease_s
+        )
+
+
+async def renew(
+    hooks: Hooks, worker: str, *added: Added, lease_s: float = LEASE_S
+) -> dict[EndpointId, datetime]:
+    async with hooks.database.connection() as connection:
+        return await endpoints.renew(connection, [one.id for one in added], worker, lease_s)
+
+
+async def advance(hooks: Hooks, worker: str, *progress: Progress) -> None:
+    async with hooks.database.transaction() as connection:
+        await deliveries.advance(connection, worker, progress)
+
+
+def learnt(
+    endpoint: Endpoint, position: int, health: Health | None = None, why: str | None = None
+) -> Progress:
+    return Progress(endpoint.id, endpoint.changed_at, position, health or Health(), why)
+
+
+async def put_retry(hooks: Hooks, added: Added, due_at: datetime, sequence: int = 1) -> None:
+    event_id = EventId(new_id(int(due_at.timestamp() * 1000)))
+    async with hooks.database.connection() as connection:
+        await deliveries.put_retries(connection, [Retry(added.id, sequence, event_id, 1, due_at, due_at)])
+
+
+# Leases.
+
+
+async def test_an_endpoint_is_leased_to_one_worker_until_that_lets_go_or_its_lease_ends(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
+    assert await lease(hooks, TWO, endpoint) == []
+    assert await lease(hooks, ONE, endpoint) == []
+    async with hooks.database.connection() as connection:
+        await endpoints.release(connection, endpoint.id, TWO)
+    assert await lease(hooks, TWO, endpoint) == []
+    async with hooks.database.connection() as connection:
+        await endpoints.release(connection, endpoint.id, ONE)
+    assert [one.id for one in await lease(hooks, TWO, endpoint, lease_s=0)] == [endpoint.id]
+    assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
+
+
+async def test_a_lease_is_renewed_by_its_holder_alone(hooks: Hooks, endpoint: Added) -> None:
+    await lease(hooks, ONE, endpoint, lease_s=0)
+    assert await renew(hooks, TWO, endpoint) == {}
+    changed_at = (await hooks.endpoint(endpoint)).changed_at
+    assert await renew(hooks, ONE, endpoint) == {endpoint.id: changed_at}
+    assert await lease(hooks, TWO, endpoint) == []
+
+
+async def test_a_lease_that_somebody_else_has_taken_is_not_renewed(hooks: Hooks, endpoint: Added) -> None:
+    await lease(hooks, ONE, endpoint, lease_s=0)
+    await lease(hooks, TWO, endpoint)
+    assert await renew(hooks, ONE, endpoint) == {}
+    assert list(await renew(hooks, TWO, endpoint)) == [endpoint.id]
+
+
+@pytest.mark.parametrize("state", ["paused", "removed"])
+async def test_what_its_owner_stopped_is_neither_leased_nor_renewed(
+    hooks: Hooks, endpoint: Added, state: str
+) -> None:
+    await lease(hooks, ONE, endpoint)
+    if state == "paused":
+        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+    else:
+        await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
+    assert await renew(hooks, ONE, endpoint) == {}
+    assert await lease(hooks, TWO, endpoint) == []
+    await hooks.tell()
+    assert await behind(hooks) == set()
+
+
+async def test_many_workers_that_ask_at_once_share_endpoints_without_overlap(hooks: Hooks) -> None:
+    added = [await hooks.add(f"{URL}/{number}") for number in range(5)]
+    got = await asyncio.gather(*(lease(hooks, f"worker-{number}", *added) for number in range(8)))
+    taken = [one.id for some in got for one in some]
+    assert len(taken) == len(set(taken))
+    # What one skipped because another was looking at it is had the next time.
+    rest = await lease(hooks, "worker-9", *added)
+    assert sorted([*taken, *(one.id for one in rest)]) == sorted(one.id for one in added)
+
+
+async def test_an_endpoint_that_its_owner_is_changing_is_left_for_the_next_look(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    async with hooks.database.transaction() as connection:
+        await endpoints.hold(connection, endpoint.id)
+        async with asyncio.timeout(40):
+            assert await lease(hooks, ONE, endpoint) == []
+    assert len(await lease(hooks, ONE, endpoint)) == 1
+
+
+async def test_renewing_and_recording_lock_endpoints_in_the_same_order(hooks: Hooks) -> None:
+    first, second = sorted(
+        [await hooks.add(f"{URL}/{number}") for number in range(2)], key=lambda one: one.id
+    )
+    # The first stands behind the second in the table now, so whoever takes rows as they stand takes it last.
+    await lease(hooks, ONE, second)
+    await lease(hooks, ONE, first)
+    other = await asyncpg.connect(hooks.database.url)
+    try:
+        async with hooks.database.transaction() as connection:
+            # Recording is half way through its endpoints, by id.
+            await deliveries.hold(connection, [first.id])
+            await other.execute("SET enable_seqscan = off")
+            ids = [first.id, second.id]
+            renewing = asyncio.create_task(endpoints.renew(other, ids, ONE, LEASE_S))
+            await hooks.until(lambda: _waits_for_a_lock(hooks), "the renewal does not wait")
+            # A renewal that holds the second while it waits for the first would never end.
+            assert await deliveries.hold(connection, [second.id]) == {second.id}
+        assert set(await renewing) == {first.id, second.id}
+    finally:
+        await other.close()
+
+
+async def _waits_for_a_lock(hooks: Hooks) -> bool:
+    return bool(await hooks.rows("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+
+
+# What is due.
+
+
+async def test_news_ring_once_for_the_endpoints_of_their_account_and_are_seen_without_the_bell_too(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    async with open_hooks(hooks.database.url) as others:
+        await others.add(URL)
+        assert await hear(hooks) == set()
+        await hooks.tell(2)
+        await hooks.tell()
+        assert await hear(hooks) == {endpoint.id}
+        assert await hear(hooks) == set()
+        assert await behind(hooks) == {endpoint.id}
+
+
+async def test_a_bell_is_heard_by_the_worker_that_has_the_endpoint_while_it_has_it(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    await lease(hooks, ONE, endpoint)
+    await hooks.tell()
+    assert await hear(hooks, TWO) == set()
+    assert await hear(hooks, ONE) == {endpoint.id}
+    await hooks.tell()
+    await renew(hooks, ONE, endpoint, lease_s=0)
+    assert await hear(hooks, TWO) == {endpoint.id}
+
+
+async def test_a_bell_that_is_heard_by_somebody_who_dies_then_rings_on(hooks: Hooks, endpoint: Added) -> None:
+    await hooks.tell()
+    other = await asyncpg.connect(hooks.database.url)
+    try:
+        await other.execute("BEGIN")
+        assert await endpoints.hear(other, ONE, 100) == [endpoint.id]
+        assert await hear(hooks) == set()
+    finally:
+        await other.close()
+    assert await hear(hooks) == {endpoint.id}
+
+
+async def test_news_that_come_while_the_bell_is_being_heard_ring_again(hooks: Hooks, endpoint: Added) -> None:
+    await hooks.tell()
+    async with hooks.database.transaction() as connection:
+        assert await endpoints.hear(connection, ONE, 100) == [endpoint.id]
+        telling = asyncio.create_task(hooks.tell())
+        await hooks.until(lambda: _waits_for_a_lock(hooks), "the news do not wait")
+    await telling
+    assert await hear(hooks) == {endpoint.id}
+
+
+async def test_news_that_came_while_an_endpoint_was_let_go_of_ring_for_the_next(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    (mine,) = await lease(hooks, ONE, endpoint)
+    await hooks.tell(2)
+    assert await hear(hooks) == {endpoint.id}
+    await advance(hooks, ONE, learnt(mine, 1))
+    async with hooks.database.connection() as connection:
+        await endpoints.release(connection, endpoint.id, ONE)
+    assert await hear(hooks) == {endpoint.id}
+
+
+async def test_retries_and_replays_are_due_in_their_time(hooks: Hooks, endpoint: Added) -> None:
+    now = hooks.clock()
+    await hooks.tell()
+    (mine,) = await lease(hooks, ONE, endpoint)
+    await advance(hooks, ONE, learnt(mine, 1))
+    assert await due(hooks) == await behind(hooks) == set()
+    await put_retry(hooks, endpoint, now + MINUTE)
+    assert await due(hooks, now + MINUTE / 2) == set()
+    assert await due(hooks, now + MINUTE) == {endpoint.id}
+    assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 1
+    assert await due(hooks, now) == {endpoint.id}
+
+
+async def test_an_endpoint_that_rests_is_due_and_leased_when_it_has_rested(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    now = hooks.clock()
+    await hooks.tell()
+    (mine,) = await lease(hooks, ONE, endpoint)
+    await advance(hooks, ONE, learnt(mine, 0, Health(20, now, now + MINUTE)))
+    async with hooks.database.connection() as connection:
+        await endpoints.release(connection, endpoint.id, ONE)
+    assert await due(hooks, now + MINUTE / 2) == await behind(hooks, now + MINUTE / 2) == set()
+    assert await lease(hooks, TWO, endpoint) == []
+    assert await due(hooks, now + MINUTE) == await behind(hooks, now + MINUTE) == {endpoint.id}
+    hooks.clock.move(MINUTE)
+    assert len(await lease(hooks, TWO, endpoint)) == 1
+
+
+async def test_what_a_dead_worker_left_is_due(hooks: Hooks, endpoint: Added) -> None:
+    await lease(hooks, ONE, endpoint)
+    assert await due(hooks) == set()
+    await renew(hooks, ONE, endpoint, lease_s=0)
+    assert await due(hooks) == {endpoint.id}
+
+
+# What a worker learnt, against what its owner said meanwhile.
+
+
+async def test_only_the_holder_writes_how_far_an_endpoint_is(hooks: Hooks, endpoint: Added) -> None:
+    await hooks.tell(5)
+    (mine,) = await lease(hooks, ONE, endpoint, lease_s=0)
+    await lease(hooks, TWO, endpoint)
+    await advance(hooks, ONE, learnt(mine, 3, Health(7), "it is gone"))
+    after = await hooks.endpoint(endpoint)
+    assert (after.position, after.health.failures, after.state) == (0, 0, "active")
+    await advance(hooks, TWO, learnt(mine, 3, Health(7)))
+    after = await hooks.endpoint(endpoint)
+    assert (after.position, after.health.failures) == (3, 7)
+
+
+async def test_a_position_never_goes_back(hooks: Hooks, endpoint: Added) -> None:
+    await hooks.tell(5)
+    (mine,) = await lease(hooks, ONE, endpoint)
+    await advance(hooks, ONE, learnt(mine, 4))
+    await advance(hooks, ONE, learnt(mine, 2))
+    assert (await hooks.endpoint(endpoint)).position == 4
+
+
+async def test_health_and_its_end_are_written_as_they_were_learnt(hooks: Hooks, endpoint: Added) -> None:
+    now = hooks.clock()
+    (mine,) = await lease(hooks, ONE, endpoint)
+    health = Health(21, now - MINUTE, now + MINUTE, 1, now - 2 * MINUTE)
+    await advance(hooks, ONE, learnt(mine, 0, health, "It answered 410 Gone."))
+    after = await hooks.endpoint(endpoint)
+    assert (after.health, after.state, after.reason) == (health, "disabled", "It answered 410 Gone.")
+
+
+async def test_a_pause_and_a_new_start_outlive_what_a_worker_learnt_before(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    now = hooks.clock()
+    await hooks.tell(5)
+    (mine,) = await lease(hooks, ONE, endpoint)
+    late = learnt(mine, 2, Health(25, now, now + MINUTE), "nothing arrived")
+    await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+    await advance(hooks, ONE, late)
+    paused = await hooks.endpoint(endpoint)
+    assert (paused.state, paused.reason, paused.health.failures) == ("paused", None, 0)
+    # What was delivered is not sent again.
+    assert paused.position == 2
+    await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+    await advance(hooks, ONE, late)
+    resumed = await hooks.endpoint(endpoint)
+    assert (resumed.state, resumed.health.failures, resumed.position) == ("active", 0, 5)
+
+
+async def test_a_secret_that_was_rotated_meanwhile_stays(hooks: Hooks, endpoint: Added) -> None:
+    (mine,) = await lease(hooks, ONE, endpoint)
+    rotated, shown = await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+    await advance(hooks, ONE, learnt(mine, 0, Health(3)))
+    after = await hooks.endpoint(endpoint)
+    assert (after.secret, after.old_secret) == (rotated.secret, mine.secret)
+    assert shown != endpoint.secret
+    assert "***" in repr(after)
+    assert "whsec" not in repr(after)
+
+
+async def test_what_a_wider_choice_of_events_would_take_is_not_passed_over_by_who_knew_the_narrow_one(
+    hooks: Hooks,
+) -> None:
+    narrow = await hooks.add(URL, "message.failed")
+    (mine,) = await lease(hooks, ONE, narrow)
+    await manage_webhooks.change_endpoint(
+        hooks.database,
+        narrow.id,
+        url=None,
+        types=None,
+        change_types=True,
+        description=None,
+        allow_private=True,
+    )
+    await hooks.tell(3)
+    # The worker has not heard of the change yet, and has passed over what the endpoint did not take.
+    await advance(hooks, ONE, learnt(mine, 3))
+    assert (await hooks.waiting(narrow)).behind == 3
+
+
+# What is recorded.
+
+
+def attempt_at(added: Added, event_id: EventId, sequence: int, now: datetime, status: int = 200) -> Attempt:
+    next_at = None if status == 200 else now + MINUTE
+    attempt_id = new_id(int(now.timestamp() * 1000))
+    return Attempt(
+        attempt_id, added.id, event_id, sequence, "balance.low", 1, now, 5, status, None, "thanks", next_at
+    )
+
+
+async def record(hooks: Hooks, worker: str, *advances: Advance, again: bool = False) -> None:
+    async with hooks.database.transaction() as connection:
+        await record_deliveries(connection, worker, advances, hooks.clock(), again=again)
+
+
+async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> Advance:
+    await hooks.tell()
+    (event_id,) = await hooks.event_ids()
+    (mine,) = await lease(hooks, ONE, added)
+    attempt = attempt_at(added, event_id, 1, hooks.clock(), status)
+    return Advance(learnt(mine, 1), [Delivery(attempt, attempt.at, sent_before=False)], {}, recovered=False)
+
+
+async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    # The line broke at the commit: a worker cannot know, and writes the same once more until it hears.
+    advance = await one_delivered(hooks, endpoint, 503)
+    await record(hooks, ONE, advance)
+    await record(hooks, ONE, advance, again=True)
+    assert len(await hooks.attempts(endpoint)) == 1
+    assert await hooks.waiting(endpoint) == Waiting(1, 0, 0)
+
+
+async def test_what_happened_at_an_endpoint_that_was_removed_is_forgotten(
+    hooks: Hooks, endpoint: Added
+) -> None:
+    advance = await one_delivered(hooks, endpoint, 503)
+    other = await hooks.add(URL + "/other")
+    await hooks.tell()
+    (mine,) = await lease(hooks, ONE, other)
+    await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
+    await record(hooks, ONE, advance, Advance(learnt(mine, 2), [], {}, recovered=False))
+    assert await hooks.rows("SELECT FROM webhook_attempts") == []
+    assert await hooks.rows("SELECT FROM webhook_retries") == []
+    assert (await hooks.endpoint(other)).position == 2
+
+
+async def test_a_recovery_hurries_the_retries_of_its_endpoint_alone(hooks: Hooks, endpoint: Added) -> None:
+    other = await hooks.add(URL + "/other")
+    later = hooks.clock() + MINUTE
+    for added in (endpoint, other):
+        await put_retry(hooks, added, later)
+    (mine,) = await lease(hooks, ONE, endpoint)
+    await record(hooks, ONE, Advance(learnt(mine, 0), [], {}, recovered=True))
+    assert await due(hooks) == {endpoint.id}
+
+
+# What the owner may do.
+
+
+async def test_two_secrets_sign_for_a_day_after_a_rotation(hooks: Hooks, endpoint: Added) -> None:
+    before = (await hooks.endpoint(endpoint)).secret
+    await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+    after = await hooks.endpoint(endpoint)
+    now = datetime.now(UTC)
+    assert after.secrets_at(now + timedelta(hours=23, minutes=59)) == (after.secret, before)
+    assert after.secrets_at(now + timedelta(hours=24, minutes=1)) == (after.secret,)

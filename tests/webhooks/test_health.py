@@ -1,0 +1,230 @@
+"""Is an endpoint rested, warned about and disabled when it should be, and never before?"""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tumira.webhooks.health import (
+    DISABLE_AFTER,
+    FAILURES_MAX,
+    FAILURES_MIN,
+    PLACES_FIRST,
+    PLACES_MAX,
+    REST,
+    RETRY_AFTER_MAX,
+    Health,
+    failed,
+    places,
+    read_retry_after,
+    succeeded,
+)
+
+NOW: Final = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
+SECOND: Final = timedelta(seconds=1)
+MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+
+chances = st.floats(0, 1, exclude_max=True)
+gaps = st.timedeltas(timedelta(0), timedelta(hours=8))
+
+
+def fail(health: Health, count: int, now: datetime = NOW, chance: float = 0.5) -> Health:
+    """Let so many tries fail at one time."""
+    for _ in range(count):
+        health = failed(health, now, None, chance)
+    return health
+
+
+def test_the_numbers_are_those_that_customers_are_told() -> None:
+    assert (FAILURES_MAX, REST, FAILURES_MIN, DISABLE_AFTER) == (20, 5 * MINUTE, 10, 5 * DAY)
+    assert (PLACES_FIRST, PLACES_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
+
+
+def test_a_new_endpoint_is_well() -> None:
+    health = Health()
+    assert not health.is_on_trial
+    assert not health.rests(NOW)
+    assert not health.is_hopeless(NOW)
+    assert health.warnings == 0
+
+
+def test_nineteen_failures_leave_an_endpoint_alone_and_the_twentieth_makes_it_rest() -> None:
+    nearly = fail(Health(), FAILURES_MAX - 1)
+    assert (nearly.is_on_trial, nearly.rest_until) == (False, None)
+    tripped = fail(nearly, 1)
+    assert tripped.is_on_trial
+    assert tripped.rest_until == NOW + REST
+
+
+@pytest.mark.parametrize(("chance", "rest"), [(0, 4.5 * MINUTE), (0.5, 5 * MINUTE), (0.999999, 5.5 * MINUTE)])
+def test_a_rest_is_five_minutes_give_or_take_a_tenth(chance: float, rest: timedelta) -> None:
+    health = fail(Health(), FAILURES_MAX, chance=chance)
+    assert health.rest_until is not None
+    assert abs(health.rest_until - NOW - rest) < timedelta(milliseconds=1)
+    assert health.rests(health.rest_until - timedelta(microseconds=1))
+    assert not health.rests(health.rest_until)
+
+
+def test_each_failure_on_trial_begins_another_rest() -> None:
+    health = fail(Health(), FAILURES_MAX)
+    assert health.rest_until is not None
+    again = fail(health, 1, health.rest_until)
+    assert again.rest_until == health.rest_until + REST
+    assert again.failures == FAILURES_MAX + 1
+
+
+def test_a_success_forgets_every_failure() -> None:
+    health = fail(Health(), 30)
+    health = fail(health, 1, NOW + 2 * DAY)
+    assert health.warnings == 2
+    well = succeeded(Health(), NOW + 3 * DAY)
+    assert well == Health(succeeded_at=NOW + 3 * DAY)
+    assert not well.rests(NOW + 3 * DAY)
+
+
+def test_failures_keep_when_something_last_arrived() -> None:
+    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).succeeded_at == NOW
+    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).failing_since == NOW + HOUR
+
+
+def test_how_long_an_endpoint_asks_for_is_kept_even_after_one_failure() -> None:
+    health = failed(Health(), NOW, 90 * SECOND, 0.5)
+    assert health.rest_until == NOW + 90 * SECOND
+    assert not health.is_on_trial
+
+
+def test_the_longer_of_two_rests_counts() -> None:
+    asked = failed(fail(Health(), FAILURES_MAX), NOW, HOUR, 0.5)
+    assert asked.rest_until == NOW + HOUR
+    assert failed(asked, NOW, MINUTE, 0.5).rest_until == NOW + HOUR
+    assert failed(asked, NOW, None, 0.5).rest_until == NOW + HOUR
+
+
+def test_nobody_is_left_alone_for_more_than_a_day() -> None:
+    assert failed(Health(), NOW, 30 * DAY, 0.5).rest_until == NOW + DAY
+
+
+@pytest.mark.parametrize(
+    ("after", "warnings"),
+    [
+        (timedelta(0), 0),
+        (HOUR - SECOND, 0),
+        (HOUR, 1),
+        (DAY - SECOND, 1),
+        (DAY, 2),
+        (4 * DAY, 2),
+    ],
+)
+def test_warnings_come_after_an_hour_and_after_a_day(after: timedelta, warnings: int) -> None:
+    assert fail(fail(Health(), 1), 1, NOW + after).warnings == warnings
+
+
+def test_the_first_failure_after_a_long_silence_is_no_reason_to_warn() -> None:
+    assert fail(succeeded(Health(), NOW), 1, NOW + 30 * DAY).warnings == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "after", "hopeless"),
+    [
+        (FAILURES_MIN, 5 * DAY, True),
+        (FAILURES_MIN, 5 * DAY - SECOND, False),
+        (FAILURES_MIN - 1, 5 * DAY, False),
+        (FAILURES_MIN - 1, 50 * DAY, False),
+        (1000, 5 * DAY - SECOND, False),
+        (1000, 6 * DAY, True),
+    ],
+)
+def test_it_takes_five_days_and_ten_failures_to_give_an_endpoint_up(
+    failures: int,
+    after: timedelta,
+    hopeless: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    health = fail(fail(Health(), failures - 1), 1, NOW + after)
+    assert health.is_hopeless(NOW + after) == hopeless
+
+
+tries = st.lists(
+    st.tuples(st.booleans(), gaps, st.none() | st.timedeltas(timedelta(0), 3 * DAY), chances), max_size=80
+)
+
+
+@given(tries)
+def test_whatever_happens_health_says_what_happened_since_the_last_success(
+    history: list[tuple[bool, timedelta, timedelta | None, float]],
+) -> None:
+    health, now, since = Health(), NOW, [NOW][:0]
+    for arrived, gap, retry_after, chance in history:
+        now += gap
+        if arrived:
+            health, since = succeeded(health, now), []
+        else:
+            before = health
+            since.append(now)
+            health = failed(health, now, retry_after, chance)
+            assert health.warnings >= before.warnings
+            assert before.rest_until is None or before.rest_until <= (health.rest_until or NOW)
+        assert health.failures == len(since)
+        assert health.failing_since == (since[0] if since else None)
+        assert health.is_on_trial == (len(since) >= 20)
+        assert health.is_on_trial <= health.rests(now)
+        assert health.rest_until is None or health.rest_until <= now + RETRY_AFTER_MAX
+        lasted = now - since[0] if since else timedelta(0)
+        assert health.warnings == (lasted >= HOUR) + (lasted >= DAY)
+        assert health.is_hopeless(now) == (len(since) >= 10 and lasted >= 5 * DAY)
+
+
+def test_places_grow_by_one_and_are_halved() -> None:
+    assert [places(before, arrived=True) for before in (1, 4, 15, 16)] == [2, 5, 16, 16]
+    assert [places(before, arrived=False) for before in (16, 5, 4, 2, 1)] == [8, 2, 2, 1, 1]
+
+
+@given(st.lists(st.booleans(), max_size=200))
+def test_there_is_always_a_place_and_never_too_many(history: list[bool]) -> None:
+    now = PLACES_FIRST
+    for arrived in history:
+        now = places(now, arrived=arrived)
+        assert 1 <= now <= PLACES_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        (None, None),
+        ("0", timedelta(0)),
+        ("120", 120 * SECOND),
+        (" 120 ", 120 * SECOND),
+        ("86400", DAY),
+        ("86401", DAY),
+        ("9" * 400, DAY),
+        ("0" * 12 + "7", 7 * SECOND),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("", None),
+        ("\u0665", None),
+        (format_datetime(NOW + 90 * SECOND, usegmt=True), 90 * SECOND),
+        (format_datetime(NOW - 90 * SECOND, usegmt=True), timedelta(0)),
+        (format_datetime(NOW + 9 * DAY, usegmt=True), DAY),
+        ("Sunday, 15-Nov-26 08:31:00 GMT", MINUTE),
+        ("Sun, 99 Nov 2026 08:31:00 GMT", None),
+        ("Sun, 15 Nov 99999 08:31:00 GMT", None),
+    ],
+)
+def test_how_long_to_wait_is_read_in_seconds_or_as_a_date(text: str | None, wait: timedelta | None) -> None:
+    assert read_retry_after(text, NOW) == wait
+
+
+# As the client passes it on: one line of visible characters.
+values = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40)
+pieces = st.sampled_from(["Sun,", "15", "Nov", "2026", "08:31:00", "GMT", "+0200", "-", ":", "0", "99999999"])
+
+
+@given(values | st.lists(pieces, max_size=9).map(" ".join))
+def test_nonsense_is_never_more_than_no_answer(text: str) -> None:
+    wait = read_retry_after(text, NOW)
+    assert wait is None or timedelta(0) <= wait <= RETRY_AFTER_MAX

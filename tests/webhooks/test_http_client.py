@@ -1,0 +1,351 @@
+"""Does a call bring over what it should, and does a connection serve from one call to the next?"""
+
+import asyncio
+
+import pytest
+
+from tests.support.webhooks.calls import BODY, HEADERS, NAME, Names, calling, failure
+from tests.support.webhooks.receivers import (
+    Line,
+    Request,
+    Responder,
+    answer,
+    close_after,
+    close_before,
+    close_within,
+    continue_first,
+    deaf_port,
+    first,
+    hang,
+    ok,
+    reset_before,
+    run_receiver,
+    say,
+    write_answer,
+)
+from tumira.webhooks.http_client import Answer, Timing, WebhookClient
+
+pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
+
+TURNS_MAX = 10_000
+
+
+# What is sent, and what comes back.
+
+
+async def test_a_call_sends_exactly_these_headers_and_the_body() -> None:
+    async with run_receiver() as receiver, calling(receiver.url_as(NAME, "/hook?key=1")) as client:
+        assert await client.post(HEADERS, BODY) == Answer(200, None, b"thanks")
+    (request,) = receiver.requests
+    assert (request.method, request.path, request.body) == ("POST", "/hook?key=1", BODY)
+    assert request.headers == {
+        "host": f"{NAME}:{receiver.port}",
+        "user-agent": "Tumira-Webhooks/1",
+        "content-type": "application/json",
+        "accept": "*/*",
+        "content-length": str(len(BODY)),
+        **dict(HEADERS),
+    }
+
+
+@pytest.mark.parametrize("status", [200, 204, 304, 400, 410, 429, 503, 599])
+async def test_every_status_is_an_answer(status: int) -> None:
+    async with run_receiver(answer(status)) as receiver, calling(receiver.url) as client:
+        assert (await client.post(HEADERS, BODY)).status == status
+
+
+async def test_the_wait_that_the_server_asks_for_is_passed_on() -> None:
+    async with run_receiver(answer(503, {"Retry-After": "7"})) as receiver, calling(receiver.url) as client:
+        assert await client.post(HEADERS, BODY) == Answer(503, "7", b"")
+
+
+async def test_of_the_body_only_the_start_is_kept() -> None:
+    body = bytes(range(256)) * 8
+    async with run_receiver(answer(500, body=body)) as receiver, calling(receiver.url) as client:
+        assert (await client.post(HEADERS, BODY)).start == body[:1024]
+        assert (await client.post(HEADERS, BODY)).start == body[:1024]
+    assert receiver.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "start"),
+    [
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nth\r\n4\r\nanks\r\n0\r\n\r\n",
+            b"thanks",
+        ),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\nretry-after: 5\r\n\r\n", b""),
+        (b"HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok", b"ok"),
+        (b"\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok"),
+    ],
+)
+async def test_all_ways_to_frame_an_answer_are_read_and_leave_the_connection_in_order(
+    data: bytes, start: bytes
+) -> None:
+    async with run_receiver(say(data)) as receiver, calling(receiver.url) as client:
+        for _ in range(3):
+            assert await client.post(HEADERS, BODY) == Answer(200, None, start)
+    assert receiver.connections == 1
+
+
+async def test_an_answer_is_read_octet_by_octet() -> None:
+    async def slowly(_: Request, line: Line) -> None:
+        for value in write_answer(200, {"retry-after": "7"}, b"thanks"):
+            await line.say(bytes((value,)))
+            # Gives the client, in the same loop, its turn to read.
+            await asyncio.sleep(0)
+
+    async with run_receiver(slowly) as receiver, calling(receiver.url) as client:
+        for _ in range(2):
+            assert await client.post(HEADERS, BODY) == Answer(200, "7", b"thanks")
+    assert receiver.connections == 1
+
+
+async def test_a_body_may_end_with_the_connection() -> None:
+    async def respond(_: Request, line: Line) -> None:
+        await line.say(b"HTTP/1.1 202 Accepted\r\n\r\nthanks")
+        line.close()
+
+    async with run_receiver(respond) as receiver, calling(receiver.url) as client:
+        for _ in range(2):
+            assert await client.post(HEADERS, BODY) == Answer(202, None, b"thanks")
+    assert receiver.connections == 2
+
+
+async def test_interim_answers_are_skipped_with_their_headers() -> None:
+    async with run_receiver(continue_first) as receiver, calling(receiver.url) as client:
+        for _ in range(2):
+            assert await client.post(HEADERS, BODY) == Answer(201, None, b"")
+    assert receiver.connections == 1
+
+
+async def test_interim_answers_have_an_end() -> None:
+    async def respond(_: Request, line: Line) -> None:
+        for __ in range(11):
+            await line.say(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await line.say(write_answer(200))
+
+    async with run_receiver(respond) as receiver, calling(receiver.url) as client:
+        assert await failure(client) == "The server sent too many interim answers."
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("x-a", "1\r\nx-b: 2"),
+        ("x-a", "1\n"),
+        ("x-a", "1\r"),
+        ("x-a", "1\0"),
+        ("x-a", "é"),
+        ("x-a: 1\r\nx-b", "2"),
+        ("x a", "1"),
+        ("", "1"),
+        ("x-a\r\n", "1"),
+        ("Content-Length", "0"),
+        ("transfer-encoding", "chunked"),
+        ("Host", "example.net"),
+    ],
+)
+async def test_a_header_cannot_bring_in_another_or_change_the_frame(header: tuple[str, str]) -> None:
+    async with run_receiver() as receiver, calling(receiver.url) as client:
+        with pytest.raises(ValueError, match="may not be sent"):
+            await client.post([*HEADERS, header], BODY)
+    assert receiver.connections == 0
+
+
+# Connections from one call to the next.
+
+
+async def test_many_calls_one_after_the_other_share_a_connection() -> None:
+    names = Names(["127.0.0.1"])
+    async with run_receiver() as receiver, calling(receiver.url_as(NAME), names=names) as client:
+        for _ in range(50):
+            assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == len(names.asked) == 1
+    assert len(receiver.requests) == 50
+
+
+async def test_calls_at_the_same_time_have_a_connection_each_and_their_own_answers() -> None:
+    async def echo(request: Request, line: Line) -> None:
+        await line.say(write_answer(200, body=request.body))
+
+    async def call(client: WebhookClient, number: int) -> None:
+        for turn in range(20):
+            body = f"{number} {turn}".encode()
+            assert (await client.post(HEADERS, body)).start == body
+
+    async with run_receiver(echo) as receiver, calling(receiver.url) as client:
+        await asyncio.gather(*(call(client, number) for number in range(16)))
+    assert receiver.connections <= 16
+    assert len(receiver.requests) == 320
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        write_answer(200, {"connection": "close"}),
+        b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n",
+        write_answer(200) + b"x",
+        write_answer(200) + write_answer(500),
+    ],
+    ids=["said so", "HTTP/1.0", "octets behind", "two answers"],
+)
+async def test_a_connection_that_cannot_go_on_is_not_used_again(data: bytes) -> None:
+    async with run_receiver(say(data)) as receiver, calling(receiver.url) as client:
+        for _ in range(3):
+            assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == 3
+
+
+async def test_http_1_0_may_ask_to_go_on() -> None:
+    data = b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n"
+    async with run_receiver(say(data)) as receiver, calling(receiver.url) as client:
+        for _ in range(3):
+            assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == 1
+
+
+async def test_a_connection_that_was_closed_meanwhile_costs_no_call() -> None:
+    async with run_receiver(close_after) as receiver, calling(receiver.url) as client:
+        for _ in range(10):
+            assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == len(receiver.requests) == 10
+
+
+@pytest.mark.parametrize("breaking", [close_before, reset_before], ids=["close_before", "reset_before"])
+async def test_a_kept_connection_that_breaks_without_an_answer_is_replaced_once(breaking: Responder) -> None:
+    async with run_receiver() as receiver, calling(receiver.url) as client:
+        await client.post(HEADERS, BODY)
+        receiver.respond = first(1, breaking, ok)
+        assert (await client.post(HEADERS, BODY)).status == 200
+        assert (receiver.connections, len(receiver.requests)) == (2, 3)
+        receiver.respond = breaking
+        assert await failure(client) == "The connection was closed before an answer came."
+        assert (receiver.connections, len(receiver.requests)) == (3, 5)
+
+
+async def test_a_kept_connection_that_breaks_within_an_answer_is_not_asked_again() -> None:
+    async with run_receiver(first(1, ok, close_within)) as receiver, calling(receiver.url) as client:
+        await client.post(HEADERS, BODY)
+        assert await failure(client) == "The connection was closed before the answer was complete."
+    assert len(receiver.requests) == 2
+
+
+async def test_octets_that_nobody_asked_for_end_a_kept_connection() -> None:
+    async def twice(_: Request, line: Line) -> None:
+        await line.say(write_answer(200))
+        later.append(line)
+
+    later: list[Line] = []
+    async with run_receiver(twice) as receiver, calling(receiver.url) as client:
+        assert (await client.post(HEADERS, BODY)).status == 200
+        await later[0].say(write_answer(500))
+        await receiver.wait_open(0)
+        assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == 2
+
+
+async def test_a_connection_that_nobody_uses_is_given_up() -> None:
+    async with run_receiver() as receiver, calling(receiver.url, timing=Timing(idle_s=0.05)) as client:
+        await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(4)))
+        await receiver.wait_open(0)
+        assert (await client.post(HEADERS, BODY)).status == 200
+        await receiver.wait_open(0)
+
+
+async def test_a_connection_is_given_up_when_it_is_old() -> None:
+    names = Names(["127.0.0.1"])
+    timing = Timing(lifetime_s=0)
+    async with (
+        run_receiver() as receiver,
+        calling(receiver.url_as(NAME), names=names, timing=timing) as client,
+    ):
+        for _ in range(3):
+            assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == len(names.asked) == 3
+
+
+async def test_closing_drops_what_is_idle_at_once_and_the_rest_after_its_call() -> None:
+    async with run_receiver() as receiver, calling(receiver.url) as client:
+        await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(3)))
+        assert receiver.open_lines == 3
+        answering = asyncio.Event()
+
+        async def wait(request: Request, line: Line) -> None:
+            await answering.wait()
+            await ok(request, line)
+
+        receiver.respond = wait
+        call = asyncio.create_task(client.post(HEADERS, BODY))
+        await receiver.wait(requests=4)
+        client.close()
+        client.close()
+        await receiver.wait_open(1)
+        answering.set()
+        assert (await call).status == 200
+        await receiver.wait_open(0)
+
+
+# Cancelling.
+
+
+async def test_a_cancelled_call_ends_its_connection_and_no_other() -> None:
+    # The deadline must not be what ends it.
+    async with run_receiver() as receiver, calling(receiver.url, timing=Timing(call_s=600)) as client:
+        await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(2)))
+        receiver.respond = hang
+        call = asyncio.create_task(client.post(HEADERS, BODY))
+        await receiver.wait(requests=3)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await receiver.wait_open(1)
+        receiver.respond = ok
+        assert (await client.post(HEADERS, BODY)).status == 200
+    assert receiver.connections == 2
+
+
+async def test_a_call_may_be_cancelled_at_any_moment() -> None:
+    async def echo(request: Request, line: Line) -> None:
+        await line.say(write_answer(200, body=request.body))
+
+    async with run_receiver(echo) as receiver, calling(receiver.url) as client:
+        for turns in range(40):
+            call = asyncio.create_task(client.post(HEADERS, b"cancelled"))
+            for _ in range(turns % 20):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            body = str(turns).encode()
+            assert (await client.post(HEADERS, body)).start == body
+
+
+async def test_a_call_cancelled_after_its_answer_came_leaves_the_connection_to_the_next() -> None:
+    async def echo(request: Request, line: Line) -> None:
+        await line.say(write_answer(200, body=request.body))
+
+    async with run_receiver(echo) as receiver, calling(receiver.url) as client:
+        await client.post(HEADERS, BODY)
+        for _ in range(5):
+            call = asyncio.create_task(client.post(HEADERS, b"first"))
+            await asyncio.sleep(0)
+            # Cancelled in the turn of the loop in which the answer is handled, before the caller sees it.
+            for _ in range(TURNS_MAX):
+                if client._idle:
+                    break
+                await asyncio.sleep(0)
+            call.cancel()
+            assert (await client.post(HEADERS, b"second")).start == b"second"
+            assert call.cancelled()
+    assert receiver.connections == 1
+
+
+async def test_a_call_cancelled_while_it_connects_leaves_nothing() -> None:
+    with deaf_port() as port:
+        async with calling(f"https://{NAME}:{port}/") as client:
+            call = asyncio.create_task(client.post(HEADERS, BODY))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call

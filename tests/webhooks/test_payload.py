@@ -1,0 +1,319 @@
+"""Does an event say what was true when it happened, in the same bytes for ever after?"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.actions.consequences import REFUND_ALL, Consequences
+from tumira.actions.outcomes import (
+    Doubtful,
+    Ended,
+    Known,
+    Outcome,
+    PutOff,
+    Refused,
+    Reported,
+    Resumed,
+    Returned,
+    Taken,
+)
+from tumira.api.schemas import write_message
+from tumira.core.ids import (
+    BATCH,
+    MESSAGE,
+    AccountId,
+    BatchId,
+    EventId,
+    MessageId,
+    message_ids,
+    new_id,
+    write_id,
+)
+from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
+from tumira.rules.receipts import Receipt
+from tumira.sending.batches import Batch, Message
+from tumira.sending.low_balance import low_balance_data
+from tumira.sending.views import view_message
+from tumira.store.settlement import NewPart, Standing
+from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
+
+NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)
+NOW_MS: Final = int(NOW.timestamp() * 1000)
+ACCOUNT_ID: Final = AccountId(new_id(NOW_MS))
+BATCH_ID: Final = BatchId(new_id(NOW_MS))
+MESSAGE_ID: Final = MessageId(message_ids(BATCH_ID, 1)[0])
+
+QUEUED: Final = Message(
+    id=MESSAGE_ID,
+    recipient="+263771200001",
+    country="ZW",
+    status="queued",
+    segments=1,
+    cost=Decimal("0.0400"),
+    sent_at=None,
+    delivered_at=None,
+    failure_reason=None,
+    refunded_at=None,
+)
+SENT: Final = replace(QUEUED, status="sent", sent_at=NOW - timedelta(seconds=5))
+UNCONFIRMED: Final = replace(SENT, status="unconfirmed")
+DELIVERED: Final = replace(SENT, status="delivered", delivered_at=NOW)
+UNDELIVERED: Final = replace(SENT, status="undelivered", failure_reason="ABSENT_SUBSCRIBER")
+EXPIRED: Final = replace(QUEUED, status="expired", failure_reason="QUEUE_EXPIRED")
+FAILED: Final = replace(QUEUED, status="failed", failure_reason="NO_ROUTE")
+COMPLETED: Final = Batch(
+    id=BATCH_ID,
+    status="completed",
+    channel="sms",
+    reference="order-1042",
+    recipients=1,
+    segments=1,
+    total_cost=Decimal("0.0400"),
+    refunded=Decimal(0),
+    created_at=NOW - timedelta(seconds=9),
+)
+
+
+def event(type_: str, at: datetime = NOW, data: str | None = None) -> Event:
+    return Event(EventId(new_id(NOW_MS)), ACCOUNT_ID, 7, type_, MESSAGE_ID, BATCH_ID, at, data)
+
+
+def payload(type_: str, message: Message | None, batch: Batch | None = COMPLETED) -> Any:
+    return json.loads(write_payload(event(type_), message, batch))
+
+
+def refunded(message: Message, at: datetime = NOW) -> Message:
+    return replace(message, refunded_at=at)
+
+
+# What each event is written with, and how the row may stand when the event is told again.
+LATER: Final = [
+    ("message.sent", SENT, SENT),
+    ("message.sent", SENT, DELIVERED),
+    ("message.sent", SENT, UNDELIVERED),
+    ("message.sent", SENT, refunded(UNDELIVERED)),
+    ("message.sent", SENT, refunded(replace(UNDELIVERED, status="expired"))),
+    ("message.sent", SENT, UNCONFIRMED),
+    ("message.unconfirmed", UNCONFIRMED, UNCONFIRMED),
+    ("message.unconfirmed", UNCONFIRMED, DELIVERED),
+    ("message.unconfirmed", UNCONFIRMED, UNDELIVERED),
+    # The clock of the worker that refunds may be behind that of the one before.
+    ("message.unconfirmed", UNCONFIRMED, refunded(UNDELIVERED, NOW - timedelta(seconds=1))),
+    ("message.unconfirmed", replace(UNCONFIRMED, sent_at=None), replace(DELIVERED, sent_at=None)),
+    ("message.delivered", DELIVERED, DELIVERED),
+    *(
+        (type_, row, later)
+        for type_, row in (
+            ("message.undelivered", UNDELIVERED),
+            ("message.expired", EXPIRED),
+            ("message.failed", FAILED),
+        )
+        for later in (row, refunded(row, NOW + timedelta(days=2)))
+    ),
+    *(
+        (type_, refunded(row), refunded(row))
+        for type_, row in (
+            ("message.undelivered", UNDELIVERED),
+            ("message.expired", EXPIRED),
+            ("message.failed", FAILED),
+            ("message.refunded", UNDELIVERED),
+            ("message.refunded", EXPIRED),
+            ("message.refunded", FAILED),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("type_", "then", "later"), LATER)
+def test_an_event_says_the_same_whatever_became_of_its_message(
+    type_: str, then: Message, later: Message
+) -> None:
+    told = event(type_)
+    assert write_payload(told, later, COMPLETED) == write_payload(told, then, COMPLETED)
+
+
+@pytest.mark.parametrize(("type_", "then", "later"), LATER)
+def test_an_event_shows_the_message_as_the_api_showed_it_then(
+    type_: str, then: Message, later: Message
+) -> None:
+    data = payload(type_, later)["data"]
+    more = {"batch_id": write_id(BATCH, BATCH_ID), "reference": "order-1042"}
+    assert data == {**json.loads(write_message(then))["data"], **more}
+
+
+def test_a_payload_is_small_plain_json_in_one_order() -> None:
+    body = write_payload(event("message.delivered"), DELIVERED, COMPLETED)
+    assert body.decode() == (
+        '{"type":"message.delivered","timestamp":"2026-11-15T08:30:00.123+00:00","sequence":7,"data":{'
+        f'"message_id":"{write_id(MESSAGE, MESSAGE_ID)}","to":"+263771200001","country":"ZW",'
+        '"status":"delivered","segments":1,"cost":"0.0400","sent_at":"2026-11-15T08:29:55.123+00:00",'
+        f'"delivered_at":"2026-11-15T08:30:00.123+00:00","batch_id":"{write_id(BATCH, BATCH_ID)}",'
+        '"reference":"order-1042"}}'
+    )
+
+
+def test_a_batch_without_a_reference_has_null_there() -> None:
+    assert payload("message.sent", SENT, replace(COMPLETED, reference=None))["data"]["reference"] is None
+
+
+def test_a_completed_batch_is_told_without_its_messages() -> None:
+    told = payload("batch.completed", None, replace(COMPLETED, refunded=Decimal("0.0400")))
+    assert told["data"] == {
+        "batch_id": write_id(BATCH, BATCH_ID),
+        "status": "completed",
+        "channel": "sms",
+        "reference": "order-1042",
+        "recipients": 1,
+        "segments": 1,
+        "total_cost": "0.0400",
+        "refunded": "0.0400",
+        "currency": "USD",
+        "created_at": "2026-11-15T08:29:51.123+00:00",
+    }
+
+
+def test_a_low_balance_and_a_test_say_what_was_kept_with_them() -> None:
+    low = event("balance.low", data=low_balance_data(Decimal("0.9600"), Decimal(1)))
+    assert json.loads(write_payload(low, None, None))["data"] == {
+        "balance": "0.9600",
+        "threshold": "1.0000",
+        "currency": "USD",
+    }
+    test = event("webhook.test", data=webhook_test_data())
+    assert list(json.loads(write_payload(test, None, None))["data"]) == ["message"]
+
+
+def test_every_type_has_a_payload_and_only_a_test_cannot_be_chosen() -> None:
+    assert tuple(PAYLOADS) == EVENT_TYPES
+    assert (*SUBSCRIBABLE, "webhook.test") == EVENT_TYPES
+
+
+@pytest.mark.parametrize("text", ["", "  ", "all"])
+def test_all_types_are_chosen_by_naming_none(text: str) -> None:
+    assert parse_types(text) is None
+    assert all(takes(None, type_) for type_ in EVENT_TYPES)
+
+
+def test_some_types_are_chosen_by_name() -> None:
+    types = parse_types("batch.completed, message.delivered,batch.completed")
+    assert types == ["message.delivered", "batch.completed"]
+    assert [type_ for type_ in EVENT_TYPES if takes(types, type_)] == [*types, "webhook.test"]
+
+
+@pytest.mark.parametrize("text", ["message.lost", "message.sent,", "all,message.sent", "webhook.test"])
+def test_a_type_that_cannot_be_chosen_is_refused_with_the_choices(text: str) -> None:
+    with pytest.raises(ValueError, match=r"There is no event .* name some of message\.sent, .*, or all\."):
+        parse_types(text)
+
+
+STATES: Final = st.sampled_from(["DELIVRD", "UNDELIV", "EXPIRED", "REJECTD", "ENROUTE", "UNKNOWN"])
+
+
+# What brings a message to an end is more likely here than in life.
+KINDS: Final = [Taken, Known, Refused, PutOff, Doubtful, Returned, Resumed, *[Reported, Ended] * 4]
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> Outcome:
+    """Make something that may happen to a message, whether it fits its status or not."""
+    kind = draw(st.sampled_from(KINDS))
+    at = NOW + timedelta(seconds=draw(st.integers(-60, 60)))
+    yes = draw(st.booleans())
+    made: dict[type, Outcome] = {
+        Taken: Taken(
+            MESSAGE_ID, NewPart(MESSAGE_ID, 1, 0, 1, None, "c1", "c1", at, at, at), complete=True, late=yes
+        ),
+        Known: Known(MESSAGE_ID, at),
+        Reported: Reported(MESSAGE_ID, 1, 0, 1, receipt(draw(STATES)), at),
+        Refused: Refused(MESSAGE_ID, "NO_ROUTE", draw(st.sampled_from(["failed", "expired"])), doubted=yes),
+        PutOff: PutOff(MESSAGE_ID, 1, 1, 2.0, ""),
+        Doubtful: Doubtful(MESSAGE_ID, 1, 30.0, ""),
+        Returned: Returned(MESSAGE_ID, "ZW", 0, 1, yes),
+        Resumed: Resumed(MESSAGE_ID, None, 0, yes),
+        Ended: draw(
+            st.sampled_from(
+                [
+                    Ended(MESSAGE_ID, "queued", "expired", "QUEUE_EXPIRED"),
+                    Ended(MESSAGE_ID, "queued", "failed", "NO_ROUTE"),
+                    Ended(MESSAGE_ID, "sent", "unconfirmed", None),
+                    Ended(MESSAGE_ID, "sending", "unconfirmed", None),
+                ]
+            )
+        ),
+    }
+    return made[kind]
+
+
+def receipt(state: str) -> Receipt:
+    return Receipt("c1", "263771200001", state, None, "")
+
+
+def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now: datetime) -> Any:
+    """Carry out a group of outcomes as `settle_messages` does, and return the row and the events."""
+    standing = Standing(
+        row.id,
+        BATCH_ID,
+        ACCOUNT_ID,
+        row.country,
+        row.recipient,
+        row.status,
+        1,
+        row.cost,
+        row.refunded_at,
+        now,
+    )
+    decided = Consequences({row.id: standing}, refunds, now, tell_sent={ACCOUNT_ID}, again=False)
+    decided.own = {UUID(int=row.id.int): now}
+    for outcome in group:
+        decided.apply(outcome)
+    moved = decided.changed.get(row.id)
+    if moved is not None:
+        row = replace(
+            row,
+            status=moved.status,
+            sent_at=row.sent_at or moved.sent_at,
+            delivered_at=row.delivered_at or moved.delivered_at,
+            refunded_at=row.refunded_at or moved.refunded_at,
+            failure_reason=moved.reason,
+        )
+    return row, [event(type_, now) for _, type_ in decided.events]
+
+
+def histories() -> st.SearchStrategy[Sequence[Sequence[Outcome]]]:
+    return st.lists(st.lists(outcomes(), min_size=1, max_size=3), min_size=1, max_size=8)
+
+
+def rows(
+    row: Message, groups: Sequence[Sequence[Outcome]], refunds: frozenset[str]
+) -> Iterator[tuple[Message, Any]]:
+    for place, group in enumerate(groups):
+        row, events = settle(row, group, refunds, NOW + timedelta(seconds=place))
+        yield row, events
+
+
+@settings(max_examples=500)
+@given(
+    first=st.sampled_from([QUEUED, replace(QUEUED, status="sending"), SENT, UNCONFIRMED]),
+    groups=histories(),
+    refunds=st.sampled_from([REFUND_ALL, frozenset[str](), frozenset({"failed"})]),
+)
+def test_whatever_happens_to_a_message_its_events_never_change(
+    first: Message, groups: Sequence[Sequence[Outcome]], refunds: frozenset[str]
+) -> None:
+    told: list[tuple[Event, bytes]] = []
+    for row, events in rows(first, groups, refunds):
+        told.extend((one, write_payload(one, row, COMPLETED)) for one in events)
+        for one, body in told:
+            assert write_payload(one, row, COMPLETED) == body
+        if events and events[-1].type != "message.refunded":
+            last = json.loads(told[-1][1])["data"]
+            assert last["status"] == row.status
+            assert last["sent_at"] == view_message(row).sent_at

@@ -1,0 +1,330 @@
+"""Do owners get what they ask for: events once more, a pause, a new secret, another place, or no more?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+import pytest_asyncio
+
+from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver
+from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, signatures_of, still
+from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks.attempts import Waiting
+
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+
+
+@pytest_asyncio.fixture
+async def hooks(database_url: str) -> AsyncIterator[Hooks]:
+    """Give an account on a database of its own."""
+    async with open_hooks(database_url) as hooks:
+        yield hooks
+
+
+async def deliver(hooks: Hooks, endpoint: Added, receiver: Receiver, count: int) -> Sequence[str]:
+    """Have so many events happen and arrive, and return them."""
+    await hooks.tell(count)
+    await receiver.wait(requests=len(receiver.requests) + count)
+    await hooks.until_idle(endpoint)
+    return await hooks.webhook_ids()
+
+
+async def change(
+    hooks: Hooks, endpoint: Added, *, url: str | None = None, types: Sequence[str] | None = None
+) -> None:
+    """Change where an endpoint is, or else what it takes."""
+    await manage_webhooks.change_endpoint(
+        hooks.database,
+        endpoint.id,
+        url=url,
+        types=types,
+        change_types=url is None,
+        description=None,
+        allow_private=True,
+    )
+
+
+async def test_one_event_is_replayed_alone_with_its_id_and_body_and_a_new_time(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        told = await deliver(hooks, endpoint, receiver, 5)
+        hooks.clock.move(DAY)
+        assert (
+            await manage_webhooks.replay_event(hooks.database, endpoint.id, (await hooks.event_ids())[2]) == 1
+        )
+        await receiver.wait(requests=6)
+        await hooks.until_idle(endpoint)
+        assert ids_of(receiver.requests) == {
+            event_id: 1 + (place == 2) for place, event_id in enumerate(told)
+        }
+        first, again = (one for one in receiver.requests if one.headers["webhook-id"] == told[2])
+        assert again.body == first.body
+        assert int(again.headers["webhook-timestamp"]) - int(first.headers["webhook-timestamp"]) >= 86_400
+
+
+async def test_everything_after_a_number_is_replayed(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        # More than are read at once.
+        told = await deliver(hooks, endpoint, receiver, 450)
+        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 40) == 410
+        await receiver.wait(requests=860)
+        await hooks.until_idle(endpoint)
+        assert ids_of(receiver.requests) == {
+            event_id: 1 if place < 40 else 2 for place, event_id in enumerate(told)
+        }
+        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 450) == 0
+
+
+async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        times = []
+        for _ in range(4):
+            times.append(hooks.clock())
+            told = await deliver(hooks, endpoint, receiver, 3)
+            hooks.clock.move(HOUR)
+        looked_at = await manage_webhooks.replay_between(
+            hooks.database, endpoint.id, times[1], times[3] - timedelta(minutes=1)
+        )
+        assert looked_at == 6
+        await receiver.wait(requests=18)
+        await hooks.until_idle(endpoint)
+        counts = ids_of(receiver.requests)
+        assert [counts[event_id] for event_id in told] == [1] * 3 + [2] * 6 + [1] * 3
+        nothing = await manage_webhooks.replay_between(
+            hooks.database, endpoint.id, times[0] - 2 * DAY, times[0] - DAY
+        )
+        assert nothing == 0
+
+
+async def test_what_was_skipped_by_a_new_start_can_be_replayed(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await deliver(hooks, endpoint, receiver, 2)
+        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await hooks.until_free(endpoint)
+        began = hooks.clock()
+        await hooks.tell(5)
+        await still()
+        assert len(receiver.requests) == 2
+        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        told = await deliver(hooks, endpoint, receiver, 1)
+        assert set(ids_of(receiver.requests)) == {*told[:2], told[7]}
+        assert await manage_webhooks.replay_between(hooks.database, endpoint.id, began, hooks.clock()) == 6
+        await receiver.wait(requests=9)
+        await hooks.until_idle(endpoint)
+        assert set(ids_of(receiver.requests)) == set(told)
+
+
+async def test_what_was_written_while_an_endpoint_was_disabled_is_sent_when_it_is_resumed_or_replayed(
+    hooks: Hooks,
+) -> None:
+    async with run_receiver(answer(410)) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await hooks.tell(3)
+        await hooks.until_state(endpoint, "disabled")
+        await hooks.until_free(endpoint)
+        await hooks.tell(4)
+        receiver.respond = ok
+        receiver.requests.clear()
+        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        told = await deliver(hooks, endpoint, receiver, 1)
+        assert list(ids_of(receiver.requests)) == [told[7]]
+        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 8
+        await receiver.wait(requests=9)
+        await hooks.until_idle(endpoint)
+        assert set(ids_of(receiver.requests)) == set(told)
+
+
+async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url, "balance.low")
+        hooks.start_notifier()
+        await hooks.tell(2)
+        await hooks.tell(300, "topup.credited")
+        await hooks.tell(2)
+        await receiver.wait(requests=4)
+        await hooks.until_idle(endpoint)
+        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 304
+        await receiver.wait(requests=8)
+        await hooks.until_idle(endpoint)
+        await still()
+        assert sorted(ids_of(receiver.requests).values()) == [2, 2, 2, 2]
+
+
+async def test_a_replayed_event_that_fails_is_tried_again(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await deliver(hooks, endpoint, receiver, 3)
+        receiver.respond = answer(500)
+        await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
+        attempts = await hooks.until_attempts(endpoint, 6)
+        assert await hooks.waiting(endpoint) == Waiting(3, 0, 0)
+        receiver.respond = ok
+        hooks.clock.move_to(max(attempt.next_at or attempt.at for attempt in attempts))
+        await hooks.until_idle(endpoint)
+        assert sorted(ids_of(receiver.requests).values()) == [3, 3, 3]
+
+
+async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_down(hooks: Hooks) -> None:
+    written_down_slowly = asyncio.Event()
+
+    async def respond(request: Request, line: Line) -> None:
+        await written_down_slowly.wait()
+        await ok(request, line)
+
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        told = await deliver(hooks, endpoint, receiver, 3)
+        receiver.respond = respond
+        await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
+        async with hooks.database.transaction() as connection:
+            # That the replay is done cannot be written as long as this is held.
+            await connection.fetch("SELECT FROM webhook_replays FOR UPDATE")
+            await receiver.wait(requests=6)
+            written_down_slowly.set()
+            for _ in range(5):
+                await asyncio.sleep(0.15)
+                await hooks.tell()
+        await hooks.until_idle(endpoint)
+        counts = ids_of(receiver.requests)
+        assert [counts[event_id] for event_id in told] == [2, 2, 2]
+
+
+async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await deliver(hooks, endpoint, receiver, 1)
+        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await hooks.until_free(endpoint)
+        await hooks.tell(30)
+        hooks.clock.move(DAY)
+        await still()
+        assert len(receiver.requests) == 1
+        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=False)
+        await hooks.until_idle(endpoint)
+        assert set(ids_of(receiver.requests)) == set(await hooks.webhook_ids())
+        assert len(receiver.requests) == 31
+
+
+async def test_a_pause_in_the_middle_loses_nothing_and_repeats_nothing(hooks: Hooks) -> None:
+    async def respond(request: Request, line: Line) -> None:
+        await asyncio.sleep(0.01)
+        await ok(request, line)
+
+    async with run_receiver(respond) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await hooks.tell(3000)
+        await receiver.wait(requests=100)
+        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await hooks.until_free(endpoint)
+        came = len(receiver.requests)
+        assert came < 3000
+        waiting = await hooks.waiting(endpoint)
+        # Those that arrived in another order stand behind the position and are done with all the same.
+        assert waiting.behind == 3000 - came
+        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        await hooks.until_idle(endpoint)
+        assert len(receiver.requests) == came
+
+
+async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await deliver(hooks, endpoint, receiver, 1)
+        assert receiver.requests[0].headers["webhook-signature"] == signatures_of(
+            receiver.requests[0], endpoint.secret
+        )
+        _, secret = await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+        # Its worker hears of it within a second or so.
+        await hooks.until_free(endpoint)
+        await deliver(hooks, endpoint, receiver, 1)
+        both = receiver.requests[-1]
+        assert both.headers["webhook-signature"] == signatures_of(both, secret, endpoint.secret)
+        hooks.clock.move(DAY + timedelta(seconds=5))
+        await deliver(hooks, endpoint, receiver, 1)
+        last = receiver.requests[-1]
+        assert last.headers["webhook-signature"] == signatures_of(last, secret)
+
+
+async def test_a_new_place_gets_what_the_old_one_did_not_take(hooks: Hooks) -> None:
+    async with run_receiver(answer(503)) as old, run_receiver() as new:
+        endpoint = await hooks.add(old.url)
+        hooks.start_notifier()
+        await hooks.tell(60)
+        await old.wait(requests=20)
+        await hooks.until_free(endpoint)
+        await change(hooks, endpoint, url=new.url)
+        await hooks.until_idle(endpoint)
+        assert set(ids_of(new.requests)) == set(await hooks.webhook_ids())
+        assert (await hooks.endpoint(endpoint)).health.failures == 0
+
+
+async def test_what_happens_right_after_a_wider_choice_arrives(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url, "message.failed")
+        hooks.start_notifier()
+        wanted = []
+        # Each time at another moment of the worker's looking; it need not be unlucky every time.
+        for _ in range(4):
+            await hooks.tell(1, "topup.credited")
+            await hooks.until_idle(endpoint)
+            await change(hooks, endpoint, types=None)
+            await hooks.tell()
+            wanted.append((await hooks.webhook_ids())[-1])
+            await hooks.until_idle(endpoint)
+            await change(hooks, endpoint, types=["message.failed"])
+            await hooks.until_free(endpoint)
+        assert set(wanted) <= set(ids_of(receiver.requests))
+
+
+async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behind(hooks: Hooks) -> None:
+    released = asyncio.Event()
+
+    async def respond(request: Request, line: Line) -> None:
+        await released.wait()
+        await ok(request, line)
+
+    async with run_receiver(respond) as receiver, run_receiver() as other:
+        endpoint = await hooks.add(receiver.url)
+        kept = await hooks.add(other.url)
+        hooks.start_notifier()
+        await hooks.tell(100)
+        await receiver.wait(requests=4)
+        await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
+        # Its worker hears of it within a second or so; the calls that are under way end in their own time.
+        await asyncio.sleep(1.5)
+        released.set()
+        await hooks.until_idle(kept)
+        await hooks.tell(5)
+        await hooks.until_idle(kept)
+        await still()
+        assert len(receiver.requests) == 4
+        assert len(other.requests) == 105
+        for table in ("webhook_attempts", "webhook_retries", "webhook_replays"):
+            assert await hooks.rows(f"SELECT FROM {table} WHERE endpoint_id = $1", endpoint.id) == []
+
+
+async def test_two_endpoints_of_an_account_are_replayed_each_for_itself(hooks: Hooks) -> None:
+    async with run_receiver() as one, run_receiver() as two:
+        first, second = await hooks.add(one.url), await hooks.add(two.url)
+        hooks.start_notifier()
+        await hooks.tell(5)
+        await hooks.until_idle(first)
+        await hooks.until_idle(second)
+        await manage_webhooks.replay_after(hooks.database, first.id, 0)
+        await hooks.until_idle(first)
+        assert (len(one.requests), len(two.requests)) == (10, 5)

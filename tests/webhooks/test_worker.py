@@ -1,0 +1,435 @@
+"""Is a customer's server told of what becomes of real messages, in a way that a careful receiver accepts?"""
+
+import asyncio
+import functools
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.engine import QUICK, Engine, numbers, open_engine
+from tests.support.sending.gates import send_call
+from tests.support.service import Caller
+from tests.support.webhooks.receivers import (
+    Receiver,
+    Request,
+    Responder,
+    answer,
+    closed_port,
+    drip,
+    drip_body,
+    first,
+    garbage,
+    hang,
+    huge,
+    ok,
+    redirect,
+    reset_before,
+    run_receiver,
+)
+from tests.support.webhooks.verifiers import verify_with_npm
+from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, open_request, still
+from tumira.actions.operate import limit
+from tumira.core.ids import MESSAGE, write_id
+from tumira.engine.worker import run_worker
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.simulator.smsc import run_smsc
+from tumira.webhooks import worker as notifier
+from tumira.webhooks.http_client import Timing, WebhookClient
+
+NOT_IN_USE: Final = "+263771209901"
+REFUSED: Final = "+263771209905"
+LATER_MAX: Final = 100
+# A server that is silent is found out soon.
+HASTY: Final = Timing(call_s=0.5, connect_s=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A gateway with a carrier, and an account that has endpoints."""
+
+    engine: Engine
+    hooks: Hooks
+
+    @property
+    def caller(self) -> Caller:
+        """Return the account."""
+        return self.hooks.caller
+
+    async def start_worker(self) -> None:
+        """Start a whole worker that delivers to this machine."""
+        self.engine.workers.append(asyncio.create_task(work(self.engine.url)))
+
+        async def bound() -> bool:
+            return bool(await self.engine.rows("SELECT FROM binds WHERE state = 'bound'"))
+
+        await self.engine.until(bound, "the worker does not bind")
+
+
+async def work(url: str) -> None:
+    """Do all that a worker does."""
+    database = Database(url, settings=KEY_LOOKUPS)
+    try:
+        await run_worker(database, timing=QUICK, webhooks_allow_private=True)
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def open_scene(url: str) -> AsyncIterator[Scene]:
+    """Open a gateway without a worker."""
+    async with run_smsc() as smsc, open_engine(url) as engine, open_hooks(url) as hooks:
+        await engine.add_carrier("main", smsc.port)
+        yield Scene(engine, hooks)
+
+
+@pytest_asyncio.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    """Give a gateway without a worker."""
+    async with open_scene(database_url) as scene:
+        yield scene
+
+
+@pytest_asyncio.fixture
+async def hooks(database_url: str) -> AsyncIterator[Hooks]:
+    """Give an account, and no carrier."""
+    async with open_hooks(database_url) as hooks:
+        yield hooks
+
+
+def types_of(payloads: Sequence[dict[str, Any]]) -> Counter[str]:
+    """Count events by type."""
+    return Counter(payload["type"] for payload in payloads)
+
+
+def open_all(receiver: Receiver, endpoint: Added) -> Sequence[dict[str, Any]]:
+    """Check and read all that came."""
+    return [open_request(request, endpoint.secret) for request in receiver.requests]
+
+
+def verdicts_of_npm(receiver: Receiver, endpoint: Added) -> Sequence[object]:
+    """Have all that came checked by the package of npm too."""
+    return verify_with_npm(endpoint.secret, [(one.headers, one.body) for one in receiver.requests])
+
+
+async def test_the_whole_story_of_a_send_is_told_to_a_careful_receiver(scene: Scene) -> None:
+    async with run_receiver() as receiver, run_receiver() as picky:
+        endpoint = await scene.hooks.add(receiver.url)
+        chosen = await scene.hooks.add(picky.url, "message.delivered")
+        await scene.start_worker()
+        to = [*numbers(20), NOT_IN_USE, REFUSED]
+        sent = await scene.engine.send(scene.caller, to)
+        await scene.engine.until_all("delivered", "undelivered", "failed")
+        await receiver.wait(requests=46)
+        await scene.hooks.until_idle(endpoint)
+        await scene.hooks.until_idle(chosen)
+        payloads = open_all(receiver, endpoint)
+        assert types_of(payloads) == {
+            "message.sent": 21,
+            "message.delivered": 20,
+            "message.undelivered": 1,
+            "message.failed": 1,
+            "message.refunded": 2,
+            "batch.completed": 1,
+        }
+        assert sorted(one["sequence"] for one in payloads) == list(range(1, len(payloads) + 1))
+        check_messages(payloads, sent["batch_id"], to)
+        # The other endpoint is told what it chose, in the same bytes.
+        wanted = {one.body for one in receiver.requests if b'"type":"message.delivered"' in one.body}
+        assert {one.body for one in picky.requests} == wanted
+        assert len(picky.requests) == 20
+        assert verdicts_of_npm(receiver, endpoint) == [True] * len(receiver.requests)
+        # Connections are kept: there were never more than events under way at once.
+        assert receiver.connections <= 16
+        assert await scene.engine.audit() == []
+
+
+def check_messages(payloads: Sequence[dict[str, Any]], batch_id: str, to: Sequence[str]) -> None:
+    """See that each message's events say what became of it, and nothing of its text."""
+    last: dict[str, dict[str, Any]] = {}
+    for payload in sorted(payloads, key=lambda one: int(one["sequence"])):
+        assert "493817" not in json.dumps(payload)
+        if payload["type"].startswith("message."):
+            assert payload["data"]["batch_id"] == batch_id
+            last[payload["data"]["to"]] = payload
+    assert set(last) == set(to)
+    for number, payload in last.items():
+        data = payload["data"]
+        if number in {NOT_IN_USE, REFUSED}:
+            assert payload["type"] == "message.refunded"
+            assert data["failure_reason"] == "UNKNOWN_SUBSCRIBER"
+            assert data["refunded_at"] is not None
+        else:
+            assert (payload["type"], data["status"]) == ("message.delivered", "delivered")
+            assert data["delivered_at"] is not None
+    (completed,) = (one["data"] for one in payloads if one["type"] == "batch.completed")
+    assert (completed["batch_id"], completed["status"]) == (batch_id, "completed")
+
+
+async def test_an_endpoint_is_told_that_messages_were_sent_soon_after_asking_for_it(scene: Scene) -> None:
+    async with run_receiver() as receiver:
+        await scene.start_worker()
+        early, *later = numbers(LATER_MAX)
+        await scene.engine.send(scene.caller, [early])
+        await scene.engine.until_all("delivered")
+        assert await sent_events(scene) == []
+        endpoint = await scene.hooks.add(receiver.url, "message.sent")
+        # A worker hears of it within a second; the first message after that is told of.
+        for late in later:
+            await scene.engine.send(scene.caller, [late])
+            await scene.engine.until_all("delivered")
+            if await sent_events(scene):
+                break
+        await scene.hooks.until_idle(endpoint)
+        message_id = write_id(MESSAGE, (await scene.engine.message(late))["id"])
+        (payload,) = open_all(receiver, endpoint)
+        assert (payload["type"], payload["data"]["message_id"]) == ("message.sent", message_id)
+        assert payload["data"]["delivered_at"] is None
+        assert len(await sent_events(scene)) == 1
+
+
+async def sent_events(scene: Scene) -> Sequence[Any]:
+    """Return the events of messages that were sent."""
+    return await scene.engine.rows("SELECT id FROM events WHERE type = 'message.sent'")
+
+
+async def low_balances(scene: Scene, caller: Caller) -> Sequence[Decimal]:
+    """Return the balances of which an account was told that they are low."""
+    rows = await scene.engine.rows(
+        "SELECT data FROM events WHERE account_id = $1 AND type = 'balance.low' ORDER BY sequence", caller.id
+    )
+    return [Decimal(json.loads(row["data"])["balance"]) for row in rows]
+
+
+async def test_a_balance_is_told_to_be_low_once_for_each_time_that_it_becomes_so(scene: Scene) -> None:
+    async with run_receiver() as receiver:
+        caller = await scene.engine.open_account("1.08")
+        endpoint = await scene.hooks.add(receiver.url, "balance.low", caller=caller)
+        scene.hooks.start_notifier()
+        await scene.engine.send(caller, numbers(2))
+        # It has just what it may have.
+        assert await low_balances(scene, caller) == []
+        await scene.engine.send(caller, numbers(1))
+        await scene.engine.send(caller, numbers(1))
+        assert await low_balances(scene, caller) == [Decimal("0.96")]
+        await scene.hooks.until_idle(endpoint)
+        (payload,) = open_all(receiver, endpoint)
+        assert payload["data"] == {"balance": "0.9600", "threshold": "1.0000", "currency": "USD"}
+
+
+async def test_a_low_balance_is_told_of_large_sends_and_of_calls_that_come_together(scene: Scene) -> None:
+    large = await scene.engine.open_account("4")
+    await scene.engine.send(large, numbers(80))
+    assert await low_balances(scene, large) == [Decimal("0.80")]
+    several = await scene.engine.open_account("2")
+    await asyncio.gather(*(scene.engine.gate.ask(send_call(several, [number])) for number in numbers(40)))
+    (balance,) = await low_balances(scene, several)
+    assert 0 <= balance < 1
+    other = await scene.engine.open_account("100")
+    await limit(
+        scene.engine.database,
+        other.id,
+        rate_limit=None,
+        daily_limit=None,
+        change_daily=False,
+        low_balance=Decimal("99.95"),
+    )
+    for _ in range(3):
+        await scene.engine.send(other, numbers(1))
+    assert await low_balances(scene, other) == [Decimal("99.92")]
+    assert await scene.engine.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("respond", "status", "problem"),
+    [
+        (answer(200), 200, None),
+        (answer(204), 204, None),
+        (answer(299), 299, None),
+        (answer(302, {"location": "http://127.0.0.1:9/"}), 302, None),
+        (answer(404), 404, None),
+        (answer(500, body=b"\x00\xff broken"), 500, None),
+        (reset_before, None, "closed"),
+        (garbage, None, "HTTP"),
+        (hang, None, "0.5 seconds"),
+        (drip, None, None),
+        (drip_body, None, None),
+    ],
+)
+async def test_what_is_answered_is_noted_and_anything_but_success_is_tried_again(
+    hooks: Hooks,
+    monkeypatch: pytest.MonkeyPatch,
+    respond: Responder,
+    status: int | None,
+    problem: str | None,
+) -> None:
+    monkeypatch.setattr(notifier, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    async with run_receiver(respond) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await hooks.tell()
+        (attempt,) = await hooks.until_attempts(endpoint, 1)
+        arrived = status is not None and 200 <= status < 300
+        assert (attempt.next_at is None) == arrived
+        if problem is not None:
+            assert attempt.status is None
+            assert problem in (attempt.problem or "")
+        if status is not None:
+            assert attempt.status == status
+        if not arrived:
+            receiver.respond = ok
+            hooks.clock.move_to(attempt.next_at or attempt.at)
+        await hooks.until_idle(endpoint)
+        assert len(set(ids_of(receiver.requests))) == 1
+        assert len({request.body for request in receiver.requests}) == 1
+
+
+async def test_a_redirect_is_not_followed(hooks: Hooks) -> None:
+    async with run_receiver() as elsewhere, run_receiver(redirect(elsewhere.url)) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await hooks.tell()
+        (attempt,) = await hooks.until_attempts(endpoint, 1)
+        assert attempt.status == 307
+        assert elsewhere.requests == []
+
+
+async def test_a_refused_connection_is_a_failure_like_others(hooks: Hooks) -> None:
+    with closed_port() as port:
+        endpoint = await hooks.add(f"http://127.0.0.1:{port}/hook")
+        hooks.start_notifier()
+        await hooks.tell()
+        (attempt,) = await hooks.until_attempts(endpoint, 1)
+        assert (attempt.status, attempt.problem) == (None, "Connection refused.")
+
+
+async def test_a_huge_answer_is_kept_in_part_only(hooks: Hooks) -> None:
+    async with run_receiver(first(1, huge, ok)) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        await hooks.tell()
+        (attempt,) = await hooks.until_attempts(endpoint, 1)
+        assert len(attempt.answer) <= 1024
+
+
+class Crowd:
+    """Answers when it is told to, and knows how many calls waited at once."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+        self.pause_s = 0.0
+
+    async def __call__(self, request: Request, line: Any) -> None:
+        """Wait, and answer."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self.pause_s)
+        self.now -= 1
+        await ok(request, line)
+
+
+async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most(hooks: Hooks) -> None:
+    async with run_receiver(hang) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        await hooks.tell(600)
+        hooks.start_notifier()
+        await receiver.wait(requests=4)
+        await still()
+        assert len(receiver.requests) == 4
+        crowd = Crowd()
+        crowd.pause_s = 0.02
+        receiver.respond = crowd
+        await receiver.close_lines()
+        hooks.clock.move_to(max(one.next_at or one.at for one in await hooks.until_attempts(endpoint, 4)))
+
+        async def all_arrived() -> bool:
+            return len(ids_of(receiver.requests[4:])) == 600
+
+        await hooks.until(all_arrived, "not all arrived")
+        assert 12 <= crowd.most <= 16
+
+
+async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    async with run_receiver(hang) as slow, run_receiver() as quick, open_hooks(hooks.database.url) as others:
+        endpoint = await hooks.add(slow.url)
+        beside = await hooks.add(quick.url)
+        theirs = await others.add(quick.url_as("127.0.0.1", "/theirs"))
+        hooks.start_notifier()
+        await hooks.tell(300)
+        await others.tell(300)
+        await hooks.until_idle(beside)
+        await hooks.until_idle(theirs)
+        assert len(quick.requests) == 600
+        assert len(slow.requests) < 20
+        await slow.wait(requests=8)
+        # Of the first four each had its failure; since then they come one by one.
+        later = [request.at for request in slow.requests[6:]]
+        assert all(two - one > 0.4 for one, two in itertools.pairwise(later))
+        assert (await hooks.waiting(endpoint)).behind > 250
+
+
+async def test_connections_are_kept_from_one_event_to_the_next(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        endpoint = await hooks.add(receiver.url)
+        hooks.start_notifier()
+        for count in range(1, 6):
+            await hooks.tell()
+            await receiver.wait(requests=count)
+            await hooks.until_idle(endpoint)
+        assert receiver.connections == 1
+
+
+async def test_events_of_one_account_never_reach_an_endpoint_of_another(hooks: Hooks) -> None:
+    async with run_receiver() as one, run_receiver() as two, open_hooks(hooks.database.url) as others:
+        mine, theirs = await hooks.add(one.url), await others.add(two.url)
+        hooks.start_notifier()
+        await hooks.tell(20)
+        await others.tell(30)
+        await hooks.until_idle(mine)
+        await hooks.until_idle(theirs)
+        assert set(ids_of(one.requests)) == set(await hooks.webhook_ids())
+        assert set(ids_of(two.requests)) == set(await others.webhook_ids())
+        assert (len(one.requests), len(two.requests)) == (20, 30)
+        assert len(open_all(one, mine)) == 20
+
+
+async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) -> None:
+    async with run_receiver() as receiver:
+        added = [await hooks.add(receiver.url_as("127.0.0.1", f"/{number}")) for number in range(5)]
+        hooks.start_notifier("worker-1")
+        hooks.start_notifier("worker-2")
+        for _ in range(10):
+            await hooks.tell(20)
+            await asyncio.sleep(0.05)
+        for endpoint in added:
+            await hooks.until_idle(endpoint)
+        counts = Counter((request.path, request.headers["webhook-id"]) for request in receiver.requests)
+        assert len(counts) == 1000
+        assert set(counts.values()) == {1}
+
+
+async def test_a_worker_that_ends_in_good_order_leaves_nothing_to_be_sent_twice(hooks: Hooks) -> None:
+    crowd = Crowd()
+    crowd.pause_s = 0.01
+    async with run_receiver(crowd) as receiver:
+        endpoint = await hooks.add(receiver.url)
+        await hooks.tell(600)
+        for number in range(3):
+            worker = hooks.start_notifier(f"worker-{number}")
+            await receiver.wait(requests=100 * (number + 1))
+            await hooks.stop_notifier(worker)
+        hooks.start_notifier("worker-last")
+        await hooks.until_idle(endpoint)
+        assert set(ids_of(receiver.requests).values()) == {1}
+        assert len(receiver.requests) == 600

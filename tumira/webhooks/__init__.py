@@ -1,0 +1,1 @@
+"""Webhooks: endpoints, payloads, signed delivery, retries and replay."""
