@@ -26,14 +26,14 @@ from tests.support.browser import (
 from tests.support.people import SESSION, Person, count, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions import operate
-from tumira.actions.send_file import send_next_chunk
 from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.html.forms import FILE_BYTES_MAX
 from tumira.postgres.pool import Database
-from tumira.store import file_checks
+from tumira.uploads import checks as file_checks
+from tumira.uploads.send import send_next_chunk
 
 PAGE: Final = "/dashboard/upload"
 MESSAGE: Final = "Dear {name}, your parcel is at the desk. Collect it by Friday."

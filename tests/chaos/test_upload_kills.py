@@ -14,15 +14,15 @@ import pytest
 
 from tests.support.chaos import Reader, audit, until
 from tests.support.programs import Node, new_home, running
-from tests.support.uploads import check_file
+from tests.support.uploads.files import check_file
 from tumira.accounts.open_account import open_account
-from tumira.actions import send_file
-from tumira.actions.check_file import Wanted
-from tumira.actions.send_file import Begun
 from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.pool import Database
-from tumira.store import uploads
+from tumira.uploads import send
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Wanted
+from tumira.uploads.send import Begun
 
 MESSAGE: Final = "Dear {name}, your parcel is here."
 BALANCE: Final = Decimal(1000)
@@ -64,7 +64,7 @@ async def _begin(url: str, recipients: Sequence[str]) -> tuple[AccountId, Upload
         async with database.connection() as connection:
             upload = await uploads.find(connection, account.id, upload_id)
         assert upload is not None
-        assert await send_file.confirm(database, account.id, upload_id, upload.total_cost) == Begun()
+        assert await send.confirm(database, account.id, upload_id, upload.total_cost) == Begun()
     finally:
         await database.close()
     return account.id, upload_id

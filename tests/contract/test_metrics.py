@@ -30,11 +30,9 @@ from tests.support.parts import Watched, read_samples, watch_web
 from tests.support.paynow_server import paynow_server
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import NO_TLS, Caller, Service, free_port
-from tests.support.uploads import check_file
+from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
 from tests.support.webhooks.world import DATA
-from tumira.actions import send_file
-from tumira.actions.check_file import Wanted
 from tumira.actions.operate_carriers import add_carrier
 from tumira.actions.start_paynow import start_paynow
 from tumira.carriers.smpp.peer import Timing
@@ -48,7 +46,10 @@ from tumira.mail import outbox
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
-from tumira.store import audits, uploads
+from tumira.store import audits
+from tumira.uploads import send as send_file
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Wanted
 from tumira.webhooks import manage as manage_webhooks
 
 REFUSED: Final = "+263771209905"

@@ -17,10 +17,10 @@ import pytest
 from tests.support.people import Person, alert, at_once, count, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.actions import operate
-from tumira.actions.send_file import send_next_chunk
 from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.html.forms import FILE_BYTES_MAX
 from tumira.postgres.pool import Database
+from tumira.uploads.send import send_next_chunk
 
 PAGE: Final = "/dashboard/upload"
 MESSAGE: Final = "Dear {name}, your parcel is here."

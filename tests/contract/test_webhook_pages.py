@@ -36,7 +36,6 @@ from tests.support.webhooks.pages import (
     tell,
     uuid,
 )
-from tumira.actions.check_file import FileChecker
 from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
@@ -49,6 +48,7 @@ from tumira.html.layout import Look
 from tumira.postgres.pool import Database
 from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
+from tumira.uploads.check_file import FileChecker
 from tumira.webhooks.manage import ENDPOINTS_MAX
 
 UNKNOWN: Final = "end_" + "0" * 26

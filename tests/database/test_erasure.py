@@ -16,11 +16,9 @@ import pytest_asyncio
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import send_call
 from tests.support.settling import World, open_world
-from tests.support.uploads import check_file
-from tumira.actions import erase_number, erasure_steps, send_file
-from tumira.actions.check_file import Wanted
+from tests.support.uploads.files import check_file
+from tumira.actions import erase_number, erasure_steps
 from tumira.actions.erasure_steps import OTHERS
-from tumira.actions.send_file import send_next_chunk
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
@@ -29,8 +27,12 @@ from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.rules.receipts import Receipt
 from tumira.sending.types import Answered
-from tumira.store import erasure, uploads
+from tumira.store import erasure
 from tumira.store.erasures import Erasure
+from tumira.uploads import send as send_file
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Wanted
+from tumira.uploads.send import send_next_chunk
 from tumira.webhooks.manage import add_endpoint
 
 GO_ON: Final = next(chore for chore in CHORES if chore.name == "go on erasing numbers")

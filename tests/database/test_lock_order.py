@@ -15,10 +15,9 @@ from uuid import UUID
 import pytest
 
 from tests.support.settling import BLOCKED, World
-from tests.support.uploads import check_file
+from tests.support.uploads.files import check_file
 from tumira.accounts import store as accounts
 from tumira.actions import follow_up
-from tumira.actions.check_file import Wanted as FileWanted
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
@@ -26,10 +25,12 @@ from tumira.postgres.statement import Connection
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.rules.codes import AttemptLimits
-from tumira.store import attempts, carriers, erasure, queue, receipts, uploads
+from tumira.store import attempts, carriers, erasure, queue, receipts
 from tumira.store.attempts import Budget, Kind
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Wanted as FileWanted
 from tumira.webhooks.manage import add_endpoint
 
 WAIT_S: Final = 20.0

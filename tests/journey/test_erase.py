@@ -14,9 +14,9 @@ from tests.support.engine import Engine, open_engine
 from tests.support.postgres.databases import clone
 from tests.support.programs import Cli
 from tests.support.service import Service, run_web
-from tests.support.uploads import check_file
-from tumira.actions.check_file import Wanted
+from tests.support.uploads.files import check_file
 from tumira.simulator.smsc import run_smsc
+from tumira.uploads.check_file import Wanted
 
 ASKED: Final = ("--note", "letter of 12 May")
 SHOWN: Final = [

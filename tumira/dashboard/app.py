@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.check_file import FileChecker
 from tumira.actions.passwords import HashingBusyError
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import (
@@ -44,6 +43,7 @@ from tumira.sending.batcher import Gate
 from tumira.store.devices import DAYS_KEPT
 from tumira.store.sessions import DAYS_MAX
 from tumira.store.verifications import HOURS_KEPT
+from tumira.uploads.check_file import FileChecker
 
 _HOUR_S: Final = 3600
 _log: Final = structlog.get_logger()

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.check_file import FileChecker
 from tumira.actions.operate_carriers import list_simulated
 from tumira.actions.send_codes import hash_token
 from tumira.core.settings.payments import Payments
@@ -22,6 +21,7 @@ from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
 from tumira.store import sessions
 from tumira.store.sessions import Visitor
+from tumira.uploads.check_file import FileChecker
 
 HOME: Final = "/dashboard"
 SIGN_IN: Final = "/dashboard/sign-in"

@@ -30,17 +30,17 @@ from tumira.store import (
     audits,
     carriers,
     devices,
-    file_checks,
     latencies,
     old_numbers,
     operators,
     places,
     receipts,
     sessions,
-    uploads,
     verifications,
 )
 from tumira.store.retention import Kind
+from tumira.uploads import checks as file_checks
+from tumira.uploads import store as uploads
 
 KEYS_PER_TURN_MAX: Final = 5_000
 TEXTS_PER_TURN_MAX: Final = 1_000

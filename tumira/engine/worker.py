@@ -17,10 +17,10 @@ from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
 from tumira.engine.metrics_server import show_metrics
 from tumira.engine.supervisor import Supervisor
-from tumira.engine.uploader import run_uploader
 from tumira.mail.worker import Postman
 from tumira.outbound.payments.providers import open_providers
 from tumira.postgres.pool import Database
+from tumira.uploads.worker import run_uploader
 from tumira.webhooks.http_client import Resolver, default_tls
 from tumira.webhooks.worker import Notifier
 

@@ -10,9 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tumira.actions import send_file
-from tumira.actions.check_file import Busy, Pending, Unfinished, Wanted
-from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, Offer
 from tumira.core import money
 from tumira.core.errors import (
     AccountSuspended,
@@ -33,12 +30,16 @@ from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
-from tumira.rules.sheets import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
-from tumira.rules.uploads import MessageFault, RowCode
 from tumira.sending.validity import TEXT_KEPT
-from tumira.store import file_checks, uploads
-from tumira.store.file_checks import FileCheck
-from tumira.store.uploads import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
+from tumira.uploads import checks as file_checks
+from tumira.uploads import send
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Busy, Pending, Unfinished, Wanted
+from tumira.uploads.checks import FileCheck
+from tumira.uploads.csv_file import NUMBER_NAMES, ROWS_MAX, SheetFault, name_key
+from tumira.uploads.rows import MessageFault, RowCode
+from tumira.uploads.send import Begun, Changed, NoLongerAllowed, Offer
+from tumira.uploads.store import CHECKED, SENDING, SENT, STOPPED, Fault, Upload
 
 PLACE: Final = "/dashboard/upload"
 
@@ -186,7 +187,7 @@ async def show(visit: Visit) -> Response:
 async def _verdict(visit: Visit, upload: Upload) -> Response:
     after, start = _number(visit, "after"), _number(visit, "from")
     async with visit.services.database.connection() as connection:
-        offer = await send_file.price_rest(connection, upload)
+        offer = await send.price_rest(connection, upload)
         counts = await uploads.count_faults(connection, upload.id)
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
         good = await uploads.list_good(connection, upload.id, start, PAGE)
@@ -241,7 +242,7 @@ async def _confirmation(
     visit: Visit, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
     async with visit.services.database.connection() as connection:
-        offer = await send_file.price_rest(connection, upload)
+        offer = await send.price_rest(connection, upload)
         first = await uploads.find_next_good(connection, upload.id, 0)
         samples = await uploads.list_good(connection, upload.id, first or 0, SAMPLES)
         refused = await _list_refused(connection, upload)
@@ -269,7 +270,7 @@ async def confirm(visit: Visit) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(visit)
     agreed = _read_amount(await read_form(visit.request))
-    decided = await send_file.confirm(visit.services.database, visit.visitor.account_id, upload.id, agreed)
+    decided = await send.confirm(visit.services.database, visit.visitor.account_id, upload.id, agreed)
     match decided:
         case None:
             raise HTTPException(404, "There is no such file")

@@ -1,6 +1,6 @@
 """The check of every row of a file: in a thread if it is quickly done, else in a process of its own.
 
-The process is this module, run by `actions/check_file`. It gets the file and all that the check depends on
+The process is this module, run by `uploads/check_file`. It gets the file and all that the check depends on
 through its standard input, and answers with frames: how far it is, then what was found, in pieces that are
 small enough to be read and stored without holding anybody up. It has no database, no secrets, a bounded share
 of the machine, and may be killed at any moment.
@@ -26,9 +26,9 @@ from tumira.content.verdict import Label
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, UploadId
 from tumira.pricing.destinations import Destination, Price, Tariff
-from tumira.rules.sheets import Sheet, SheetFault, read_sheet
-from tumira.rules.uploads import Checked, Good, MessageFault, check
-from tumira.store.uploads import CHUNK_MAX, ChunkLeg, Fault, NewChunk, NewUpload
+from tumira.uploads.csv_file import Sheet, SheetFault, read_sheet
+from tumira.uploads.rows import Checked, Good, MessageFault, check
+from tumira.uploads.store import CHUNK_MAX, ChunkLeg, Fault, NewChunk, NewUpload
 
 # The largest file with the dearest texts takes about half of it.
 CPU_S_MAX: Final = 120

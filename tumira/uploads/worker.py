@@ -6,11 +6,11 @@ from uuid import UUID
 
 import structlog
 
-from tumira.actions.send_file import send_next_chunk
 from tumira.core import metrics
 from tumira.core.ids import UploadId
 from tumira.core.loops import say_unavailable
 from tumira.postgres.pool import Database, is_unavailable
+from tumira.uploads.send import send_next_chunk
 
 LOOK_S: Final = 0.5
 FAILED_S: Final = 2.0

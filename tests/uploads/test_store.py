@@ -13,10 +13,7 @@ import pytest_asyncio
 
 from tests.support.chaos import first_true
 from tests.support.service import Caller, new_caller
-from tests.support.uploads import check_file
-from tumira.actions import send_file
-from tumira.actions.check_file import CHECKED_KEPT, Wanted
-from tumira.actions.send_file import Begun, Changed, NoLongerAllowed, send_next_chunk
+from tests.support.uploads.files import check_file
 from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict
@@ -24,9 +21,13 @@ from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimit
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import audit, queue, uploads
+from tumira.store import audit, queue
 from tumira.store.queue import Wanted as WantedMessages
-from tumira.store.uploads import Upload
+from tumira.uploads import send
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import CHECKED_KEPT, Wanted
+from tumira.uploads.send import Begun, Changed, NoLongerAllowed, send_next_chunk
+from tumira.uploads.store import Upload
 
 MESSAGE: Final = "Dear {name}, your parcel is here."
 PRICE: Final = Decimal("0.04")
@@ -68,8 +69,8 @@ class World:
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.caller.id, upload_id)
             assert found is not None
-            offer = await send_file.price_rest(connection, found)
-        return await send_file.confirm(
+            offer = await send.price_rest(connection, found)
+        return await send.confirm(
             self.database, self.caller.id, upload_id, offer.total_cost if agreed is None else agreed
         )
 
@@ -462,7 +463,7 @@ async def test_nobody_finds_or_confirms_the_file_of_another(world: World, databa
     stranger = await new_caller(database_url)
     async with world.database.connection() as connection:
         assert await uploads.find(connection, stranger.id, upload_id) is None
-    assert await send_file.confirm(world.database, stranger.id, upload_id, 3 * PRICE) is None
+    assert await send.confirm(world.database, stranger.id, upload_id, 3 * PRICE) is None
 
 
 async def test_a_text_whose_template_was_removed_is_not_agreed_to_nor_sent(world: World) -> None:
@@ -542,11 +543,11 @@ async def test_a_file_costs_the_same_by_what_was_noted_as_by_its_texts(world: Wo
     text = "\n".join(["to,name", *(f"{to},{name}" for to, name in zip(numbers, names, strict=True))])
     upload = await world.find(await world.check(text=text))
     async with world.database.connection() as connection:
-        noted = await send_file.price_rest(connection, upload)
+        noted = await send.price_rest(connection, upload)
         await connection.execute(
             "UPDATE upload_chunks SET leg_countries = NULL, leg_segments = NULL, leg_counts = NULL"
         )
-        counted = await send_file.price_rest(connection, upload)
+        counted = await send.price_rest(connection, upload)
     assert noted == counted
     assert noted.total_cost == upload.total_cost
     assert [part.count for part in noted.parts] == [4, 1]

@@ -38,8 +38,6 @@ from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import measure
-from tumira.rules.sheets import NUMBER_NAMES, name_key
-from tumira.rules.uploads import RowCode
 from tumira.sending import fairness
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
@@ -47,8 +45,10 @@ from tumira.sending.decide import local_day, over_limit, spend
 from tumira.sending.insert import Debit, Flow, NewBatch
 from tumira.sending.lookups import Surroundings
 from tumira.sending.low_balance import tell_low_balances
-from tumira.store import uploads
-from tumira.store.uploads import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
+from tumira.uploads import store as uploads
+from tumira.uploads.csv_file import NUMBER_NAMES, name_key
+from tumira.uploads.rows import RowCode
+from tumira.uploads.store import SENDING, SENT, STOPPED, Chunk, ChunkLeg, Fault, Upload
 
 ACCOUNT_WAIT_MS: Final = 5_000
 

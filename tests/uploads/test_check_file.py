@@ -14,15 +14,16 @@ import pytest_asyncio
 
 from tests.support.chaos import first_true
 from tests.support.service import new_caller
-from tests.support.uploads import MESSAGE, dear_file
-from tumira.actions import check_file, check_rows
-from tumira.actions.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished, Wanted
+from tests.support.uploads.files import MESSAGE, dear_file
 from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.pool import Database
-from tumira.rules.sheets import SheetFault
-from tumira.rules.uploads import MessageFault
-from tumira.store import file_checks, uploads
-from tumira.store.file_checks import FileCheck
+from tumira.uploads import check_file, check_rows
+from tumira.uploads import checks as file_checks
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import BriefTime, Busy, FileChecker, Pending, Unfinished, Wanted
+from tumira.uploads.checks import FileCheck
+from tumira.uploads.csv_file import SheetFault
+from tumira.uploads.rows import MessageFault
 
 # So many bytes are checked by no thread.
 TOO_MANY_BYTES: Final = check_file.BRIEF_BYTES_MAX + 1

@@ -4,9 +4,9 @@ import hashlib
 from functools import cache
 from typing import Final
 
-from tumira.actions.check_file import Busy, FileChecker, Outcome, Pending, Wanted
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
+from tumira.uploads.check_file import Busy, FileChecker, Outcome, Pending, Wanted
 
 
 async def check_file(database: Database, account_id: AccountId, wanted: Wanted) -> Outcome:

@@ -12,8 +12,8 @@ from tests.pricing.test_destinations import TARIFF
 from tumira.core.errors import ContentRejected, Refusal
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.segments import SEGMENTS_MAX, measure
-from tumira.rules.sheets import ROWS_MAX, Row, Sheet, read_sheet
-from tumira.rules.uploads import (
+from tumira.uploads.csv_file import ROWS_MAX, Row, Sheet, read_sheet
+from tumira.uploads.rows import (
     TEXT_MAX,
     Bad,
     Checked,

@@ -16,7 +16,7 @@ from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.gsm7 import name as show_character
 from tumira.pricing.recipients import CHANNEL, explain
 from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
-from tumira.rules.sheets import Row, Sheet, can_be_number, name_key
+from tumira.uploads.csv_file import Row, Sheet, can_be_number, name_key
 
 # No longer text fits: 153 characters in each segment.
 TEXT_MAX: Final = 153 * SEGMENTS_MAX

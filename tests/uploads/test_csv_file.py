@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tumira.html.tables import write_rows
-from tumira.rules.sheets import (
+from tumira.uploads.csv_file import (
     BYTES_MAX,
     CELL_MAX,
     COLUMNS_MAX,

@@ -15,12 +15,12 @@ import pytest
 from tests.support.chaos import until
 from tests.support.people import Person, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tests.support.uploads import MESSAGE, dear_file
-from tumira.actions import check_rows
+from tests.support.uploads.files import MESSAGE, dear_file
 from tumira.content.classifier import judge
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.postgres.pool import Database
-from tumira.store import file_checks
+from tumira.uploads import check_rows
+from tumira.uploads import checks as file_checks
 
 PAGE: Final = "/dashboard/upload"
 TICKS: Final = os.sysconf("SC_CLK_TCK")

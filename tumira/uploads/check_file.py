@@ -1,7 +1,7 @@
 """The check of a file that somebody uploads, without holding up the process that answers calls.
 
 A file that takes a moment is checked in a thread, as long as such files together take a small part of the
-processor. Every other one is checked by a process of its own (`actions/check_rows`): two at a time, one for
+processor. Every other one is checked by a process of its own (`uploads/check_rows`): two at a time, one for
 each account, and only while somebody waits for it.
 """
 
@@ -17,8 +17,15 @@ from typing import Final
 
 import structlog
 
-from tumira.actions import check_rows
-from tumira.actions.check_rows import (
+from tumira.content import template_store
+from tumira.core.ids import AccountId, UploadId, new_id
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.uploads import check_rows
+from tumira.uploads import checks as file_checks
+from tumira.uploads import store as uploads
+from tumira.uploads.check_rows import (
     HEADER,
     BadFile,
     BadMessage,
@@ -32,14 +39,8 @@ from tumira.actions.check_rows import (
     Progress,
     Task,
 )
-from tumira.content import template_store
-from tumira.core.ids import AccountId, UploadId, new_id
-from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
-from tumira.pricing import prices
-from tumira.rules.sheets import SheetFault
-from tumira.rules.uploads import MessageFault
-from tumira.store import file_checks, uploads
+from tumira.uploads.csv_file import SheetFault
+from tumira.uploads.rows import MessageFault
 
 # Of files that were checked and never sent: they cost their owner nothing.
 CHECKED_KEPT: Final = 20

@@ -1,0 +1,1 @@
+"""CSV uploads: parsing, checking and sending a file."""
