@@ -19,7 +19,6 @@ from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
 from tumira import server
-from tumira.actions.passwords import HashingBusyError
 from tumira.api.app import Api, request_id
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.api.manual.openapi import document
@@ -35,8 +34,9 @@ from tumira.core.trace_exporter import Tracer, tracing
 from tumira.dashboard.app import Dashboard
 from tumira.hooks import paynow as hooks
 from tumira.html import assets
+from tumira.identity.code_rules import CodeLimits
+from tumira.identity.passwords import HashingBusyError
 from tumira.postgres.pool import PLANNED_ONCE, UNAVAILABLE, Database
-from tumira.rules.codes import CodeLimits
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in

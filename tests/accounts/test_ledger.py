@@ -13,8 +13,8 @@ import pytest_asyncio
 from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
 from tumira.accounts import ledger
-from tumira.actions import operate
 from tumira.core.errors import InsufficientBalance, Trouble
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Refused
 
@@ -93,8 +93,8 @@ async def test_a_transfer_is_never_changed(database: Database, caller: Caller, c
 
 async def test_no_balance_goes_below_zero(database: Database, caller: Caller) -> None:
     with pytest.raises(Trouble, match="has less than that"):
-        await operate.credit(database, caller.id, Decimal("-100.0001"), note="n", actor="a")
-    account = await operate.credit(database, caller.id, Decimal(-100), note="n", actor="a")
+        await manage_accounts.credit(database, caller.id, Decimal("-100.0001"), note="n", actor="a")
+    account = await manage_accounts.credit(database, caller.id, Decimal(-100), note="n", actor="a")
     assert account.balance == 0
     assert await broken_promises(database) == []
 
@@ -121,7 +121,8 @@ async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> 
             adjusted = chance.choice(callers)
             amount = Decimal(chance.randint(1, 300)) / 100
             decisions, _ = await asyncio.gather(
-                gates.ask_all(sends), operate.credit(gates.database, adjusted.id, amount, note="n", actor="a")
+                gates.ask_all(sends),
+                manage_accounts.credit(gates.database, adjusted.id, amount, note="n", actor="a"),
             )
             expected[adjusted.id] += amount
             for (caller, recipients), decision in zip(group, decisions, strict=True):

@@ -18,9 +18,9 @@ from tests.support.settling import World
 from tumira.accounts import ledger
 from tumira.accounts.ledger import Kind
 from tumira.accounts.store import SYSTEM
-from tumira.actions import operate
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Call
 
@@ -167,7 +167,7 @@ async def test_refunds_stand_among_the_movements_in_the_order_of_the_balance(wor
     seen = []
     for one in claimed:
         await world.settle(world.taken(one), world.reported(one, "UNDELIV"))
-        await operate.credit(database, world.caller.id, Decimal(1), note="between", actor="test")
+        await manage_accounts.credit(database, world.caller.id, Decimal(1), note="between", actor="test")
         rows = await world.rows("SELECT balance FROM accounts WHERE id = $1", world.caller.id)
         seen.append(rows[0]["balance"])
     async with database.connection() as connection:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser import Opener, take_faults
-from tests.support.people import PASSWORD, SESSION, sign_up
+from tests.support.identity.people import PASSWORD, SESSION, sign_up
 from tests.support.service import Service
 
 HARM: Final = (

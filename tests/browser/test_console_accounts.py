@@ -19,17 +19,17 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.operators import COOKIE, OperatorBrowser, new_operator
-from tests.support.people import Person, run_behind_proxy, sign_up
+from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
+from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
+from tumira.identity import manage_accounts
+from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
 from tumira.rules.top_ups import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
 from tumira.store import top_ups
-from tumira.store.operators import Role
 from tumira.store.top_ups import NewTopUp
 
 ACCOUNTS: Final = "/operator/accounts"
@@ -96,8 +96,10 @@ def busy_account(service: Service, business: str) -> tuple[Person, AccountId]:
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
     account_id = AccountId(row["id"])
     operator = Actor("operator:Rudo Operator", "198.18.0.1")
-    service.run(operate.credit, account_id, Decimal("123.45"), note="Paid in cash " * 9, actor="cli:root")
-    service.run(operate.review, account_id, consent=True, actor=operator, note="By letter")
+    service.run(
+        manage_accounts.credit, account_id, Decimal("123.45"), note="Paid in cash " * 9, actor="cli:root"
+    )
+    service.run(manage_accounts.review, account_id, consent=True, actor=operator, note="By letter")
     service.sql(
         "INSERT INTO traffic (account_id, day, country, delivered, failed, unconfirmed)"
         " SELECT $1, current_date - n, 'ZW', 40 + n * 7 % 30, n % 4, n % 3 FROM generate_series(0, 25) AS n",

@@ -18,12 +18,12 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.operators import COOKIE, OperatorBrowser, new_operator
-from tests.support.people import run_behind_proxy
+from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
+from tests.support.identity.people import run_behind_proxy
 from tests.support.service import Service
 from tumira.actions.operate_carriers import add_carrier
+from tumira.identity.store.operators import Role
 from tumira.store import latencies
-from tumira.store.operators import Role
 
 CARRIERS: Final = "/operator/carriers"
 RECEIPTS: Final = "/operator/receipts"

@@ -18,12 +18,12 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.operators import COOKIE, OperatorBrowser, new_operator
-from tests.support.people import SESSION, run_behind_proxy, sign_up
+from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
+from tests.support.identity.people import SESSION, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.core.histogram import bucket_of
+from tumira.identity.store.operators import Role
 from tumira.store import latencies
-from tumira.store.operators import Role
 
 TRAFFIC: Final = "/operator"
 HEALTH: Final = "/dashboard/health"

@@ -20,8 +20,8 @@ from tests.support.browser import (
     screenshot,
     take_faults,
 )
+from tests.support.identity.people import PASSWORD, code_in
 from tests.support.mail.server import MailServer, mail_server
-from tests.support.people import PASSWORD, code_in
 from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, new_home, running, tumira
 from tests.support.service import NO_TLS

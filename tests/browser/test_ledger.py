@@ -21,7 +21,7 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.customers import ONE
+from tests.support.identity.customers import ONE
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
 from tumira.engine.chores import run_chore

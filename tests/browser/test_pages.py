@@ -22,7 +22,7 @@ from tests.support.browser import (
     trickling,
     wire_bytes,
 )
-from tests.support.people import (
+from tests.support.identity.people import (
     PASSWORD,
     SESSION,
     VERIFICATION,
@@ -31,7 +31,7 @@ from tests.support.people import (
     new_browser,
     new_phone,
 )
-from tests.support.people import sign_up as sign_up_over_http
+from tests.support.identity.people import sign_up as sign_up_over_http
 from tests.support.service import Service
 
 FIRST_VISIT_MAX: Final = 60_000

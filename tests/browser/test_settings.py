@@ -19,9 +19,9 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.people import PASSWORD, SESSION, Person, new_browser, sign_in, sign_up
+from tests.support.identity.people import PASSWORD, SESSION, Person, new_browser, sign_in, sign_up
 from tests.support.service import Service
-from tumira.rules import totp
+from tumira.identity import totp
 
 SETTINGS: Final = "/dashboard/settings"
 NEW: Final = "another good password"

@@ -16,9 +16,9 @@ from tests.support.browser import (
     overflows,
     screenshot,
 )
-from tests.support.customers import open_session
-from tests.support.operators import COOKIE, new_operator
-from tests.support.people import run_behind_proxy
+from tests.support.identity.customers import open_session
+from tests.support.identity.operators import COOKIE, new_operator
+from tests.support.identity.people import run_behind_proxy
 from tests.support.service import Service, free_port
 from tumira.actions.operate_carriers import keep_simulator
 

@@ -28,9 +28,9 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.chain import USDT, LocalChain, run_chain
-from tests.support.customers import open_session
+from tests.support.identity.customers import open_session
+from tests.support.identity.people import SESSION
 from tests.support.paynow_server import Outcome, PaynowServer, paynow_server
-from tests.support.people import SESSION
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, Service, run_web

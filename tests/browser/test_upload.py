@@ -23,14 +23,14 @@ from tests.support.browser import (
     take_faults,
     wire_bytes,
 )
-from tests.support.people import SESSION, Person, count, run_behind_proxy, sign_up
+from tests.support.identity.people import SESSION, Person, count, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions import operate
 from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.html.forms import FILE_BYTES_MAX
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.uploads import checks as file_checks
 from tumira.uploads.send import send_next_chunk
@@ -62,7 +62,7 @@ def person(service: Service) -> Person:
     """Give somebody with 100 dollars."""
     person = sign_up(service)
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
-    service.run(operate.credit, row["id"], Decimal(100), note="for tests", actor="test")
+    service.run(manage_accounts.credit, row["id"], Decimal(100), note="for tests", actor="test")
     return person
 
 

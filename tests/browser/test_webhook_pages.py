@@ -21,7 +21,7 @@ from tests.support.browser import (
     screenshot,
     wire_bytes,
 )
-from tests.support.people import SESSION, Person, run_behind_proxy, sign_up
+from tests.support.identity.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.events import News, tell_events

@@ -22,9 +22,9 @@ from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tests.support.settling import REFUND_ALL, World, open_world
 from tumira.actions import follow_up
-from tumira.actions.operate import credit
 from tumira.actions.outcomes import Outcome
 from tumira.actions.settle_messages import settle
+from tumira.identity.manage_accounts import credit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
 from tumira.sending import batches

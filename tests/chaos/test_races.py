@@ -16,9 +16,9 @@ from tests.support.sending.gates import Gates, broken_promises, open_gates, read
 from tests.support.service import Caller, Service, new_caller, run_web
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import create_key
 from tumira.core.errors import InsufficientBalance, RateLimited
 from tumira.core.ids import KEY, write_id
+from tumira.identity.manage_keys import create_key
 from tumira.postgres.statement import Statement
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls

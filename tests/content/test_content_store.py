@@ -11,7 +11,6 @@ import pytest_asyncio
 
 from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
-from tumira.actions import operate
 from tumira.audit_log import Actor
 from tumira.content import manage_templates, template_store
 from tumira.content import review as review_refusals
@@ -22,6 +21,7 @@ from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Decision, Refused
 
@@ -112,11 +112,11 @@ async def test_each_account_has_its_own(gates: Gates, caller: Caller, database_u
 
 
 async def test_with_consent_the_text_is_kept_and_without_it_is_erased(gates: Gates, caller: Caller) -> None:
-    assert (await operate.review(gates.database, caller.id, consent=True)).review_consent
+    assert (await manage_accounts.review(gates.database, caller.id, consent=True)).review_consent
     await refuse(gates, caller, ADVERT, OTHER)
     assert {one.text for one in await refused(gates)} == {ADVERT, OTHER}
 
-    assert not (await operate.review(gates.database, caller.id, consent=False)).review_consent
+    assert not (await manage_accounts.review(gates.database, caller.id, consent=False)).review_consent
     assert [one.text for one in await refused(gates)] == [None, None]
 
     await refuse(gates, caller, ADVERT)
@@ -126,15 +126,15 @@ async def test_with_consent_the_text_is_kept_and_without_it_is_erased(gates: Gat
 async def test_a_call_that_is_refused_while_consent_is_withdrawn_leaves_no_text(
     gates: Gates, caller: Caller
 ) -> None:
-    await operate.review(gates.database, caller.id, consent=True)
+    await manage_accounts.review(gates.database, caller.id, consent=True)
     for _ in range(10):
         decision, _ = await asyncio.gather(
             gates.gates[0].ask(send_call(caller, body=ADVERT)),
-            operate.review(gates.database, caller.id, consent=False),
+            manage_accounts.review(gates.database, caller.id, consent=False),
         )
         assert is_rejected(decision)
         assert [one.text for one in await refused(gates)] == [None]
-        await operate.review(gates.database, caller.id, consent=True)
+        await manage_accounts.review(gates.database, caller.id, consent=True)
 
 
 async def test_an_accepted_send_among_refused_ones_is_accepted_and_nothing_else_is_paid(
@@ -330,7 +330,7 @@ async def test_an_account_or_template_that_is_not_there_is_said(gates: Gates) ->
         allow(gates.database, PARCEL, nobody),
         manage_templates.list_templates(gates.database, nobody),
         manage_templates.list_refusals(gates.database, nobody, 10),
-        operate.review(gates.database, nobody, consent=True),
+        manage_accounts.review(gates.database, nobody, consent=True),
     ):
         with pytest.raises(Trouble, match="no such account"):
             await action

@@ -11,10 +11,10 @@ import pytest
 from tests.contract.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import create_key, revoke_key
-from tumira.actions.operate import limit, suspend
 from tumira.core import errors
 from tumira.core.ids import KEY, KeyId, read_id
+from tumira.identity.manage_accounts import limit, suspend
+from tumira.identity.manage_keys import create_key, revoke_key
 
 MANY: Final = tuple(f"+2637712{number:05}" for number in range(60))
 DAY_S: Final = 86_400

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.customers import ONE, Customer, link, open_session, words
+from tests.support.identity.customers import ONE, Customer, link, open_session, words
 from tests.support.service import Service
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, MESSAGE, new_id, read_id, write_id

@@ -14,18 +14,18 @@ import httpx
 import pytest
 
 from tests.support.service import NO_TLS, Caller, Service
-from tumira.actions import operate
-from tumira.actions.send_codes import hash_token, new_token
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
+from tumira.identity import manage_accounts
+from tumira.identity.send_codes import hash_token, new_token
+from tumira.identity.store import sessions
 from tumira.postgres.pool import Database
 from tumira.pricing import change_tariff
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 from tumira.pricing.recipients import Entry, explain, read_recipients
-from tumira.store import sessions
 
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
@@ -321,7 +321,11 @@ def test_a_balance_that_shrank_before_confirming_is_told_too(service: Service) -
 def test_a_limit_for_the_day_is_told(service: Service) -> None:
     customer = sign_in(service)
     service.run(
-        operate.limit, customer.caller.id, rate_limit=None, daily_limit=Decimal("0.05"), change_daily=True
+        manage_accounts.limit,
+        customer.caller.id,
+        rate_limit=None,
+        daily_limit=Decimal("0.05"),
+        change_daily=True,
     )
     page = customer.compose(" ".join(numbers(2)))
     assert page.status_code == 429
@@ -332,7 +336,7 @@ def test_a_limit_for_the_day_is_told(service: Service) -> None:
 def test_a_suspended_account_sends_nothing(service: Service) -> None:
     customer = sign_in(service)
     page = customer.compose()
-    service.run(operate.suspend, customer.caller.id, suspended=True)
+    service.run(manage_accounts.suspend, customer.caller.id, suspended=True)
     for answer in (customer.compose(), customer.confirm(page)):
         assert answer.status_code == 403
         assert "This account is suspended" in alert(answer)

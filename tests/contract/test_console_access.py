@@ -8,8 +8,15 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.operators import COOKIE, PASSWORD, OperatorBrowser, create, new_operator, read_secret
-from tests.support.people import (
+from tests.support.identity.operators import (
+    COOKIE,
+    PASSWORD,
+    OperatorBrowser,
+    create,
+    new_operator,
+    read_secret,
+)
+from tests.support.identity.people import (
     alert,
     another,
     at_once,
@@ -22,14 +29,14 @@ from tests.support.people import (
     sign_up,
 )
 from tests.support.service import Service
-from tumira.actions import operator_access
 from tumira.audit_log import Actor
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
 from tumira.console.visits import HOME, NAVIGATION, SIGN_IN
 from tumira.core.settings.payments import Payments
+from tumira.identity import operators as operator_access
+from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
-from tumira.store.operators import Role
 
 PUBLIC: Final = frozenset({SIGN_IN, CODE, SET_UP, SIGN_OUT})
 CONSOLE: Final = Console(Database("postgresql://nowhere"), public_url="", payments=Payments())

@@ -8,15 +8,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.customers import link, words
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import alert, at_once, goes_to, new_phone, run_behind_proxy, sign_up
+from tests.support.identity.customers import link, words
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import alert, at_once, goes_to, new_phone, run_behind_proxy, sign_up
 from tests.support.service import Caller, Service
 from tumira.accounts.store import SYSTEM
-from tumira.actions import operate
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, write_id
-from tumira.store.operators import Role
+from tumira.identity import manage_accounts
+from tumira.identity.store.operators import Role
 
 ACCOUNTS: Final = "/operator/accounts"
 NAME: Final = "operator:Rudo Operator"
@@ -188,7 +188,9 @@ def test_money_is_credited_once_after_it_was_confirmed(service: Service, admin: 
     assert service.balance(caller) == Decimal("12.5")
     assert changed(service, caller) == [(NAME, "balance credited", f"2.5000 USD: {NOTE}", True)]
     # Its owner learns who it was, and not from which address.
-    assert owner_sees(service, caller) == [(NAME, "balance credited", f"2.5000 USD: {NOTE}", operate.CONSOLE)]
+    assert owner_sees(service, caller) == [
+        (NAME, "balance credited", f"2.5000 USD: {NOTE}", manage_accounts.CONSOLE)
+    ]
     (moved,) = service.sql(
         "SELECT actor, note FROM transfers WHERE account_id = $1 ORDER BY id DESC LIMIT 1", caller.id
     )
@@ -203,11 +205,11 @@ def test_money_is_debited_as_far_as_there_is_some(service: Service, admin: httpx
     assert "The account has less than that: US$10.00" in alert(refused)
     confirmed = hidden(admin.post(path(caller, "/credit"), data=form | {"amount": "10"}).text)
     # Meanwhile some of it was spent.
-    service.run(operate.credit, caller.id, Decimal(-1), note="spent", actor="test")
+    service.run(manage_accounts.credit, caller.id, Decimal(-1), note="spent", actor="test")
     late = admin.post(path(caller, "/credit/confirm"), data=confirmed)
     assert late.status_code == 409
     assert "nothing was taken" in alert(late)
-    service.run(operate.credit, caller.id, Decimal(1), note="back", actor="test")
+    service.run(manage_accounts.credit, caller.id, Decimal(1), note="back", actor="test")
     # What was refused was not done, so the same press may come again.
     assert str(goes_to(admin.post(path(caller, "/credit/confirm"), data=confirmed))).endswith("done=credit")
     assert service.balance(caller) == 0
@@ -266,8 +268,8 @@ def test_an_account_is_suspended_and_sends_again(service: Service, admin: httpx.
         (NAME, "account suspended", note["suspend_note"], True),
     ]
     assert owner_sees(service, caller) == [
-        (NAME, "account may send again", "", operate.CONSOLE),
-        (NAME, "account suspended", "", operate.CONSOLE),
+        (NAME, "account may send again", "", manage_accounts.CONSOLE),
+        (NAME, "account suspended", "", manage_accounts.CONSOLE),
     ]
 
 
@@ -389,10 +391,12 @@ def test_a_customer_and_another_site_change_nothing(service: Service, admin: htt
 def test_what_the_command_line_changes_is_noted_too(service: Service) -> None:
     caller = service.open_account()
     who = Actor("cli:somebody")
-    service.run(operate.credit, caller.id, Decimal(5), note=NOTE, actor=who.name)
-    service.run(operate.suspend, caller.id, suspended=True, actor=who, note="Late")
-    service.run(operate.review, caller.id, consent=True, actor=who)
-    service.run(operate.limit, caller.id, rate_limit=9, daily_limit=None, change_daily=False, actor=who)
+    service.run(manage_accounts.credit, caller.id, Decimal(5), note=NOTE, actor=who.name)
+    service.run(manage_accounts.suspend, caller.id, suspended=True, actor=who, note="Late")
+    service.run(manage_accounts.review, caller.id, consent=True, actor=who)
+    service.run(
+        manage_accounts.limit, caller.id, rate_limit=9, daily_limit=None, change_daily=False, actor=who
+    )
     assert [row[:2] + row[3:] for row in changed(service, caller)] == [
         (who.name, what, False)
         for what in ("limits changed", "refused texts are kept", "account suspended", "balance credited")

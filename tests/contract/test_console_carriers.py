@@ -10,15 +10,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import alert, goes_to, new_browser, run_behind_proxy
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.service import Service, free_port
 from tumira.actions.operate_carriers import add_carrier
 from tumira.carriers.smpp.pdu import Bind, Command
 from tumira.carriers.smpp.server import ServerPeer
+from tumira.identity.store.operators import Role
 from tumira.rules.answers import Status
 from tumira.store import latencies
-from tumira.store.operators import Role
 
 CARRIERS: Final = "/operator/carriers"
 PASSWORD: Final = "hushhush"

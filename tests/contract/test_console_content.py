@@ -6,14 +6,15 @@ from typing import Final
 
 import pytest
 
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import alert, goes_to
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import alert, goes_to
 from tests.support.service import Caller, Service
-from tumira.actions import manage_login, operate
 from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
 from tumira.content.store import digest_of
 from tumira.core.ids import TEMPLATE, write_id
+from tumira.identity import manage_accounts
+from tumira.identity import profile as manage_login
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"
@@ -56,7 +57,7 @@ def changes_of(service: Service, caller: Caller) -> list[tuple[str, str, str]]:
 def test_a_text_is_shown_only_where_its_owner_lets_us(service: Service, admin: OperatorBrowser) -> None:
     quiet = refused(service, business="Quiet Shop")
     open_one = service.open_account()
-    service.run(operate.review, open_one.id, consent=True)
+    service.run(manage_accounts.review, open_one.id, consent=True)
     assert service.send(open_one, body=ADVERT).status_code == 422
 
     page = html.unescape(admin.browser.get(path_of(quiet)).text)
@@ -73,7 +74,7 @@ def test_a_text_is_shown_only_where_its_owner_lets_us(service: Service, admin: O
     asked = html.unescape(admin.browser.get(path_of(quiet)).text)
     assert ADVERT in asked
     assert "We do this weekly." in asked
-    service.run(operate.review, open_one.id, consent=False)
+    service.run(manage_accounts.review, open_one.id, consent=False)
     assert ADVERT not in html.unescape(admin.browser.get(path_of(open_one)).text)
 
 
@@ -179,7 +180,7 @@ def test_a_request_is_dismissed_with_an_answer_and_what_was_given_for_it_is_eras
 
 def test_a_text_that_may_be_kept_outlives_its_review(service: Service, admin: OperatorBrowser) -> None:
     caller = service.open_account()
-    service.run(operate.review, caller.id, consent=True)
+    service.run(manage_accounts.review, caller.id, consent=True)
     assert service.send(caller, body=ADVERT).status_code == 422
     ask(service, caller)
     admin.browser.post(path_of(caller) + "/dismiss", data={"answer": ""})

@@ -10,15 +10,15 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import alert, at_once, goes_to
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import alert, at_once, goes_to
 from tests.support.service import Service
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.engine.chores import CHORES, run_chore
 from tumira.html.layout import LOCAL
+from tumira.identity.store.operators import Role
 from tumira.pricing import schedule_price
-from tumira.store.operators import Role
 
 PRICES: Final = "/operator/prices"
 DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")

@@ -9,8 +9,8 @@ from typing import Final
 import asyncpg
 import pytest
 
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import alert, at_once, count, goes_to, new_browser, new_phone
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import alert, at_once, count, goes_to, new_browser, new_phone
 from tests.support.postgres.databases import clone, complete
 from tests.support.service import Service
 from tumira import VERSION, audit_log
@@ -21,10 +21,10 @@ from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.engine.auditor import run_auditor
 from tumira.engine.chores import CHORES, run_chore
+from tumira.identity.store.operators import Role
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.store import audit, audits
-from tumira.store.operators import Role
 
 SYSTEM: Final = "/operator/system"
 CHANGES: Final = "/operator/changes"

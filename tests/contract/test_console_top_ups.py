@@ -9,13 +9,14 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.customers import link, words
-from tests.support.operators import new_operator
-from tests.support.people import alert, at_once, goes_to, run_behind_proxy, sign_up
+from tests.support.identity.customers import link, words
+from tests.support.identity.operators import new_operator
+from tests.support.identity.people import alert, at_once, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Caller, Service
-from tumira.actions import operate
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
+from tumira.identity import manage_accounts
+from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
 from tumira.rules.top_ups import (
     Currency,
@@ -30,7 +31,6 @@ from tumira.rules.top_ups import (
     Waiting,
 )
 from tumira.store import top_ups
-from tumira.store.operators import Role
 from tumira.store.top_ups import NewTopUp
 
 TOP_UPS: Final = "/operator/top-ups"
@@ -188,12 +188,12 @@ def test_a_top_up_is_found_by_its_id(service: Service, admin: httpx.Client) -> N
 
 def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, viewer: httpx.Client) -> None:
     caller = service.open_account()
-    service.run(operate.credit, caller.id, Decimal(-98), note="spent", actor="test")
+    service.run(manage_accounts.credit, caller.id, Decimal(-98), note="spent", actor="test")
     top_up_id = start(service, caller, by_voucher=True)
     assert PIN.decode() not in viewer.get(path(top_up_id)).text
     reference = f"ref-{next(_references)}"
     service.run(settle, top_up_id, Paid(reference, Decimal(185), sealed_change=b"change 7755"))
-    service.run(operate.credit, caller.id, Decimal(-8), note="spent", actor="test")
+    service.run(manage_accounts.credit, caller.id, Decimal(-8), note="spent", actor="test")
     service.run(settle, top_up_id, TakenBack("charged back"))
     page = viewer.get(path(top_up_id))
     assert page.status_code == 200

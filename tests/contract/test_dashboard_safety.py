@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.routing import Route
 
-from tests.support.people import (
+from tests.support.identity.people import (
     PASSWORD,
     SESSION,
     VERIFICATION,
@@ -32,8 +32,8 @@ from tests.support.people import (
     verify,
 )
 from tests.support.service import NO_TLS, Service
-from tumira.actions.operate import credit, suspend
 from tumira.core.ids import MESSAGE, write_id
+from tumira.identity.manage_accounts import credit, suspend
 from tumira.postgres.pool import Database
 from tumira.web import Web
 

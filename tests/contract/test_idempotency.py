@@ -14,9 +14,9 @@ import pytest
 from tests.contract.answers import assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import create_key
-from tumira.actions.operate import credit
 from tumira.core import errors
+from tumira.identity.manage_accounts import credit
+from tumira.identity.manage_keys import create_key
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"

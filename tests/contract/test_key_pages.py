@@ -9,7 +9,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     Person,
     alert,
     at_once,
@@ -20,9 +20,9 @@ from tests.support.people import (
     sign_up,
 )
 from tests.support.service import Service
-from tumira.actions.manage_access import KEYS_A_DAY_MAX, KEYS_MAX, REVOKED_KEPT
-from tumira.actions.operate import credit, suspend
 from tumira.dashboard.pages.keys import REVOKED_SHOWN
+from tumira.identity.manage_accounts import credit, suspend
+from tumira.identity.manage_keys import KEYS_A_DAY_MAX, KEYS_MAX, REVOKED_KEPT
 
 KEYS: Final = "/dashboard/keys"
 ALL: Final = ("messages:send", "messages:read", "account:read")

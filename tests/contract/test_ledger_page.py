@@ -11,15 +11,15 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.customers import ONE, Customer, link, open_session
-from tests.support.customers import words as read
+from tests.support.identity.customers import ONE, Customer, link, open_session
+from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
-from tumira.actions import operate
 from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.engine.chores import CHORES, run_chore
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.pricing import change_tariff
 from tumira.pricing.destinations import Destination, Price, PriceStatus
@@ -64,7 +64,7 @@ class Owner(Customer):
 
     def credit(self, amount: str, note: str) -> None:
         """Let the operator give or take money."""
-        self.service.run(operate.credit, self.caller.id, Decimal(amount), note=note, actor="test")
+        self.service.run(manage_accounts.credit, self.caller.id, Decimal(amount), note=note, actor="test")
 
     def top_up(self, amount: str) -> None:
         """Let money come by a provider."""

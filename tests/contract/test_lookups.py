@@ -20,9 +20,9 @@ from tests.contract.answers import (
     assert_shape,
 )
 from tests.support.service import Caller, Service
-from tumira.actions.operate import credit
 from tumira.core import errors
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
+from tumira.identity.manage_accounts import credit
 
 ZW: Final = "+263771200001"
 ZA: Final = "+27821230001"

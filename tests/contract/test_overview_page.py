@@ -7,8 +7,8 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.customers import Customer, link, open_session, words
-from tests.support.people import sign_up
+from tests.support.identity.customers import Customer, link, open_session, words
+from tests.support.identity.people import sign_up
 from tests.support.service import NO_TLS, Service
 from tumira.audit_log import OPERATOR
 from tumira.core.ids import BATCH, read_id

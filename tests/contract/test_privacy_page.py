@@ -14,12 +14,13 @@ from tumira.content import store as content_refusals
 from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
 from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
+from tumira.identity.code_rules import LIFETIME
+from tumira.identity.store import attempts as tries
+from tumira.identity.store import devices, operators, sessions, verifications
 from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
-from tumira.rules.codes import LIFETIME
 from tumira.sending import lookups as calls
 from tumira.sending.validity import TEXT_KEPT
-from tumira.store import attempts as tries
-from tumira.store import devices, latencies, operators, receipts, sessions, verifications
+from tumira.store import latencies, receipts
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 

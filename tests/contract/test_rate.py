@@ -14,10 +14,10 @@ import pytest
 from tests.contract.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service, run_web
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import create_key
-from tumira.actions.operate import limit
 from tumira.core import errors
 from tumira.core.errors import Refusal
+from tumira.identity.manage_accounts import limit
+from tumira.identity.manage_keys import create_key
 
 GUESSES_MAX: Final = 60
 

@@ -22,11 +22,11 @@ from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, run_web
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import revoke_key
-from tumira.actions.operate import limit, suspend
 from tumira.core import errors
 from tumira.core.errors import Refusal
 from tumira.core.ids import KEY, KeyId, read_id
+from tumira.identity.manage_accounts import limit, suspend
+from tumira.identity.manage_keys import revoke_key
 
 ZW: Final = "+263771200001"
 POISON: Final = "+263771299999"

@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     PASSWORD,
     SESSION,
     Person,
@@ -30,7 +30,7 @@ from tests.support.people import (
     sign_up,
 )
 from tests.support.service import Service
-from tumira.rules import totp
+from tumira.identity import totp
 
 FACTOR: Final = "/dashboard/settings/second-factor"
 CODE: Final = "/dashboard/sign-in/code"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     PASSWORD,
     Person,
     alert,

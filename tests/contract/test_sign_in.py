@@ -7,7 +7,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     DEVICE,
     PASSWORD,
     SESSION,

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     BUSINESS,
     NAME,
     PASSWORD,

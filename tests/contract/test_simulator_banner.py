@@ -6,9 +6,9 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.customers import Customer, open_session, words
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import goes_to, run_behind_proxy
+from tests.support.identity.customers import Customer, open_session, words
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import goes_to, run_behind_proxy
 from tests.support.service import NO_TLS, Service, free_port
 from tumira.actions.operate_carriers import keep_simulator, remove_carrier
 

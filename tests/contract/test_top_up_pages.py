@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.customers import link
+from tests.support.identity.customers import link
+from tests.support.identity.people import alert, at_once
 from tests.support.payers import (
     HOSTILE,
     LEDGER,
@@ -27,13 +28,12 @@ from tests.support.payers import (
     started,
     words,
 )
-from tests.support.people import alert, at_once
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
-from tumira.actions import operate
 from tumira.actions.issue_vouchers import issue_vouchers
 from tumira.core.ids import TOP_UP, read_id, write_id
 from tumira.dashboard.top_up_words import REASONS
+from tumira.identity import manage_accounts
 from tumira.rules.top_ups import Lapsed, Paid, Reason, Refused, TakenBack, Unclear, Waiting
 
 
@@ -252,7 +252,7 @@ def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     said = payer.said(top_up_id)
     assert "US$10.00 was added to your balance. Your balance US$11.00" in said
     assert link(payer.page(path_of(top_up_id)), "Receipt") == path_of(top_up_id) + "/receipt"
-    payer.service.run(operate.credit, payer.caller.id, Decimal(-7), note="spent", actor="test")
+    payer.service.run(manage_accounts.credit, payer.caller.id, Decimal(-7), note="spent", actor="test")
     payer.tell(top_up_id, TakenBack("disputed"))
     said = payer.said(top_up_id)
     assert "US$4.00 was taken from your balance, and US$6.00 is still owed." in said

@@ -7,16 +7,16 @@ from typing import Final
 
 import pytest
 
-from tests.support.customers import words
-from tests.support.operators import OperatorBrowser, new_operator
-from tests.support.people import new_browser, run_behind_proxy, sign_up
+from tests.support.identity.customers import words
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import new_browser, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
+from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
 from tumira.store import latencies
-from tumira.store.operators import Role
 
 TRAFFIC: Final = "/operator"
 NOW: Final = "/operator/traffic/now"

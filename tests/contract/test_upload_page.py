@@ -14,11 +14,11 @@ from uuid import UUID
 import httpx
 import pytest
 
-from tests.support.people import Person, alert, at_once, count, goes_to, run_behind_proxy, sign_up
+from tests.support.identity.people import Person, alert, at_once, count, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions import operate
 from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.html.forms import FILE_BYTES_MAX
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk
 
@@ -88,7 +88,7 @@ def customer(service: Service) -> Customer:
     """Give somebody with 100 dollars."""
     person = sign_up(service)
     (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
-    service.run(operate.credit, row["id"], Decimal(100), note="for tests", actor="test")
+    service.run(manage_accounts.credit, row["id"], Decimal(100), note="for tests", actor="test")
     return Customer(service, person, row["id"])
 
 

@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.customers import link
+from tests.support.identity.customers import link
+from tests.support.identity.people import at_once
 from tests.support.payers import (
     ENVIRONMENT,
     HOSTILE,
@@ -22,7 +23,6 @@ from tests.support.payers import (
     started,
     words,
 )
-from tests.support.people import at_once
 from tests.support.service import Service, run_web
 from tumira.actions.issue_vouchers import issue_vouchers
 from tumira.rules.deposit_addresses import with_checksum

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from tests.support.people import (
+from tests.support.identity.people import (
     SESSION,
     VERIFICATION,
     Person,
@@ -45,8 +45,8 @@ from tumira.events import SUBSCRIBABLE
 from tumira.html import assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
+from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
-from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
 from tumira.uploads.check_file import FileChecker
 from tumira.webhooks.manage import ENDPOINTS_MAX

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.people import Person, alert, count, goes_to, run_behind_proxy, sign_up
+from tests.support.identity.people import Person, alert, count, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tests.support.webhooks.pages import (
     HOSTILE,

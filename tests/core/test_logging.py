@@ -20,15 +20,15 @@ import structlog
 
 from tests.contract.test_compose_page import hidden
 from tests.support.chaos import until
+from tests.support.identity.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.mail.server import mail_server
 from tests.support.parts import watch_simulator, watch_web, watch_worker
-from tests.support.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.postgres.databases import clone
 from tests.support.service import Caller, Service
 from tests.support.webhooks.receivers import closed_port
-from tumira.actions.operate import credit
 from tumira.actions.operate_carriers import add_carrier
 from tumira.core import logging as logs
+from tumira.identity.manage_accounts import credit
 from tumira.webhooks import manage as manage_webhooks
 
 # Words that nothing else says.

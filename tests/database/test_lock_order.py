@@ -20,13 +20,14 @@ from tumira.accounts import store as accounts
 from tumira.actions import follow_up
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
+from tumira.identity.code_rules import AttemptLimits
+from tumira.identity.store import attempts
+from tumira.identity.store.attempts import Budget, Kind
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.postgres.statement import Connection
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
-from tumira.rules.codes import AttemptLimits
-from tumira.store import attempts, carriers, erasure, queue, receipts
-from tumira.store.attempts import Budget, Kind
+from tumira.store import carriers, erasure, queue, receipts
 from tumira.store.erasure import Fault
 from tumira.store.queue import Wanted
 from tumira.uploads import store as uploads

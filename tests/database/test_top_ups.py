@@ -17,11 +17,11 @@ from tests.support.postgres.databases import clone
 from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
-from tumira.actions import operate
 from tumira.actions.settle_top_up import Settled, resolve, settle
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import TopUpId, new_id
+from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.rules.sealing import Seal
 from tumira.rules.top_ups import (
@@ -313,7 +313,7 @@ async def test_what_is_taken_back_is_what_is_there_and_the_rest_is_owed(
     await settle(database, top_up_id, paid())
     spent = OPENING + FIVE - Decimal(left)
     if spent:
-        await operate.credit(database, caller.id, -spent, note="spent", actor="test")
+        await manage_accounts.credit(database, caller.id, -spent, note="spent", actor="test")
 
     settled = await settle(database, top_up_id, TakenBack("refunded"))
 
@@ -476,7 +476,7 @@ async def test_after_any_history_money_adds_up(
         caller = callers[place % 2]
         wanted = min(Decimal(wish), await balance_of(database, caller))
         if wanted:
-            await operate.credit(database, caller.id, -wanted, note="spent", actor="test")
+            await manage_accounts.credit(database, caller.id, -wanted, note="spent", actor="test")
             spent[caller.id] += wanted
         before = await read(database, made[place])
         settled = await settle(database, made[place], word)

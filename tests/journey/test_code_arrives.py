@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.people import (
+from tests.support.identity.people import (
     NOTHING_KEPT,
     PASSWORD,
     begin_sign_up,

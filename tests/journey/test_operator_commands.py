@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.people import goes_to, new_browser, new_phone
+from tests.support.identity.people import goes_to, new_browser, new_phone
 from tests.support.programs import Cli
 from tests.support.service import Service
 from tumira.engine.chores import CHORES, run_chore

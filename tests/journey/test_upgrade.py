@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.breakable import CarrierThread
 from tests.support.chaos import NOT_IN_USE, until
-from tests.support.people import SESSION, is_signed_in, new_browser, sign_up
+from tests.support.identity.people import SESSION, is_signed_in, new_browser, sign_up
 from tests.support.postgres.databases import execute, sibling
 from tests.support.postgres.old_release import NEW, Release, old_release
 from tests.support.service import NO_TLS, Service, free_port, wait_until_ready

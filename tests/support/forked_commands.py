@@ -5,7 +5,7 @@ does then, its arguments, its environment, what it reads and prints and how it e
 its own. That a command can be started at all is shown by the tests that start one.
 
 Here passwords are hashed as at any time, but with little work: half of the time of some tests went into that.
-How much is asked for otherwise is what `tests/database/test_access.py` looks at.
+How much is asked for otherwise is what `tests/identity/test_access_limits.py` looks at.
 """
 
 import atexit
@@ -27,8 +27,8 @@ from unittest.mock import patch
 
 from argon2 import PasswordHasher
 
-from tumira.actions import passwords
 from tumira.content import classifier
+from tumira.identity import passwords
 from tumira.outbound.payments import http
 
 ROOT: Final = Path(__file__).resolve().parents[2]

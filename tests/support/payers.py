@@ -11,8 +11,8 @@ from uuid import UUID
 
 import httpx
 
-from tests.support.customers import Customer, open_session
-from tests.support.customers import words as read
+from tests.support.identity.customers import Customer, open_session
+from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import broken_promises
 from tests.support.service import NO_TLS, Service, run_web

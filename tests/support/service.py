@@ -19,8 +19,8 @@ from tests.support.forked_commands import start_part
 from tests.support.postgres.databases import complete, execute
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
-from tumira.actions.manage_access import create_key
 from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id
+from tumira.identity.manage_keys import create_key
 from tumira.postgres.pool import Database
 
 START_S: Final = 60

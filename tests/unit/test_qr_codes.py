@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.rules import qr_codes, totp
+from tumira.identity import totp
+from tumira.rules import qr_codes
 
 SIZE = 37
 # What each of the eight words of the lowest correction looks like (ISO/IEC 18004, table C.1).

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support.chaos import until
-from tests.support.people import Person, goes_to, run_behind_proxy, sign_up
+from tests.support.identity.people import Person, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tests.support.uploads.files import MESSAGE, dear_file
 from tumira.content.classifier import judge

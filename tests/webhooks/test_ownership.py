@@ -16,11 +16,11 @@ from tests.support.webhooks.commands import Allowing, add
 from tests.webhooks.test_manage import URL, Office
 from tumira import audit_log
 from tumira.accounts.api_keys import Scope
-from tumira.actions import manage_access
 from tumira.audit_log import Actor
 from tumira.cli.output import actor
 from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId, new_id, write_id
 from tumira.events import Event
+from tumira.identity import manage_keys
 from tumira.postgres.pool import Database
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks import manage as manage_webhooks
@@ -139,7 +139,7 @@ async def test_each_change_is_noted_once_with_who_made_it(office: Office) -> Non
 
 async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None:
     endpoint = await office.add()
-    key_id, _ = await manage_access.create_key(office.database, office.ours, "kept", [Scope.SEND])
+    key_id, _ = await manage_keys.create_key(office.database, office.ours, "kept", [Scope.SEND])
     before = await office.stored(endpoint.id)
     await office.rows("ALTER TABLE changes ADD CHECK (actor <> 'nobody')")
     nobody = Actor("nobody")
@@ -150,9 +150,9 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
         manage_webhooks.add_endpoint(
             office.database, office.ours, URL + "/2", None, "", allow_private=False, by=By(nobody)
         ),
-        manage_access.create_key(office.database, office.ours, "lost", [Scope.SEND], actor=nobody),
-        manage_access.revoke_key(office.database, key_id, actor=nobody),
-        manage_access.revoke_own_key(office.database, office.ours, key_id, actor=nobody),
+        manage_keys.create_key(office.database, office.ours, "lost", [Scope.SEND], actor=nobody),
+        manage_keys.revoke_key(office.database, key_id, actor=nobody),
+        manage_keys.revoke_own_key(office.database, office.ours, key_id, actor=nobody),
     ):
         with pytest.raises(asyncpg.CheckViolationError):
             await made
@@ -165,13 +165,13 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
 
 
 async def test_of_many_who_revoke_a_key_at_once_one_is_noted(office: Office) -> None:
-    key_id, _ = await manage_access.create_key(office.database, office.ours, "till", [Scope.SEND], actor=HER)
+    key_id, _ = await manage_keys.create_key(office.database, office.ours, "till", [Scope.SEND], actor=HER)
     await asyncio.gather(
-        *(manage_access.revoke_own_key(office.database, office.ours, key_id, actor=HER) for _ in range(4)),
-        *(manage_access.revoke_key(office.database, key_id) for _ in range(4)),
+        *(manage_keys.revoke_own_key(office.database, office.ours, key_id, actor=HER) for _ in range(4)),
+        *(manage_keys.revoke_key(office.database, key_id) for _ in range(4)),
     )
-    assert not await manage_access.revoke_own_key(office.database, office.theirs, key_id, actor=HER)
-    assert not await manage_access.revoke_own_key(office.database, office.ours, KeyId(new_id(1)), actor=HER)
+    assert not await manage_keys.revoke_own_key(office.database, office.theirs, key_id, actor=HER)
+    assert not await manage_keys.revoke_own_key(office.database, office.ours, KeyId(new_id(1)), actor=HER)
     described = f"till ({write_id(KEY, key_id)})"
     found = await noted(office, office.ours)
     assert Counter((what, detail) for what, *_, detail in found) == {

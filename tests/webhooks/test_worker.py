@@ -36,9 +36,9 @@ from tests.support.webhooks.receivers import (
 )
 from tests.support.webhooks.verifiers import verify_with_npm
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, open_request, still
-from tumira.actions.operate import limit
 from tumira.core.ids import MESSAGE, write_id
 from tumira.engine.worker import run_worker
+from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import worker as notifier

@@ -12,9 +12,10 @@ import asyncpg
 from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.days import LOCAL_TIME
+from tumira.identity.store import verifications
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection
-from tumira.store import audit, audits, verifications
+from tumira.store import audit, audits
 from tumira.store.audit import Finding
 from tumira.store.audits import Broken
 

@@ -14,11 +14,11 @@ import asyncpg
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.actions.operate import note_both
 from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
+from tumira.identity.manage_accounts import note_both
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection

@@ -9,13 +9,14 @@ from tumira.accounts import store as accounts
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import AccountId, TopUpId, first_id, new_id
 from tumira.core.settings.payments import Payments
+from tumira.identity.store import logins
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.phone_numbers import read_phone
 from tumira.rules.paynow import Wallet
 from tumira.rules.top_ups import LARGEST, SMALLEST, Currency, Method
-from tumira.store import logins, top_ups
+from tumira.store import top_ups
 from tumira.store.top_ups import NewTopUp
 
 # So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.

@@ -12,7 +12,6 @@ from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import ApiKey, Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import Account
-from tumira.actions import manage_access, operate
 from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
@@ -27,6 +26,7 @@ from tumira.cli.output import (
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
+from tumira.identity import manage_accounts, manage_keys
 from tumira.postgres.pool import Database
 
 LIST_MAX: Final = 10_000
@@ -115,7 +115,7 @@ async def account_credit(
         raise Trouble("The amount is zero; nothing to do.")
     if not note.strip():
         raise Trouble("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
-    found = await operate.credit(database, account_id, amount, note=note, actor=actor())
+    found = await manage_accounts.credit(database, account_id, amount, note=note, actor=actor())
     show(_account(found), as_json=as_json, title="Done.")
 
 
@@ -129,7 +129,7 @@ async def account_suspend(
     database: Database, *, account_id: AccountId, lift: bool, note: str, as_json: bool
 ) -> None:
     """Stop an account from sending; it can still look things up."""
-    found = await operate.suspend(
+    found = await manage_accounts.suspend(
         database, account_id, suspended=not lift, actor=Actor(actor()), note=note.strip()
     )
     show(_account(found), as_json=as_json, title="Suspended." if not lift else "Not suspended any more.")
@@ -143,7 +143,7 @@ async def account_suspend(
 @click.option("--low-balance", type=AmountType(), help="Tell the account when a send takes it below this.")
 @click.option(
     "--weight",
-    type=click.IntRange(1, operate.WEIGHT_MAX),
+    type=click.IntRange(1, manage_accounts.WEIGHT_MAX),
     help="How many messages it may hand over for each of an account of weight 1, while both wait.",
 )
 @json_option
@@ -165,7 +165,7 @@ async def account_limit(
             "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, --low-balance AMOUNT, or "
             "--weight SHARE."
         )
-    found = await operate.limit(
+    found = await manage_accounts.limit(
         database,
         account_id,
         rate_limit=rate,
@@ -201,7 +201,7 @@ async def account_factor(
     """Turn the second factor off for an owner who has lost it; make sure first that it is they who ask."""
     if not off:
         raise Trouble("Say what to do: --off.")
-    if not await operate.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
+    if not await manage_accounts.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
         raise Trouble("The account has no second factor in use.")
     shown = {"account_id": write_id(ACCOUNT, account_id), "second_factor": False}
     show(shown, as_json=as_json, title="The second factor is off.")
@@ -218,7 +218,7 @@ async def account_review(
     """Note whether an account lets you look at its texts that are refused."""
     if consent is None:
         raise Trouble("Say what the account wants: --consent or --no-consent.")
-    found = await operate.review(database, account_id, consent=consent, actor=Actor(actor()))
+    found = await manage_accounts.review(database, account_id, consent=consent, actor=Actor(actor()))
     kept = "Texts that are refused from now on are kept for 30 days."
     title = kept if consent else "Refused texts are not kept; those that were are erased."
     show(_account(found), as_json=as_json, title=title)
@@ -240,7 +240,7 @@ async def key_create(
 ) -> None:
     """Create an API key; its value is shown once."""
     chosen = _scopes(scopes)
-    key_id, value = await manage_access.create_key(database, account_id, name, chosen, actor=Actor(actor()))
+    key_id, value = await manage_keys.create_key(database, account_id, name, chosen, actor=Actor(actor()))
     shown = {
         "key_id": write_id(KEY, key_id),
         "key": value,
@@ -273,7 +273,7 @@ async def key_list(database: Database, *, account_id: AccountId | None, as_json:
 @with_database
 async def key_revoke(database: Database, *, key_id: KeyId, as_json: bool) -> None:
     """End a key's use from the next call on."""
-    revoked = await manage_access.revoke_key(database, key_id, actor=Actor(actor()))
+    revoked = await manage_keys.revoke_key(database, key_id, actor=Actor(actor()))
     show(_key(revoked), as_json=as_json, title="Revoked.")
 
 

@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import operator_access
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
 from tumira.core.errors import Trouble
 from tumira.core.ids import OPERATOR, write_id
+from tumira.identity import operators as operator_access
+from tumira.identity.store import operators
+from tumira.identity.store.operators import Operator, Role
 from tumira.postgres.pool import Database
 from tumira.pricing import phone_numbers, prices
-from tumira.store import operators
-from tumira.store.operators import Operator, Role
 
 OPERATORS_MAX: Final = 1_000
 

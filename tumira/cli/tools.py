@@ -14,7 +14,7 @@ import click
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
-from tumira.actions import manage_access, operate, run_audit
+from tumira.actions import run_audit
 from tumira.actions.run_audit import printable
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
@@ -22,6 +22,7 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
+from tumira.identity import manage_accounts, manage_keys
 from tumira.parts import answers
 from tumira.postgres.pool import Database
 from tumira.store import audit as audits
@@ -93,8 +94,8 @@ async def _demo(database: Database, *, settings: Settings, as_json: bool) -> Non
             actor=actor(),
         )
     elif account.balance < 1:
-        account = await operate.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
-    key_id, key = await manage_access.create_key(
+        account = await manage_accounts.credit(database, account.id, DEMO_BALANCE, note="Demo", actor=actor())
+    key_id, key = await manage_keys.create_key(
         database, account.id, "Demo", list(Scope), actor=Actor(actor())
     )
     curl = _curl(settings.public_url, key)

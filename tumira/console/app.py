@@ -26,9 +26,9 @@ from tumira.core.settings.payments import Payments
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import Look
+from tumira.identity.store.devices import DAYS_KEPT
+from tumira.identity.store.operators import HOURS_MAX
 from tumira.postgres.pool import Database
-from tumira.store.devices import DAYS_KEPT
-from tumira.store.operators import HOURS_MAX
 
 _HOUR_S: Final = 3600
 

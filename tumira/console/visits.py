@@ -10,16 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.operate_carriers import list_simulated
-from tumira.actions.send_codes import hash_token
 from tumira.audit_log import Actor
 from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
+from tumira.identity.send_codes import hash_token
+from tumira.identity.store import operators
+from tumira.identity.store.operators import Role, Stage, Visitor
 from tumira.postgres.pool import Database
-from tumira.store import operators
-from tumira.store.operators import Role, Stage, Visitor
 
 HOME: Final = "/operator"
 SIGN_IN: Final = "/operator/sign-in"

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.passwords import HashingBusyError
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import (
     batches,
@@ -37,12 +36,13 @@ from tumira.dashboard.visits import Services
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.layout import PRIVATE, Look
+from tumira.identity.code_rules import CodeLimits
+from tumira.identity.passwords import HashingBusyError
+from tumira.identity.store.devices import DAYS_KEPT
+from tumira.identity.store.sessions import DAYS_MAX
+from tumira.identity.store.verifications import HOURS_KEPT
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
-from tumira.store.devices import DAYS_KEPT
-from tumira.store.sessions import DAYS_MAX
-from tumira.store.verifications import HOURS_KEPT
 from tumira.uploads.check_file import FileChecker
 
 _HOUR_S: Final = 3600

@@ -10,17 +10,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.actions.operate_carriers import list_simulated
-from tumira.actions.send_codes import hash_token
 from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
 from tumira.html.layout import Look
 from tumira.html.places import Place, go, place_of
+from tumira.identity.code_rules import CodeLimits
+from tumira.identity.send_codes import hash_token
+from tumira.identity.store import sessions
+from tumira.identity.store.sessions import Visitor
 from tumira.postgres.pool import Database
-from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
-from tumira.store import sessions
-from tumira.store.sessions import Visitor
 from tumira.uploads.check_file import FileChecker
 
 HOME: Final = "/dashboard"

@@ -17,27 +17,16 @@ from tumira.core.loops import say_unavailable
 from tumira.engine.auditor import run_auditor
 from tumira.engine.retention import drop_old
 from tumira.engine.supervisor import LEASE_S
+from tumira.identity import code_rules
+from tumira.identity.store import attempts, devices, operators, sessions, verifications
 from tumira.mail import outbox
 from tumira.postgres import clock, partitions
 from tumira.postgres.pool import Database, is_unavailable
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing import prices, schedule_price
-from tumira.rules import codes
 from tumira.sending import batches
 from tumira.sending import lookups as calls
-from tumira.store import (
-    attempts,
-    audits,
-    carriers,
-    devices,
-    latencies,
-    old_numbers,
-    operators,
-    places,
-    receipts,
-    sessions,
-    verifications,
-)
+from tumira.store import audits, carriers, latencies, old_numbers, places, receipts
 from tumira.store.retention import Kind
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
@@ -179,7 +168,7 @@ async def _forget_audits(connection: Connection) -> int:
 
 
 async def _erase_codes(connection: Connection) -> int:
-    return await batches.erase_codes(connection, codes.LIFETIME, TEXTS_PER_TURN_MAX)
+    return await batches.erase_codes(connection, code_rules.LIFETIME, TEXTS_PER_TURN_MAX)
 
 
 async def _forget_guests(connection: Connection) -> int:

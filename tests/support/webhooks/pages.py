@@ -10,7 +10,7 @@ from uuid import UUID
 
 import httpx
 
-from tests.support.people import Person, alert
+from tests.support.identity.people import Person, alert
 from tests.support.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.core.money import parse

@@ -9,8 +9,6 @@ from uuid import UUID
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import operate
-from tumira.actions.operate import WEIGHT_MAX, DoneBeforeError
 from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
 from tumira.console.visits import Services, Visit, change
 from tumira.core import money
@@ -19,6 +17,8 @@ from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
+from tumira.identity import manage_accounts
+from tumira.identity.manage_accounts import WEIGHT_MAX, DoneBeforeError
 from tumira.pricing import phone_numbers
 
 PRESS: Final = "prs_"
@@ -120,7 +120,7 @@ async def credit(visit: Visit) -> Response:
 async def _credit(visit: Visit, account_id: AccountId, amount: Decimal, note: str, press: UUID) -> Response:
     actor = visit.actor
     try:
-        await operate.credit(
+        await manage_accounts.credit(
             visit.services.database,
             account_id,
             amount,
@@ -144,7 +144,7 @@ async def suspend(visit: Visit) -> Response:
     faults = _faults(suspend_note=fault_of_note(note))
     if faults:
         return await account_page(visit, faults, 422, suspend_note=note)
-    await operate.suspend(
+    await manage_accounts.suspend(
         visit.services.database, account.id, suspended=not lifts, actor=visit.actor, note=note
     )
     return _done(account.id, "lifted" if lifts else "suspended")
@@ -168,7 +168,7 @@ async def limit(visit: Visit) -> Response:
     )
     if faults:
         return await account_page(visit, faults, 422, **written, limits_note=note)
-    await operate.limit(
+    await manage_accounts.limit(
         visit.services.database,
         account.id,
         rate_limit=rate,
@@ -197,7 +197,9 @@ async def review(visit: Visit) -> Response:
     faults = _faults(review_note=fault_of_note(note, is_needed=consent))
     if faults:
         return await account_page(visit, faults, 422, review_note=note)
-    await operate.review(visit.services.database, account.id, consent=consent, actor=visit.actor, note=note)
+    await manage_accounts.review(
+        visit.services.database, account.id, consent=consent, actor=visit.actor, note=note
+    )
     return _done(account.id, "consent" if consent else "no-consent")
 
 
@@ -209,7 +211,9 @@ async def drop_factor(visit: Visit) -> Response:
     faults = _faults(factor_note=fault_of_note(note))
     if faults:
         return await account_page(visit, faults, 422, factor_note=note)
-    was_on = await operate.drop_factor(visit.services.database, account.id, actor=visit.actor, note=note)
+    was_on = await manage_accounts.drop_factor(
+        visit.services.database, account.id, actor=visit.actor, note=note
+    )
     return _done(account.id, "factor" if was_on else "no-factor")
 
 

@@ -26,10 +26,11 @@ from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, wri
 from tumira.html import chart
 from tumira.html.forms import Form
 from tumira.html.places import go
+from tumira.identity.store import logins, sessions
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.sending import daily_totals
-from tumira.store import logins, sessions, top_ups
+from tumira.store import top_ups
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50

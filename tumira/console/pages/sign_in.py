@@ -7,17 +7,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import operator_access
-from tumira.actions.operator_access import Begun, MovedIn
-from tumira.actions.sign_in import TooOften
-from tumira.actions.throttle import Guest
 from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
+from tumira.identity import code_rules, totp
+from tumira.identity import operators as operator_access
+from tumira.identity.operators import Begun, MovedIn
+from tumira.identity.sign_in import TooOften
+from tumira.identity.store.operators import Stage
+from tumira.identity.throttle import Guest
 from tumira.pricing import phone_numbers, prices
-from tumira.rules import codes, qr_codes, totp
-from tumira.store.operators import Stage
+from tumira.rules import qr_codes
 
 CODE: Final = SIGN_IN + "/code"
 SET_UP: Final = "/operator/set-up"
@@ -52,7 +53,7 @@ def _guest(services: Services, request: Request) -> Guest:
 
 
 def _too_often(refused: TooOften) -> str:
-    return f"Too many attempts. Please try again in {codes.in_words(refused.wait)}."
+    return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
 async def show_form(services: Services, request: Request) -> Response:

@@ -13,18 +13,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import VERSION
-from tumira.actions import operator_access, run_audit
+from tumira.actions import run_audit
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.places import go
+from tumira.identity import operators as operator_access
+from tumira.identity.store import operators
+from tumira.identity.store.operators import Operator, Role
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
 from tumira.pricing import phone_numbers
-from tumira.store import audit, audits, operators
+from tumira.store import audit, audits
 from tumira.store.audits import Audit
-from tumira.store.operators import Operator, Role
 
 SYSTEM: Final = "/operator/system"
 OPERATORS: Final = SYSTEM + "/operators"

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.actions import operate, operate_top_ups, settle_top_up
+from tumira.actions import operate_top_ups, settle_top_up
 from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
 from tumira.console.top_up_words import name_of, write_money
@@ -21,6 +21,7 @@ from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
+from tumira.identity import manage_accounts
 from tumira.pricing import phone_numbers
 from tumira.rules.top_ups import worth
 from tumira.store.top_ups import TopUp
@@ -147,7 +148,7 @@ async def lift(visit: Visit) -> Response:
     fault = fault_of_note(note)
     if fault is not None:
         return await top_up_page(visit, {"lift_note": fault}, 422, lift_note=note)
-    await operate.suspend(
+    await manage_accounts.suspend(
         visit.services.database, top_up.account_id, suspended=False, actor=visit.actor, note=note
     )
     return go(f"{path_of(top_up.id)}?done=lifted")

@@ -12,7 +12,13 @@ from starlette.routing import Route
 from tumira import audit_log
 from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
-from tumira.actions.manage_access import (
+from tumira.audit_log import Actor
+from tumira.core.ids import KEY, KeyId, read_id, write_id
+from tumira.dashboard.visits import Services, Visit, private
+from tumira.html.forms import read_form
+from tumira.html.guards import address_of
+from tumira.html.places import go
+from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,
     TooManyKeysError,
@@ -20,12 +26,6 @@ from tumira.actions.manage_access import (
     create_key,
     revoke_own_key,
 )
-from tumira.audit_log import Actor
-from tumira.core.ids import KEY, KeyId, read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
-from tumira.html.forms import read_form
-from tumira.html.guards import address_of
-from tumira.html.places import go
 from tumira.pricing import phone_numbers
 
 KEYS: Final = "/dashboard/keys"

@@ -6,16 +6,16 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import second_factor
-from tumira.actions.proofs import Proof
 from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.places import go
+from tumira.identity import second_factor, totp
+from tumira.identity.reauthenticate import Proof
+from tumira.identity.store import logins
+from tumira.identity.store.logins import Factor
 from tumira.pricing import phone_numbers
-from tumira.rules import qr_codes, totp
-from tumira.store import logins
-from tumira.store.logins import Factor
+from tumira.rules import qr_codes
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
 

@@ -12,9 +12,6 @@ from starlette.routing import Route
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.actions import manage_login
-from tumira.actions.manage_login import Asked, Limits
-from tumira.actions.proofs import Proof, Suspect
 from tumira.audit_log import Actor
 from tumira.content import store as content_refusals
 from tumira.content.store import ContentRefusal
@@ -24,10 +21,13 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
+from tumira.identity import browsers
+from tumira.identity import profile as manage_login
+from tumira.identity.profile import Asked, Limits
+from tumira.identity.reauthenticate import Proof, Suspect
+from tumira.identity.store import logins, sessions
+from tumira.identity.store.logins import Contact
 from tumira.pricing import phone_numbers
-from tumira.rules import browsers
-from tumira.store import logins, sessions
-from tumira.store.logins import Contact
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"

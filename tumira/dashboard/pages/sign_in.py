@@ -9,19 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import send_codes
-from tumira.actions.send_codes import Wait, hash_token
-from tumira.actions.sign_in import (
-    Closed,
-    HalfWay,
-    SignedIn,
-    TooOften,
-    Unproved,
-    finish_reset,
-    finish_sign_in,
-    sign_in,
-    sign_out,
-)
 from tumira.dashboard.pages.sign_up import (
     NOT_A_CODE,
     PHONE_FAULT,
@@ -37,11 +24,23 @@ from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visito
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.places import go
+from tumira.identity import code_rules, send_codes
+from tumira.identity.send_codes import Wait, hash_token
+from tumira.identity.sign_in import (
+    Closed,
+    HalfWay,
+    SignedIn,
+    TooOften,
+    Unproved,
+    finish_reset,
+    finish_sign_in,
+    sign_in,
+    sign_out,
+)
+from tumira.identity.store import sessions
+from tumira.identity.store.sessions import HALF_MINUTES
+from tumira.identity.store.verifications import Purpose, Verification
 from tumira.pricing import phone_numbers, prices
-from tumira.rules import codes
-from tumira.store import sessions
-from tumira.store.sessions import HALF_MINUTES
-from tumira.store.verifications import Purpose, Verification
 
 SECOND_STEP: Final = "/dashboard/sign-in/code"
 SIGN_OUT: Final = "/dashboard/sign-out"
@@ -236,7 +235,7 @@ async def set_password(services: Services, request: Request) -> Response:
     token = services.verification.read(request)
     if verification is None or token is None:
         return go(FORGOTTEN)
-    code, password = codes.read_code(form.raw("code")), form.raw("password")
+    code, password = code_rules.read_code(form.raw("code")), form.raw("password")
     faults = {}
     if code is None:
         faults["code"] = NOT_A_CODE

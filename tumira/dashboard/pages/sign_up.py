@@ -8,27 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import send_codes
-from tumira.actions.send_codes import Details, Started, Wait, hash_token
-from tumira.actions.sign_in import (
-    Mismatch,
-    Over,
-    SignedIn,
-    TooOften,
-    Unproved,
-    finish_sign_up,
-    sign_in,
-)
-from tumira.actions.throttle import Guest
 from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.places import go
+from tumira.identity import code_rules, send_codes
+from tumira.identity.send_codes import Details, Started, Wait, hash_token
+from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_sign_up, sign_in
+from tumira.identity.store import verifications
+from tumira.identity.store.sessions import Visitor
+from tumira.identity.store.verifications import Purpose, Verification
+from tumira.identity.throttle import Guest
 from tumira.pricing import phone_numbers, prices
-from tumira.rules import codes
-from tumira.store import verifications
-from tumira.store.sessions import Visitor
-from tumira.store.verifications import Purpose, Verification
 
 SIGN_UP: Final = "/dashboard/sign-up"
 AGAIN: Final = "/dashboard/verify/again"
@@ -124,12 +115,12 @@ def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
 
 def too_many_codes(wait: Wait) -> str:
     """Say that no code was sent."""
-    return f"Too many codes were asked for. Please try again in {codes.in_words(wait.wait)}."
+    return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
 
 
 def too_often(refused: TooOften) -> str:
     """Say that nothing was compared."""
-    return f"Too many attempts. Please try again in {codes.in_words(refused.wait)}."
+    return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
 def guest(services: Services, request: Request) -> Guest:
@@ -206,7 +197,7 @@ async def verify(services: Services, request: Request) -> Response:
     token = services.verification.read(request)
     if verification is None or token is None:
         return go(SIGN_UP)
-    code = codes.read_code(form.raw("code"))
+    code = code_rules.read_code(form.raw("code"))
     if code is None:
         return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
     result = await finish_sign_up(services.database, guest(services, request), token=token, code=code)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from structlog.testing import CapturingLogger
 
-from tests.support.people import (
+from tests.support.identity.people import (
     PASSWORD,
     at_once,
     begin_sign_up,
@@ -30,9 +30,9 @@ from tests.support.people import (
 )
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, free_port, wait_until_ready
-from tumira.actions import passwords
-from tumira.actions.passwords import HashingPool
 from tumira.dashboard import app
+from tumira.identity import passwords
+from tumira.identity.passwords import HashingPool
 from tumira.postgres.pool import Database
 from tumira.web import Web
 

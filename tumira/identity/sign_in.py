@@ -9,17 +9,17 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.actions import second_factor, tell_owner, throttle
-from tumira.actions.passwords import hash_secret, matches
-from tumira.actions.send_codes import hash_token, new_token
-from tumira.actions.throttle import Guest
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, new_id
+from tumira.identity import notify_owner, second_factor, throttle
+from tumira.identity.passwords import hash_secret, matches
+from tumira.identity.send_codes import hash_token, new_token
+from tumira.identity.store import devices, logins, sessions, verifications
+from tumira.identity.store.attempts import Kind
+from tumira.identity.store.verifications import Applicant, Purpose, Verification
+from tumira.identity.throttle import Guest
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import devices, logins, sessions, verifications
-from tumira.store.attempts import Kind
-from tumira.store.verifications import Applicant, Purpose, Verification
 
 RATE_LIMIT: Final = 60
 BROWSER_MAX: Final = 200
@@ -158,7 +158,7 @@ async def _set_forgotten(
     await logins.set_password(connection, account_id, password_hash)
     await sessions.delete_all(connection, account_id)
     await devices.delete_all(connection, phone)
-    await tell_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
+    await notify_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(

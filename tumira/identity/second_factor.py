@@ -6,14 +6,13 @@ Whoever has lost the device has recovery codes, each good once in its place.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tumira.actions import tell_owner
-from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
+from tumira.identity import code_rules, notify_owner, totp
+from tumira.identity.reauthenticate import Proof, Suspect, prove
+from tumira.identity.store import attempts, logins, verifications
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.rules import codes, totp
-from tumira.store import attempts, logins, verifications
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,12 @@ async def confirm(database: Database, account_id: AccountId, code: str, actor: A
         if factor is None or factor.since is not None:
             return None
         now = await verifications.now(connection)
-        step = totp.matching_step(factor.secret, codes.read_code(code) or "", now, factor.last_step)
+        step = totp.matching_step(factor.secret, code_rules.read_code(code) or "", now, factor.last_step)
         if step is None:
             return None
         hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
         await logins.use_factor(connection, account_id, step, hashes)
-        await tell_owner.note(connection, account_id, actor, "second factor turned on")
+        await notify_owner.note(connection, account_id, actor, "second factor turned on")
     return InUse(recovery_codes)
 
 
@@ -60,7 +59,7 @@ async def turn_off(database: Database, suspect: Suspect, password: str, code: st
             return Proof.WRONG
         await logins.drop_factor(connection, suspect.account_id)
         await attempts.forgive(connection, suspect.phone, suspect.address)
-        await tell_owner.note(connection, suspect.account_id, actor, "second factor turned off")
+        await notify_owner.note(connection, suspect.account_id, actor, "second factor turned off")
     return Proof.RIGHT
 
 
@@ -71,7 +70,7 @@ async def take(connection: Connection, account_id: AccountId, text: str, actor: 
     factor = await logins.find_factor(connection, account_id)
     if factor is None or factor.since is None:
         return False
-    code = codes.read_code(text)
+    code = code_rules.read_code(text)
     if code is not None:
         now = await verifications.now(connection)
         step = totp.matching_step(factor.secret, code, now, factor.last_step)
@@ -82,5 +81,5 @@ async def take(connection: Connection, account_id: AccountId, text: str, actor: 
     ):
         return False
     left = factor.recovery_codes - 1
-    await tell_owner.note(connection, account_id, actor, "recovery code used", f"{left} left")
+    await notify_owner.note(connection, account_id, actor, "recovery code used", f"{left} left")
     return True

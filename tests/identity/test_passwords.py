@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tumira.actions.passwords import HashingBusyError, HashingPool
+from tumira.identity.passwords import HashingBusyError, HashingPool
 
 WAIT_S: Final = 30
 

@@ -11,7 +11,7 @@ from hashlib import sha1, sha256
 from typing import Final
 from urllib.parse import quote
 
-from tumira.rules.codes import DIGITS
+from tumira.identity.code_rules import DIGITS
 
 SECRET_BYTES: Final = 20
 STEP_S: Final = 30

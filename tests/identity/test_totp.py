@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules import totp
+from tumira.identity import totp
 
 # RFC 6238, appendix B, whose codes have eight digits: the last six are ours.
 SECRET = b"12345678901234567890"

@@ -13,12 +13,13 @@ from uuid import UUID
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.actions.send_codes import send_text
 from tumira.audit_log import OWNER, Actor
 from tumira.core.ids import AccountId, OperatorId, new_id
+from tumira.identity.send_codes import send_text
+from tumira.identity.store import logins, verifications
+from tumira.identity.store import notices as security_notices
 from tumira.mail import outbox
 from tumira.postgres.statement import Connection
-from tumira.store import logins, security_notices, verifications
 
 # About each kind of change, to each account or operator. More would let whoever sits at a browser that is
 # signed in send messages at our expense; the last one says that it is the last.

@@ -10,15 +10,15 @@ from tumira import audit_log
 from tumira.accounts import ledger
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.actions import tell_owner
 from tumira.audit_log import OPERATOR, Actor
 from tumira.content import store as content_refusals
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
+from tumira.identity import notify_owner
+from tumira.identity.store import logins
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import logins
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.
@@ -94,7 +94,7 @@ async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor
             return False
         await logins.drop_factor(connection, account_id)
         await note_both(connection, account_id, actor, "second factor turned off", note=note)
-        await tell_owner.tell(connection, account_id, actor, "second factor turned off")
+        await notify_owner.tell(connection, account_id, actor, "second factor turned off")
     return True
 
 

@@ -9,8 +9,8 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.operators import new_operator
-from tests.support.people import (
+from tests.support.identity.operators import new_operator
+from tests.support.identity.people import (
     PASSWORD,
     Person,
     code_to,
@@ -24,12 +24,12 @@ from tests.support.people import (
 )
 from tests.support.service import Service
 from tumira.accounts.api_keys import Scope
-from tumira.actions import manage_access, operate, operator_access
-from tumira.actions.tell_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
+from tumira.identity import manage_accounts, manage_keys, totp
+from tumira.identity import operators as operator_access
+from tumira.identity.notify_owner import NOTICES, NOTICES_A_DAY, OPERATOR_NOTICES
 from tumira.pricing.segments import Encoding, measure
-from tumira.rules import totp
 
 NEW: Final = "another good password"
 CLI: Final = Actor("cli:test")
@@ -139,8 +139,8 @@ def test_keys_are_told_of_without_their_names(service: Service, person: Person) 
 
 def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> None:
     account_id = account_of(service, person)
-    key_id, _ = service.run(manage_access.create_key, account_id, "shop", list(Scope), actor=CLI)
-    service.run(manage_access.revoke_key, key_id, actor=CLI)
+    key_id, _ = service.run(manage_keys.create_key, account_id, "shop", list(Scope), actor=CLI)
+    service.run(manage_keys.revoke_key, key_id, actor=CLI)
 
     assert [text.split(". ")[0] for text in notices(service, person.phone)] == [
         "Tumira: An API key was made for your account by the operator",
@@ -150,7 +150,7 @@ def test_the_operator_does_nothing_unseen(service: Service, person: Person) -> N
 
 def test_an_account_that_nobody_can_sign_in_to_gets_no_notices(service: Service) -> None:
     caller = service.open_account()
-    service.run(manage_access.create_key, caller.id, "shop", list(Scope), actor=CLI)
+    service.run(manage_keys.create_key, caller.id, "shop", list(Scope), actor=CLI)
     (row,) = service.sql("SELECT phone FROM accounts WHERE id = $1", caller.id)
     assert notices(service, row["phone"]) == []
 
@@ -179,7 +179,7 @@ def test_a_factor_that_the_operator_turns_off_is_told(service: Service, person: 
     service.sql(
         "UPDATE logins SET totp_secret = $2, totp_since = now() WHERE account_id = $1", account_id, b"s" * 20
     )
-    assert service.run(operate.drop_factor, account_id, actor=CLI)
+    assert service.run(manage_accounts.drop_factor, account_id, actor=CLI)
     (text,) = notices(service, person.phone)
     assert text.startswith("Tumira: The second factor of your account was turned off by the operator.")
 

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.rules import codes
-from tumira.rules.codes import CodeLimits, in_words, new_code, read_code, wait_for_count, wait_for_phone
+from tumira.identity import code_rules
+from tumira.identity.code_rules import (
+    CodeLimits,
+    in_words,
+    new_code,
+    read_code,
+    wait_for_count,
+    wait_for_phone,
+)
 
 NOW = datetime(2026, 11, 16, 10, tzinfo=UTC)
 NO_WAIT = timedelta(0)
@@ -67,7 +74,7 @@ def asked_at_once(hours: float) -> list[datetime]:
     sent: list[datetime] = []
     now = NOW
     while now < NOW + timedelta(hours=hours):
-        wait = wait_here([at for at in sent if at > now - codes.DAY], now)
+        wait = wait_here([at for at in sent if at > now - code_rules.DAY], now)
         if wait:
             now += wait
         else:
@@ -91,15 +98,15 @@ def test_a_number_gets_at_most_six_codes_in_any_hour_and_ten_in_any_day() -> Non
     sent = asked_at_once(24 * 5)
     assert len(sent) > 40
     for at in sent:
-        assert sum(at <= other < at + codes.HOUR for other in sent) <= 6
-        assert sum(at <= other < at + codes.DAY for other in sent) <= 10
+        assert sum(at <= other < at + code_rules.HOUR for other in sent) <= 6
+        assert sum(at <= other < at + code_rules.DAY for other in sent) <= 10
 
 
 @given(st.lists(st.integers(1, 86_399), min_size=1, max_size=10, unique=True))
 def test_who_waits_as_long_as_we_say_gets_a_code(seconds_ago: list[int]) -> None:
     sent = sorted(NOW - timedelta(seconds=ago) for ago in seconds_ago)
     then = NOW + wait_here(sent, NOW)
-    assert wait_here([at for at in sent if at > then - codes.DAY], then) == NO_WAIT
+    assert wait_here([at for at in sent if at > then - code_rules.DAY], then) == NO_WAIT
 
 
 def test_after_ten_codes_the_next_waits_until_the_first_is_a_day_old_and_no_longer() -> None:

@@ -7,17 +7,16 @@ from uuid import UUID
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
-from tumira.actions import tell_owner
-from tumira.actions.passwords import hash_secret
-from tumira.actions.proofs import Proof, Suspect, prove
 from tumira.audit_log import Actor
 from tumira.content import store as content_refusals
 from tumira.content.store import digest_of
 from tumira.core import money
 from tumira.core.ids import AccountId
+from tumira.identity import browsers, notify_owner
+from tumira.identity.passwords import hash_secret
+from tumira.identity.reauthenticate import Proof, Suspect, prove
+from tumira.identity.store import devices, logins, sessions
 from tumira.postgres.pool import Database
-from tumira.rules import browsers
-from tumira.store import devices, logins, sessions
 from tumira.webhooks import attempts as deliveries
 
 
@@ -47,7 +46,7 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
         await logins.set_email(connection, account_id, email)
         what = "email removed" if email is None else "email changed"
         await audit_log.record(connection, account_id, actor, what, email or "")
-        await tell_owner.tell(connection, account_id, actor, what, old_email)
+        await notify_owner.tell(connection, account_id, actor, what, old_email)
 
 
 async def change_password(
@@ -62,7 +61,7 @@ async def change_password(
         await logins.set_password(connection, suspect.account_id, password_hash)
         await sessions.delete_others(connection, suspect.account_id, session_id)
         await devices.delete_all(connection, suspect.phone)
-        await tell_owner.note(connection, suspect.account_id, actor, "password changed")
+        await notify_owner.note(connection, suspect.account_id, actor, "password changed")
     return proof
 
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from tumira.identity.code_rules import AttemptLimits
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.codes import AttemptLimits
 
 
 class Kind(StrEnum):

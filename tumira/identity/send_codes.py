@@ -14,9 +14,15 @@ from hashlib import sha256
 from typing import Final
 
 from tumira.accounts import store as accounts
-from tumira.actions.passwords import hash_secret
-from tumira.actions.throttle import Guest, take
 from tumira.core.ids import BatchId, message_ids, new_id
+from tumira.identity import code_rules
+from tumira.identity.code_rules import CodeLimits
+from tumira.identity.passwords import hash_secret
+from tumira.identity.store import devices, logins, verifications
+from tumira.identity.store.attempts import Kind
+from tumira.identity.store.sessions import Visitor
+from tumira.identity.store.verifications import Applicant, Purpose, Verification
+from tumira.identity.throttle import Guest, take
 from tumira.mail import outbox
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
@@ -24,18 +30,12 @@ from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
-from tumira.rules import codes
-from tumira.rules.codes import CodeLimits
 from tumira.sending import fairness
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending.insert import NewBatch
-from tumira.store import devices, logins, verifications
-from tumira.store.attempts import Kind
-from tumira.store.sessions import Visitor
-from tumira.store.verifications import Applicant, Purpose, Verification
 
-_MINUTES: Final = int(codes.LIFETIME.total_seconds() // 60)
+_MINUTES: Final = int(code_rules.LIFETIME.total_seconds() // 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +193,12 @@ class _Code:
 
 
 async def _new_code(guest: Guest, *, by_email: bool = False) -> _Code:
-    code = codes.new_code()
+    code = code_rules.new_code()
     hashed = await hash_secret(code, guest.address)
     if not by_email:
         return _Code(code, hashed)
     # Never the same: what was entered says which of the two was proved.
-    email_code = next(other for other in iter(codes.new_code, None) if other != code)
+    email_code = next(other for other in iter(code_rules.new_code, None) if other != code)
     return _Code(code, hashed, email_code, await hash_secret(email_code, guest.address))
 
 
@@ -232,14 +232,14 @@ async def _wait(
     device = await _known_device(connection, guest, purpose, phone)
     asked = await verifications.list_asked(connection, purpose, phone, device)
     if device is not None:
-        return codes.wait_for_phone([at for at, _ in asked], [], now)
+        return code_rules.wait_for_phone([at for at, _ in asked], [], now)
     here = [at for at, address in asked if address == guest.address]
     return max(
-        codes.wait_for_phone(here, [at for at, _ in asked], now),
-        codes.wait_for_count(
+        code_rules.wait_for_phone(here, [at for at, _ in asked], now),
+        code_rules.wait_for_count(
             *await verifications.count_of_address(connection, guest.address), limits.per_address, now
         ),
-        codes.wait_for_count(*await verifications.count_sent(connection, purpose), limits.in_all, now),
+        code_rules.wait_for_count(*await verifications.count_sent(connection, purpose), limits.in_all, now),
     )
 
 
@@ -287,7 +287,7 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
             "Enter it on the page where you signed up to look around in your account. To top up, send or "
             "create API keys you need the code that we sent to your phone.\n\n"
             "If you did not sign up, ignore this message.\n",
-            await verifications.now(connection) + codes.LIFETIME,
+            await verifications.now(connection) + code_rules.LIFETIME,
         )
 
 

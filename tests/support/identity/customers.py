@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import httpx
 
 from tests.support.service import NO_TLS, Caller, Service
-from tumira.actions.send_codes import hash_token, new_token
 from tumira.core.ids import new_id
+from tumira.identity.send_codes import hash_token, new_token
 
 ONE: Final = "+263771200001"
 

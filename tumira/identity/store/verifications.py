@@ -9,8 +9,8 @@ from uuid import UUID
 
 import asyncpg
 
+from tumira.identity.code_rules import LIFETIME, TRIES_MAX
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.codes import LIFETIME, TRIES_MAX
 
 HOURS_KEPT: Final = 24
 

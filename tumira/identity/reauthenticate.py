@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tumira.actions import throttle
-from tumira.actions.passwords import matches
 from tumira.core.ids import AccountId
+from tumira.identity import throttle
+from tumira.identity.passwords import matches
+from tumira.identity.store import attempts, logins
 from tumira.postgres.pool import Database
-from tumira.store import attempts, logins
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Final
 
 import httpx
 
-from tests.support.people import new_browser, new_phone
+from tests.support.identity.people import new_browser, new_phone
 from tests.support.service import Service
-from tumira.actions import operator_access
 from tumira.audit_log import Actor
-from tumira.rules import totp
-from tumira.store.operators import Role
+from tumira.identity import operators as operator_access
+from tumira.identity import totp
+from tumira.identity.store.operators import Role
 
 COOKIE: Final = "tumira_operator"
 PASSWORD: Final = "correct horse operator"

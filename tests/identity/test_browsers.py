@@ -2,7 +2,7 @@
 
 import pytest
 
-from tumira.rules.browsers import describe
+from tumira.identity.browsers import describe
 
 ANDROID = "Mozilla/5.0 (Linux; Android 14; SM-A155F) AppleWebKit/537.36 (KHTML, like Gecko) "
 

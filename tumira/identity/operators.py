@@ -11,21 +11,20 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tumira import audit_log
-from tumira.actions import tell_owner, throttle
-from tumira.actions.passwords import LOCAL, hash_secret, matches
-from tumira.actions.send_codes import hash_token, new_token
-from tumira.actions.sign_in import BROWSER_MAX, Mismatch, TooOften
-from tumira.actions.throttle import Guest, operator_subject
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import OperatorId, new_id
+from tumira.identity import code_rules, notify_owner, throttle, totp
+from tumira.identity.passwords import LOCAL, hash_secret, matches
+from tumira.identity.send_codes import hash_token, new_token
+from tumira.identity.sign_in import BROWSER_MAX, Mismatch, TooOften
+from tumira.identity.store import devices, operators, verifications
+from tumira.identity.store.attempts import Kind
+from tumira.identity.store.operators import Operator, Role, Stage
+from tumira.identity.throttle import Guest, operator_subject
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.pricing import phone_numbers, prices
-from tumira.rules import codes, totp
-from tumira.store import devices, operators, verifications
-from tumira.store.attempts import Kind
-from tumira.store.operators import Operator, Role, Stage
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
 # Without what looks like something else; 16 of them are 79 bits.
@@ -99,7 +98,7 @@ async def reset(database: Database, *, phone: str, actor: Actor) -> str:
         await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
         await devices.delete_all(connection, operator_subject(operator.phone))
         await audit_log.record_by_operator(connection, actor, "operator's password reset", operator.phone)
-        await tell_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
+        await notify_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
     return password
 
 
@@ -110,7 +109,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
         await operators.remove(connection, operator.id)
         await devices.delete_all(connection, operator_subject(operator.phone))
         await audit_log.record_by_operator(connection, actor, "operator removed", operator.phone)
-        await tell_owner.tell_operator(connection, operator.id, operator.phone, "removed")
+        await notify_owner.tell_operator(connection, operator.id, operator.phone, "removed")
 
 
 async def _existing(connection: Connection, phone: str) -> Operator:
@@ -181,7 +180,7 @@ async def move_in(
         await throttle.forgive(connection, operator_subject(held.phone), guest)
         actor = Actor(f"operator:{held.name}", guest.address)
         await audit_log.record_by_operator(connection, actor, "operator chose a password and a second factor")
-        await tell_owner.tell_operator(connection, held.id, held.phone, "moved in")
+        await notify_owner.tell_operator(connection, held.id, held.phone, "moved in")
         await operators.delete_session(connection, hash_token(token))
         begun = await _begin(connection, guest, held.id, Stage.IN)
         return MovedIn(begun, await _remember(connection, guest, held), recovery_codes)
@@ -232,7 +231,7 @@ async def _at(connection: Connection, token: str, stage: Stage) -> Operator | No
 
 
 async def _step(connection: Connection, operator: Operator, text: str) -> int | None:
-    code = codes.read_code(text)
+    code = code_rules.read_code(text)
     if code is None or operator.totp_secret is None:
         return None
     now = await verifications.now(connection)
@@ -253,7 +252,7 @@ async def _take(connection: Connection, operator: Operator, text: str, guest: Gu
     await audit_log.record_by_operator(
         connection, Actor(f"operator:{operator.name}", guest.address), "recovery code used", left
     )
-    await tell_owner.tell_operator(connection, operator.id, operator.phone, "recovery code used")
+    await notify_owner.tell_operator(connection, operator.id, operator.phone, "recovery code used")
     return True
 
 

@@ -7,8 +7,8 @@ from typing import Final, cast
 import httpx
 import pytest
 
-from tests.support.operators import new_operator
-from tests.support.people import (
+from tests.support.identity.operators import new_operator
+from tests.support.identity.people import (
     DEVICE,
     PASSWORD,
     VERIFICATION,
@@ -34,8 +34,8 @@ from tests.support.service import Service
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard
+from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
-from tumira.rules.codes import CodeLimits
 from tumira.sending.batcher import Gate
 
 EVE: Final = "eve@example.org"

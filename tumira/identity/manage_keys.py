@@ -10,10 +10,10 @@ from tumira.accounts import api_keys
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import ApiKey, Scope, Secret
 from tumira.accounts.keys import ParsedKey, write_key
-from tumira.actions import tell_owner
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
+from tumira.identity import notify_owner
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 
@@ -59,7 +59,7 @@ async def create_key(
         await api_keys.insert(
             connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
-        await tell_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
+        await notify_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
     return key_id, write_key(ParsedKey(key_id, secret))
 
 
@@ -93,7 +93,7 @@ async def _revoke(
     was_in_use = await api_keys.is_in_use(connection, key_id)
     key = await api_keys.mark_revoked(connection, key_id)
     if key is not None and was_in_use:
-        await tell_owner.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
+        await notify_owner.note(connection, account_id, actor, "key revoked", _described(key_id, key.name))
     return key
 
 

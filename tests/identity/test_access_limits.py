@@ -14,7 +14,7 @@ import pytest_asyncio
 from argon2 import PasswordHasher
 
 from tests.support.chaos import first_true
-from tests.support.people import PASSWORD, another, code_in, new_phone
+from tests.support.identity.people import PASSWORD, another, code_in, new_phone
 from tests.support.sending.gates import broken_promises
 from tests.support.settling import BLOCKED
 from tumira.accounts import api_keys
@@ -22,11 +22,14 @@ from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM
-from tumira.actions import manage_access, passwords
-from tumira.actions import sign_in as entering
-from tumira.actions.manage_access import TooManyKeysError, create_key, revoke_own_key
-from tumira.actions.passwords import LOCAL, hash_secret, matches
-from tumira.actions.send_codes import (
+from tumira.core.ids import AccountId, KeyId, new_id
+from tumira.engine.chores import CHORES, run_chore
+from tumira.identity import code_rules, manage_keys, passwords
+from tumira.identity import sign_in as entering
+from tumira.identity.code_rules import PASSWORD_LIMITS, AttemptLimits, CodeLimits
+from tumira.identity.manage_keys import TooManyKeysError, create_key, revoke_own_key
+from tumira.identity.passwords import LOCAL, hash_secret, matches
+from tumira.identity.send_codes import (
     Details,
     Started,
     Wait,
@@ -36,24 +39,12 @@ from tumira.actions.send_codes import (
     start_reset,
     start_sign_up,
 )
-from tumira.actions.sign_in import (
-    Mismatch,
-    Over,
-    SignedIn,
-    TooOften,
-    Unproved,
-    finish_reset,
-    finish_sign_up,
-)
-from tumira.actions.throttle import Guest
-from tumira.core.ids import AccountId, KeyId, new_id
-from tumira.engine.chores import CHORES, run_chore
+from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_reset, finish_sign_up
+from tumira.identity.store import attempts, logins, sessions, verifications
+from tumira.identity.store.attempts import Budget, Kind
+from tumira.identity.throttle import Guest
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
-from tumira.rules import codes
-from tumira.rules.codes import PASSWORD_LIMITS, AttemptLimits, CodeLimits
-from tumira.store import attempts, logins, sessions, verifications
-from tumira.store.attempts import Budget, Kind
 
 ADDRESS: Final = "198.18.0.1"
 GUEST: Final = Guest(ADDRESS, "a browser", None)
@@ -233,7 +224,7 @@ async def test_who_asks_for_a_new_password_of_others_uses_up_none_of_their_codes
     signed_in = await entering.sign_in(database, GUEST, phone=phone, password=PASSWORD)
     assert isinstance(signed_in, SignedIn)
     at_home = Guest(ADDRESS, "a browser", None, signed_in.device)
-    for number in range(codes.PER_PHONE_DAY_MAX):
+    for number in range(code_rules.PER_PHONE_DAY_MAX):
         stranger = Guest(f"198.18.1.{number}", "a browser", None)
         assert isinstance(await start_reset(database, LIMITS, stranger, phone=phone), Started)
         await rows(database, "UPDATE codes SET sent_at = sent_at - interval '31 seconds'")
@@ -556,7 +547,7 @@ async def make_keys(database: Database, account_id: AccountId) -> Counter[type]:
 async def test_nine_at_once_make_no_key_too_many(
     database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manage_access, "KEYS_MAX", 3)
+    monkeypatch.setattr(manage_keys, "KEYS_MAX", 3)
     monkeypatch.setattr(api_keys, "SQL_INSERT", SLOW_KEY)
     account_id, _ = await open_with_password(database, password_hash)
     assert (await make_keys(database, account_id))[TooManyKeysError] == 6
@@ -566,7 +557,7 @@ async def test_nine_at_once_make_no_key_too_many(
 async def test_without_the_lock_nine_at_once_make_keys_too_many(
     database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manage_access, "KEYS_MAX", 3)
+    monkeypatch.setattr(manage_keys, "KEYS_MAX", 3)
     monkeypatch.setattr(api_keys, "SQL_INSERT", SLOW_KEY)
     unlocked = Statement(accounts._HELD + "WHERE id = %(account_id)s")
     monkeypatch.setattr(accounts, "SQL_HOLD", unlocked)

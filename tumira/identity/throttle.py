@@ -11,8 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Final
 
-from tumira.postgres.statement import Connection
-from tumira.rules.codes import (
+from tumira.identity.code_rules import (
     CORRECTION_LIMITS,
     DEVICE_LIMITS,
     FACTOR_LIMITS,
@@ -21,8 +20,9 @@ from tumira.rules.codes import (
     PROOF_LIMITS,
     AttemptLimits,
 )
-from tumira.store import attempts, devices
-from tumira.store.attempts import Budget, Kind
+from tumira.identity.store import attempts, devices
+from tumira.identity.store.attempts import Budget, Kind
+from tumira.postgres.statement import Connection
 
 _LIMITS: Final[Mapping[Kind, AttemptLimits]] = {
     Kind.PASSWORD: PASSWORD_LIMITS,
