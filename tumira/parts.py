@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tumira.actions import operate_carriers
 from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
 from tumira.core.settings import PREFIX, Settings
 from tumira.core.shutdown import Stopping
+from tumira.delivery import manage_carriers
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.children import end_with_parent
 from tumira.postgres.pool import Database
@@ -276,7 +276,7 @@ async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
     if settings.simulator_port is not None:
         database = Database(url, connections_max=1)
         try:
-            await operate_carriers.keep_simulator(database, settings.simulator_port)
+            await manage_carriers.keep_simulator(database, settings.simulator_port)
         finally:
             await database.close()
 

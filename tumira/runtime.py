@@ -16,11 +16,11 @@ from tumira.core.backoff import restart_wait_s
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
+from tumira.delivery.store import carriers
 from tumira.postgres import migrate, partitions, replication
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import Heed, go_on
 from tumira.postgres.pool import UNAVAILABLE, Database, check
-from tumira.store import carriers
 
 Tell = Callable[[str], None]
 

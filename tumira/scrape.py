@@ -14,10 +14,10 @@ from prometheus_client import generate_latest
 
 from tumira import VERSION
 from tumira.core import metrics
+from tumira.delivery.store.carriers import BindState
 from tumira.postgres.pool import UNAVAILABLE, Database
 from tumira.sending.batcher import Gate
 from tumira.store import gauges
-from tumira.store.carriers import BindState
 from tumira.store.gauges import Readings
 
 # Whoever asks more often gets what was read last.

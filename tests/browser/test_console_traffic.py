@@ -22,8 +22,8 @@ from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operat
 from tests.support.identity.people import SESSION, run_behind_proxy, sign_up
 from tests.support.service import Service
 from tumira.core.histogram import bucket_of
+from tumira.delivery.store import latency as latencies
 from tumira.identity.store.operators import Role
-from tumira.store import latencies
 
 TRAFFIC: Final = "/operator"
 HEALTH: Final = "/dashboard/health"

@@ -26,13 +26,13 @@ from tests.support.browser import (
     take_faults,
     wire_bytes,
 )
+from tests.support.delivery.raw_esme import raw_esme
 from tests.support.postgres.databases import complete
 from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, new_home, running
-from tests.support.raw_esme import raw_esme
 from tests.support.service import Service
-from tumira.carriers.smpp.pdu import Status
-from tumira.carriers.smpp.text import encode
+from tumira.delivery.smpp.encoding import encode
+from tumira.delivery.smpp.pdu import Status
 
 NUMBER: Final = "263771200031"
 TEXTS: Final = ("Your code is 493817.", "https://example.com/" + "long" * 30, "שלום! הקוד שלך הוא 493817")

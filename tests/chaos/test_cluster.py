@@ -22,7 +22,7 @@ from tests.support.cluster import (
 )
 from tests.support.programs import new_home
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.engine.supervisor import LEASE_S
+from tumira.delivery.supervisor import LEASE_S
 
 CALLERS: Final = 3
 # A message in doubt waits for its dead worker's lease, for a receipt, and maybe for all of that again.

@@ -18,18 +18,18 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support.delivery.settling import REFUND_ALL, World, open_world
 from tests.support.sending.gates import send_call
 from tests.support.service import Caller
-from tests.support.settling import REFUND_ALL, World, open_world
-from tumira.actions import follow_up
-from tumira.actions.outcomes import Outcome
-from tumira.actions.settle_messages import settle
+from tumira.delivery import follow_up
+from tumira.delivery.outcomes import Outcome
+from tumira.delivery.settle import settle
+from tumira.delivery.store import carriers, queue, receipts, settlement
+from tumira.delivery.store.queue import Claimed, Wanted
 from tumira.identity.manage_accounts import credit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.postgres.statement import Connection
 from tumira.sending import batches
-from tumira.store import carriers, queue, receipts, settlement
-from tumira.store.queue import Claimed, Wanted
 from tumira.webhooks import endpoints
 from tumira.webhooks.manage import add_endpoint
 

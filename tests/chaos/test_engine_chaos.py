@@ -35,12 +35,12 @@ from tests.support.chaos import (
     until,
     wait_until_final,
 )
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
 from tests.support.programs import Node, new_home, running
-from tumira.actions.outcomes import Doubtful
-from tumira.actions.settle_messages import settle
-from tumira.engine import supervisor
+from tumira.delivery import supervisor
+from tumira.delivery.outcomes import Doubtful
+from tumira.delivery.settle import settle
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.misbehaviours import ReceiptBeforeResponse, ResponseDelay
 from tumira.simulator.smsc import run_smsc

@@ -20,8 +20,8 @@ from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
 from tests.support.service import NO_TLS, Caller, Service, new_caller
-from tumira.actions.operate_carriers import add_carrier
 from tumira.core.errors import ServiceUnavailable
+from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres import replication
 from tumira.postgres.connect import UnsureCommitError
 from tumira.postgres.pinned_connection import Line

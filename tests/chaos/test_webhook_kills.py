@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
 from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver
 from tests.support.webhooks.world import Added, Hooks, RecordLine, comes_soon, ids_of, open_hooks, still

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.identity.customers import ONE, Customer, link, open_session, words
 from tests.support.service import Service
-from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, MESSAGE, new_id, read_id, write_id
+from tumira.delivery.manage_carriers import add_carrier
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"

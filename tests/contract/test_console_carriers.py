@@ -13,12 +13,12 @@ import pytest
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.service import Service, free_port
-from tumira.actions.operate_carriers import add_carrier
-from tumira.carriers.smpp.pdu import Bind, Command
-from tumira.carriers.smpp.server import ServerPeer
+from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.responses import Status
+from tumira.delivery.smpp.pdu import Bind, Command
+from tumira.delivery.smpp.server import ServerPeer
+from tumira.delivery.store import latency as latencies
 from tumira.identity.store.operators import Role
-from tumira.rules.answers import Status
-from tumira.store import latencies
 
 CARRIERS: Final = "/operator/carriers"
 PASSWORD: Final = "hushhush"

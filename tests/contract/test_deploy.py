@@ -25,7 +25,7 @@ from tests.support.webhooks.receivers import Authority
 from tumira import parts, server
 from tumira.cli.main import main
 from tumira.core import settings as config
-from tumira.engine import supervisor
+from tumira.delivery import supervisor
 
 UNITS: Final = sorted((DEPLOY / "systemd").iterdir())
 SERVICES: Final = [unit for unit in UNITS if unit.suffix == ".service"]

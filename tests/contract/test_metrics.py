@@ -33,13 +33,13 @@ from tests.support.service import NO_TLS, Caller, Service, free_port
 from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
 from tests.support.webhooks.world import DATA
-from tumira.actions.operate_carriers import add_carrier
 from tumira.actions.start_paynow import start_paynow
-from tumira.carriers.smpp.peer import Timing
 from tumira.core import metrics
 from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
+from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.smpp.connection import Timing
 from tumira.engine.worker import run_worker
 from tumira.events import News, tell_events
 from tumira.mail import outbox

@@ -8,10 +8,12 @@ from typing import Final
 
 import pytest
 
-from tumira.actions.match_receipts import REACH
 from tumira.cli.main import COMMANDS
 from tumira.content import store as content_refusals
 from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
+from tumira.delivery.match_receipts import REACH
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store import receipts
 from tumira.engine.chores import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.engine.retention import WEEKS_PER_TURN_MAX
 from tumira.identity.code_rules import LIFETIME
@@ -20,7 +22,6 @@ from tumira.identity.store import devices, operators, sessions, verifications
 from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.sending import lookups as calls
 from tumira.sending.validity import TEXT_KEPT
-from tumira.store import latencies, receipts
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 

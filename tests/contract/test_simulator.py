@@ -5,9 +5,11 @@ from typing import Final
 
 import pytest
 
+from tests.support.delivery.raw_esme import NUMBER, raw_esme, until
 from tests.support.programs import CHECKOUT
-from tests.support.raw_esme import NUMBER, raw_esme, until
-from tumira.carriers.smpp.pdu import (
+from tumira.delivery.receipt_rules import parse_text
+from tumira.delivery.smpp.encoding import encode
+from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
     RECEIPTED_MESSAGE_ID,
@@ -18,8 +20,6 @@ from tumira.carriers.smpp.pdu import (
     read_short_message,
     read_text,
 )
-from tumira.carriers.smpp.text import encode
-from tumira.rules.receipts import parse_text
 from tumira.simulator.mailboxes import WINDOW
 from tumira.simulator.numbers import OUTCOMES, Outcome
 from tumira.simulator.receipts import STATES, Receipt, write_body, write_usual_body

@@ -10,9 +10,11 @@ from typing import Final
 
 import pytest
 
+from tests.support.delivery.raw_esme import NUMBER, RawEsme, raw_esme, until
 from tests.support.programs import CHECKOUT
-from tests.support.raw_esme import NUMBER, RawEsme, raw_esme, until
-from tumira.carriers.smpp.pdu import (
+from tumira.core.errors import Trouble
+from tumira.delivery.smpp.deliver_sm import read_receipt
+from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
     RECEIPTED_MESSAGE_ID,
@@ -25,8 +27,6 @@ from tumira.carriers.smpp.pdu import (
     read_short_message,
     read_text,
 )
-from tumira.carriers.smpp.receipt import read_receipt
-from tumira.core.errors import Trouble
 from tumira.simulator.misbehaviours import (
     BY_NAME,
     BodilessErrors,

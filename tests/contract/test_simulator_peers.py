@@ -10,7 +10,7 @@ import pytest
 import rusmppyc
 from rusmppyc.exceptions import UnexpectedResponseException
 
-from tests.support.raw_esme import NUMBER, PATIENCE_S, until
+from tests.support.delivery.raw_esme import NUMBER, PATIENCE_S, until
 from tumira.simulator.smsc import Smsc, run_smsc
 
 GSM_TEXT: Final = "Prices: @ £ _ € ñ { } [ ~ ] | ^ \\ done. " * 12

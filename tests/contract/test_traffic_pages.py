@@ -14,9 +14,9 @@ from tests.support.service import Service
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health
+from tumira.delivery.store import latency as latencies
 from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
-from tumira.store import latencies
 
 TRAFFIC: Final = "/operator"
 NOW: Final = "/operator/traffic/now"

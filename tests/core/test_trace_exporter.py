@@ -13,9 +13,9 @@ from tests.support.parts import Watched, watch_web, watch_worker
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, free_port
 from tests.support.webhooks.receivers import Receiver, Request, run_receiver
-from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, MESSAGE, read_id
 from tumira.core.tracing import trace_of
+from tumira.delivery.manage_carriers import add_carrier
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import manage as manage_webhooks
 

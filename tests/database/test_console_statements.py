@@ -13,8 +13,8 @@ import pytest_asyncio
 from tests.postgres.test_statements import plan
 from tests.support.postgres.databases import clone
 from tumira.core.ids import first_id
+from tumira.delivery.store import unmatched
 from tumira.postgres.statement import Statement
-from tumira.store import unmatched
 from tumira.webhooks import endpoint_troubles
 from tumira.webhooks.endpoint_troubles import FIRST, Kind
 

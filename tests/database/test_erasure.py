@@ -13,19 +13,19 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from tests.support.delivery.settling import World, open_world
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import send_call
-from tests.support.settling import World, open_world
 from tests.support.uploads.files import check_file
 from tumira.actions import erase_number, erasure_steps
 from tumira.actions.erasure_steps import OTHERS
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
+from tumira.delivery.receipt_rules import Receipt
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
-from tumira.rules.receipts import Receipt
 from tumira.sending.types import Answered
 from tumira.store import erasure
 from tumira.store.erasures import Erasure

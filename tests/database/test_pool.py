@@ -6,9 +6,9 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from tests.support.delivery.settling import open_world
 from tests.support.postgres.databases import TEMPLATE, Pool, open_pool, sibling
 from tests.support.postgres.renewal import SQL_FILLED, SQL_SEQUENCES, SQL_SHAPE, shape_of
-from tests.support.settling import open_world
 
 SQL_NUMBER: Final = "SELECT oid FROM pg_database WHERE datname = current_database()"
 SQL_NAMED: Final = "SELECT count(*) FROM pg_database WHERE datname = $1"

@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support.delivery.settling import BLOCKED
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
 from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
 from tests.support.service import Caller, new_caller
-from tests.support.settling import BLOCKED
 from tumira.accounts import ledger
 from tumira.core.errors import Trouble
 from tumira.engine.chores import drop_messages, run_chore

@@ -14,9 +14,9 @@ import pytest_asyncio
 from argon2 import PasswordHasher
 
 from tests.support.chaos import first_true
+from tests.support.delivery.settling import BLOCKED
 from tests.support.identity.people import PASSWORD, another, code_in, new_phone
 from tests.support.sending.gates import broken_promises
-from tests.support.settling import BLOCKED
 from tumira.accounts import api_keys
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope

@@ -18,20 +18,20 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.engine import numbers, open_engine
+from tests.support.delivery.engine import numbers, open_engine
+from tests.support.delivery.settling import World, open_world
 from tests.support.postgres import likeness
 from tests.support.postgres.databases import clone, execute, open_directory, sibling
 from tests.support.postgres.embedded import quick_directory
 from tests.support.programs import Cli, descendants, finish, one_line, start
-from tests.support.settling import World, open_world
-from tumira.actions import follow_up
 from tumira.core.ids import new_id
+from tumira.delivery import follow_up
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.store import receipts
 from tumira.postgres.embedded import process as processes
 from tumira.postgres.embedded.files import go_on, place_at, private_directory, server_user
 from tumira.postgres.pool import Database
-from tumira.rules.receipts import Receipt
 from tumira.simulator.smsc import run_smsc
-from tumira.store import receipts
 
 # What a restore changes whatever is asked of it: who was at work, what was done, and that it was audited.
 CHANGED: Final = ("workers", "binds", "nodes", "operator_changes", "audits", "schema_migrations")

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.engine import numbers, open_engine
+from tests.support.delivery.engine import numbers, open_engine
 from tests.support.postgres.databases import execute, open_directory
 from tests.support.programs import start
 from tumira.postgres.embedded import server as embedded

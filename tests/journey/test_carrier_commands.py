@@ -14,11 +14,11 @@ import pytest
 from tests.support.postgres.databases import complete, execute
 from tests.support.programs import Cli, finish, one_line, read_terminal, start
 from tests.support.service import free_port
-from tumira.actions.operate_carriers import keep_simulator
-from tumira.carriers.smpp.pdu import Bind, Command
-from tumira.carriers.smpp.server import ServerPeer
+from tumira.delivery.manage_carriers import keep_simulator
+from tumira.delivery.responses import Status
+from tumira.delivery.smpp.pdu import Bind, Command
+from tumira.delivery.smpp.server import ServerPeer
 from tumira.postgres.pool import Database
-from tumira.rules.answers import Status
 
 PASSWORD: Final = "hushhush"
 URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=2"

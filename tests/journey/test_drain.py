@@ -20,7 +20,7 @@ import pytest
 from tests.support.balancers import run_balancer
 from tests.support.breakable import CarrierThread
 from tests.support.chaos import WorkerProcess, ended_at_last, until
-from tests.support.engine import numbers
+from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import clone, execute
 from tests.support.programs import finish, start
 from tests.support.sending.gates import broken_promises, open_gates, send_call
@@ -33,7 +33,7 @@ from tests.support.service import (
     send_request,
     wait_until_ready,
 )
-from tumira.actions.operate_carriers import add_carrier
+from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
 from tumira.simulator.misbehaviours import ResponseDelay

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.service import Caller, free_port
-from tumira.actions.operate_carriers import keep_simulator, remove_carrier
-from tumira.carriers.smpp.pdu import Status
-from tumira.engine import supervisor
+from tumira.delivery import supervisor
+from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
+from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store.carriers import BindState, Health
+from tumira.delivery.store.queue import Wanted
 from tumira.simulator.line import Line
 from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay, ThrottleEvery, WrongPassword
 from tumira.simulator.smsc import Smsc, run_smsc
-from tumira.store import carriers, queue
-from tumira.store.carriers import BindState, Health
-from tumira.store.queue import Wanted
 
 
 class Ailing(Misbehaviour):

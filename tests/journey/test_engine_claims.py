@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
-from tumira.actions.outcomes import Ended
-from tumira.actions.settle_messages import settle
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tumira.core.ids import MessageId
+from tumira.delivery.outcomes import Ended
+from tumira.delivery.settle import settle
 from tumira.simulator.smsc import run_smsc
 
 BLOCKED: Final = (

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
-from tumira.carriers.smpp.peer import Timing
+from tests.support.delivery.engine import Engine, numbers, open_engine
+from tumira.delivery.smpp.connection import Timing
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoReceipts, ResponseDelay
 from tumira.simulator.smsc import run_smsc

@@ -10,19 +10,19 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.delivery.smpp_peer import Carrier as Peer
+from tests.support.delivery.smpp_peer import Line, pdu
+from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
 from tests.support.service import free_port
-from tests.support.smpp_peer import Carrier as Peer
-from tests.support.smpp_peer import Line, pdu
-from tests.support.smpp_session import SUBMIT, SUBMIT_RESP
-from tumira.carriers.smpp.peer import Timing
-from tumira.engine import link as links
-from tumira.engine.link import Link
-from tumira.engine.observer import Observer
-from tumira.engine.recorder import Recorder
-from tumira.rules.answers import Status
-from tumira.store import carriers, queue
-from tumira.store.queue import BULK, Claimed, Wanted
+from tumira.delivery import sender as links
+from tumira.delivery.observer import Observer
+from tumira.delivery.recorder import Recorder
+from tumira.delivery.responses import Status
+from tumira.delivery.sender import Link
+from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store.queue import BULK, Claimed, Wanted
 
 WORKER: Final = "one"
 TEXT: Final = "Your statement of this month is ready. " * 5

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.service import Caller
-from tumira.engine import dispatcher
+from tumira.delivery import dispatcher
 from tumira.postgres.notify import Waker
 from tumira.simulator.handsets import Text
 from tumira.simulator.smsc import Smsc, run_smsc

@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.service import Caller
-from tumira.actions import follow_up
-from tumira.carriers.smpp.pdu import Status
-from tumira.carriers.smpp.peer import Timing
 from tumira.core import backoff
 from tumira.core.ids import first_id
+from tumira.delivery import follow_up
+from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.smpp.pdu import Status
 from tumira.postgres import clock, partitions
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence

@@ -8,12 +8,11 @@ import pytest
 import pytest_asyncio
 
 from tests.support.breakable import Moody
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.service import free_port
-from tumira.actions import operate_carriers
-from tumira.actions.operate_carriers import CarrierHealth
-from tumira.carriers.smpp.peer import Timing
-from tumira.rules import circuit
+from tumira.delivery import circuit_breaker, manage_carriers
+from tumira.delivery.manage_carriers import CarrierHealth
+from tumira.delivery.smpp.connection import Timing
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoAnswers
 from tumira.simulator.smsc import run_smsc
@@ -128,7 +127,7 @@ async def test_a_message_in_doubt_is_sent_again_through_the_same_carrier_when_th
 async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit, "OPEN_MIN_S", 0.5)
+    monkeypatch.setattr(circuit_breaker, "OPEN_MIN_S", 0.5)
     moody = Moody()
     moody.silent = True
     async with run_smsc(misbehaviours=[moody]) as smsc:
@@ -141,7 +140,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
             return (await binds(engine))["one"]["silent"] is True
 
         await engine.until(is_silent, "not shown as silent")
-        (shown,) = await operate_carriers.list_carriers(engine.database)
+        (shown,) = await manage_carriers.list_carriers(engine.database)
         assert shown.health is CarrierHealth.SILENT
         assert shown.binds[0].problem is not None
         assert shown.binds[0].problem.startswith("silent: ")
@@ -157,7 +156,7 @@ async def test_a_silent_carrier_is_shown_and_is_used_again_once_it_answers(
         moody.silent = False
         await engine.until_all("delivered")
         await until_bound(engine, "one")
-        (shown,) = await operate_carriers.list_carriers(engine.database)
+        (shown,) = await manage_carriers.list_carriers(engine.database)
         assert (shown.health, shown.binds[0].problem) == (CarrierHealth.WELL, None)
         assert await engine.audit() == []
 

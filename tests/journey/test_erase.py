@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, open_engine
+from tests.support.delivery.engine import Engine, open_engine
 from tests.support.identity.customers import Customer, open_session, words
 from tests.support.postgres.databases import clone
 from tests.support.programs import Cli

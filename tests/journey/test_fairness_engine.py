@@ -20,7 +20,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.chaos import WorkerProcess, first_true
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
-from tests.support.peers.smsc import ForeignSmsc, digits, run_foreign_smsc
+from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.delivery.peers.smsc import ForeignSmsc, digits, run_foreign_smsc
 
 SPELLINGS: Final = ("decimal", "hex", "HEX", "padded", "hex_padded")
 DATES: Final = "submit date:2611151200 done date:2611151201"

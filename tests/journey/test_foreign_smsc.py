@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import QUICK, WAIT_S, Engine, numbers, open_engine
-from tests.support.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
-from tumira.carriers.smpp.peer import Timing
+from tests.support.delivery.engine import QUICK, WAIT_S, Engine, numbers, open_engine
+from tests.support.delivery.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
+from tumira.delivery.smpp.connection import Timing
 
 NOT_KNOWN: Final = 0x03
 NOT_BOUND: Final = 0x04

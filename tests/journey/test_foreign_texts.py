@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
-from tests.support.peers.smsc import ForeignSmsc, digits, fields, payload, run_foreign_smsc
+from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.delivery.peers.smsc import ForeignSmsc, digits, fields, payload, run_foreign_smsc
 
 TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.engine import numbers, open_engine
+from tests.support.delivery.engine import numbers, open_engine
 from tests.support.forked_commands import run_forked
 from tests.support.postgres.databases import execute
 from tests.support.postgres.embedded import wait_for

@@ -17,10 +17,10 @@ from tests.support.balancers import balancer_environment, find_program, nginx_wh
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
 from tests.support.service import NO_TLS, Service, free_port, run_web
-from tumira.actions.operate_carriers import add_carrier, keep_simulator, remove_carrier
+from tumira.delivery.manage_carriers import add_carrier, keep_simulator, remove_carrier
+from tumira.delivery.store import carriers
 from tumira.postgres.pool import Database
 from tumira.simulator.handsets import Keeper, Text, directory_in, moment
-from tumira.store import carriers
 
 PAGES: Final = (
     "/simulator",

@@ -14,13 +14,13 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from tests.support.delivery.raw_esme import raw_esme
 from tests.support.postgres.embedded import wait_for
 from tests.support.programs import Node, finish, new_home, one_line, running, start, tumira
-from tests.support.raw_esme import raw_esme
 from tests.support.service import NO_TLS, Service, free_port
-from tumira.carriers.smpp.pdu import Status
-from tumira.carriers.smpp.text import encode
 from tumira.core.errors import OPERATOR_EXIT_CODE
+from tumira.delivery.smpp.encoding import encode
+from tumira.delivery.smpp.pdu import Status
 
 PAGES: Final = (
     "/simulator",

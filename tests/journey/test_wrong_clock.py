@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.shifted_clock import shift_clock
 from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TopUpId, new_id

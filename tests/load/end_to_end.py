@@ -17,7 +17,7 @@ from tests.load.generator import request
 from tests.load.peers import PASSCODE
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, free_port, run_web
-from tumira.actions.operate_carriers import add_carrier
+from tumira.delivery.manage_carriers import add_carrier
 
 PATH: Final = "/api/v1/messages"
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."

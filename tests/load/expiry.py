@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from tests.support.engine import Engine, open_engine
+from tests.support.delivery.engine import Engine, open_engine
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
 from tests.support.sending.gates import send_call

@@ -15,14 +15,17 @@ from tests.load.growth_fill import BIG, CARRIER, STEADY
 from tests.support.sending.gates import send_call
 from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
-from tumira.actions.outcomes import Reported, Taken
-from tumira.actions.settle_messages import settle
 from tumira.api.schemas import write_sent
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
+from tumira.delivery.outcomes import Reported, Taken
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.settle import settle
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store.settlement import NewPart
 from tumira.engine.chores import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.rules.receipts import Receipt
 from tumira.sending import batches
 from tumira.sending import insert as acceptance
 from tumira.sending import search as archive
@@ -30,9 +33,6 @@ from tumira.sending.batcher import Gate
 from tumira.sending.insert import Debit, NewBatch
 from tumira.sending.search import Search, Standing
 from tumira.sending.types import Answered
-from tumira.store import carriers, queue
-from tumira.store.queue import Claimed, Wanted
-from tumira.store.settlement import NewPart
 
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
 RECIPIENTS: Final = 1_000

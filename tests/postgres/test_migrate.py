@@ -12,13 +12,13 @@ import pytest_asyncio
 from tests.support.postgres.databases import execute
 from tumira import VERSION
 from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.delivery.store import carriers
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
 from tumira.postgres.migrate import Patience, known
 from tumira.postgres.migration_files import Migration
 from tumira.postgres.pool import Database, check
 from tumira.runtime import is_ready
-from tumira.store import carriers
 
 HURRIED: Final = Patience(lock_ms=50, pause_s=0.05, tries_max=3, others_s=0.5)
 OLD: Final = "9001_old_pre.sql"

@@ -21,6 +21,9 @@ from tumira.accounts import ledger
 from tumira.accounts.store import SQL_HOLD_FREE
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import BatchId, first_id, message_bounds
+from tumira.delivery.store import queue, receipts, settlement
+from tumira.delivery.store import waiting as places
+from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
@@ -28,8 +31,7 @@ from tumira.sending import batches, daily_totals, recipients
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending import search as archive
-from tumira.store import audit, places, queue, receipts, reconciliation, settlement, top_ups
-from tumira.store.queue import batch_high, batch_low
+from tumira.store import audit, reconciliation, top_ups
 
 WEEKS: Final = 104
 

@@ -12,20 +12,20 @@ import asyncpg
 import pytest
 
 import tumira.postgres
-from tests.support.engine import numbers
+from tests.support.delivery.engine import numbers
+from tests.support.delivery.settling import WORKER, World
+from tests.support.delivery.traffic import miscounted
 from tests.support.service import Caller
-from tests.support.settling import WORKER, World
-from tests.support.traffic import miscounted
-from tumira.actions.outcomes import Ended, Outcome, Reported
-from tumira.actions.settle_messages import settle
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
+from tumira.delivery.outcomes import Ended, Outcome, Reported
+from tumira.delivery.settle import settle
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store.carriers import BindReport, BindState
+from tumira.delivery.store.queue import Claimed, Wanted
 from tumira.engine import chores
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, Why
-from tumira.store import carriers, queue
-from tumira.store.carriers import BindReport, BindState
-from tumira.store.queue import Claimed, Wanted
 
 THREE_DAYS: Final = timedelta(hours=73)
 TOO_LONG: Final = timedelta(hours=25)

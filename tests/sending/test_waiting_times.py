@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.sending.turns_world import RATE, HandedOver, Send, simulate
-from tumira.rules import lanes
+from tumira.delivery import lanes
 
 # What a passcode may wait while the carrier has a place for it, and what it may wait when lane 0 itself is
 # full: then a quarter of a second of messages is held in front of it.

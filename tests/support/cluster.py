@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.carrier_process import CarrierProcess
 from tests.support.chaos import (
     BALANCE,
     PATIENCE_S,
@@ -27,13 +26,14 @@ from tests.support.chaos import (
     check_promises,
     until,
 )
+from tests.support.delivery.carrier_process import CarrierProcess
 from tests.support.namespaces import Network, open_network
 from tests.support.postgres.databases import complete
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.service import NO_TLS, Caller, new_caller
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.actions.operate_carriers import add_carrier
 from tumira.core.ids import BATCH, AccountId, read_id
+from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 
 WEBS: Final = ("web1", "web2")

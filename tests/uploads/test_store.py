@@ -19,10 +19,11 @@ from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
+from tumira.delivery.store import queue
+from tumira.delivery.store.queue import Wanted as WantedMessages
 from tumira.engine.chores import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import audit, queue
-from tumira.store.queue import Wanted as WantedMessages
+from tumira.store import audit
 from tumira.uploads import send
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import CHECKED_KEPT, Wanted

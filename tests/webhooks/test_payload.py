@@ -12,19 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.actions.consequences import REFUND_ALL, Consequences
-from tumira.actions.outcomes import (
-    Doubtful,
-    Ended,
-    Known,
-    Outcome,
-    PutOff,
-    Refused,
-    Reported,
-    Resumed,
-    Returned,
-    Taken,
-)
 from tumira.api.schemas import write_message
 from tumira.core.ids import (
     BATCH,
@@ -37,12 +24,25 @@ from tumira.core.ids import (
     new_id,
     write_id,
 )
+from tumira.delivery.outcomes import (
+    Doubtful,
+    Ended,
+    Known,
+    Outcome,
+    PutOff,
+    Refused,
+    Reported,
+    Resumed,
+    Returned,
+    Taken,
+)
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.settle_rules import REFUND_ALL, Consequences
+from tumira.delivery.store.settlement import NewPart, Standing
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
-from tumira.rules.receipts import Receipt
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
 from tumira.sending.views import view_message
-from tumira.store.settlement import NewPart, Standing
 from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
 
 NOW: Final = datetime(2026, 11, 15, 8, 30, 0, 123_456, tzinfo=UTC)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.support.engine import QUICK, Engine, numbers, open_engine
+from tests.support.delivery.engine import QUICK, Engine, numbers, open_engine
 from tests.support.sending.gates import send_call
 from tests.support.service import Caller
 from tests.support.webhooks.receivers import (

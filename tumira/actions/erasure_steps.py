@@ -13,15 +13,16 @@ from uuid import UUID
 import msgspec
 
 from tumira.accounts import store as accounts
-from tumira.actions.match_receipts import REACH
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
+from tumira.delivery.match_receipts import REACH
+from tumira.delivery.store import settlement
+from tumira.delivery.store.settlement import Standing
 from tumira.identity.store import operators
 from tumira.postgres.statement import Connection
 from tumira.pricing.pseudonyms import Subject
 from tumira.sending import lifecycle
-from tumira.store import erasure, erasure_of_quotes, settlement
+from tumira.store import erasure, erasure_of_quotes
 from tumira.store.erasures import Erasure
-from tumira.store.settlement import Standing
 
 MESSAGES_MAX: Final = 500
 # Each has up to a thousand rows.

@@ -13,15 +13,16 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.actions.make_backup import check_version
-from tumira.actions.outcomes import Ended, Outcome
-from tumira.actions.settle_messages import settle_held
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import MessageId
+from tumira.delivery.outcomes import Ended, Outcome
+from tumira.delivery.settle import settle_held
+from tumira.delivery.store import settlement
 from tumira.postgres import migrate
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
-from tumira.store import backups, restored, settlement
+from tumira.store import backups, restored
 from tumira.store.backup_files import Backup, Manifest, Progress, inspect
 from tumira.store.backup_programs import Finished, Programs, failed, run
 

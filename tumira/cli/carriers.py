@@ -13,15 +13,14 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import operate_carriers
-from tumira.actions.operate_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
 from tumira.audit_log import Actor
-from tumira.carriers.trial import try_out
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
 from tumira.core.errors import Trouble
+from tumira.delivery import carrier_url, manage_carriers
+from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
+from tumira.delivery.store.carriers import BindState
+from tumira.delivery.trial import try_out
 from tumira.postgres.pool import Database
-from tumira.rules import carrier_urls
-from tumira.store.carriers import BindState
 
 PASSWORD_BYTES_MAX: Final = 1024
 STANDARD_INPUT: Final = "-"
@@ -93,7 +92,7 @@ def _read_password(url: str, password_file: str | None) -> str | None:
     """Return the password that does not stand in the URL; None if it does."""
     if password_file is not None:
         return _read_line(password_file)
-    if not carrier_urls.lacks_password(url):
+    if not carrier_url.lacks_password(url):
         return None
     if not sys.stdin.isatty():
         raise Trouble(
@@ -128,12 +127,12 @@ async def _add(
     password: str | None,
     as_json: bool,
 ) -> None:
-    simulated = await operate_carriers.list_simulated(database)
-    added = await operate_carriers.add_carrier(
+    simulated = await manage_carriers.list_simulated(database)
+    added = await manage_carriers.add_carrier(
         database, name, url, countries, priority, actor=Actor(actor()), password=password
     )
-    _tell_simulated(simulated, await operate_carriers.list_simulated(database))
-    states = await operate_carriers.list_carriers(database)
+    _tell_simulated(simulated, await manage_carriers.list_simulated(database))
+    states = await manage_carriers.list_carriers(database)
     shown = next((_carrier(one, as_json=as_json) for one in states if one.carrier.name == name), {})
     title = "Carrier added." if added else "Carrier changed; the workers follow in a moment."
     show({**shown, "added": added}, as_json=as_json, title=title)
@@ -144,7 +143,7 @@ async def _add(
 @with_database
 async def carrier_list(database: Database, *, as_json: bool) -> None:
     """List the carriers, those used first in front, and how each is."""
-    states = await operate_carriers.list_carriers(database)
+    states = await manage_carriers.list_carriers(database)
     show_all(
         [_carrier(one, as_json=as_json) for one in states],
         as_json=as_json,
@@ -158,9 +157,9 @@ async def carrier_list(database: Database, *, as_json: bool) -> None:
 @with_database
 async def carrier_remove(database: Database, *, name: str, as_json: bool) -> None:
     """Take a carrier out of use; its receipts still count when it is added again."""
-    simulated = await operate_carriers.list_simulated(database)
-    await operate_carriers.remove_carrier(database, name, actor=Actor(actor()))
-    _tell_simulated(simulated, await operate_carriers.list_simulated(database))
+    simulated = await manage_carriers.list_simulated(database)
+    await manage_carriers.remove_carrier(database, name, actor=Actor(actor()))
+    _tell_simulated(simulated, await manage_carriers.list_simulated(database))
     show({"name": name, "removed": True}, as_json=as_json, title="Carrier removed.")
 
 
@@ -170,7 +169,7 @@ async def carrier_remove(database: Database, *, name: str, as_json: bool) -> Non
 @with_database
 async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
-    found = await operate_carriers.get_carrier(database, name)
+    found = await manage_carriers.get_carrier(database, name)
     tried = await try_out(found.settings)
     settings = found.settings
     place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
@@ -195,7 +194,7 @@ def _carrier(state: CarrierState, *, as_json: bool) -> Mapping[str, Any]:
     countries = state.carrier.countries
     return {
         "name": state.carrier.name,
-        "url": carrier_urls.write(state.carrier.settings),
+        "url": carrier_url.write(state.carrier.settings),
         "countries": "all" if countries is None and not as_json else countries,
         "priority": state.carrier.priority,
         "health": str(state.health),

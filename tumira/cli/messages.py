@@ -11,9 +11,9 @@ from tumira.cli.output import json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
+from tumira.delivery.store import timeline as timelines
+from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.postgres.pool import Database
-from tumira.store import timelines
-from tumira.store.timelines import Entry, Timeline
 
 # What each thing that can happen is called here; a final status stands for itself.
 HAPPENED: Final[Mapping[str, str]] = {

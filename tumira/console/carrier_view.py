@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from tumira.actions.operate_carriers import CarrierHealth, CarrierState
+from tumira.delivery import carrier_url
+from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
+from tumira.delivery.store.carrier_outcomes import Tally
+from tumira.delivery.store.carriers import BindState, Health
 from tumira.html import chart
-from tumira.rules import carrier_urls
 from tumira.sending import lifecycle
-from tumira.store.carrier_outcomes import Tally
-from tumira.store.carriers import BindState, Health
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
@@ -96,7 +96,7 @@ def show(state: CarrierState, tallies: Sequence[Tally]) -> Shown:
     lately = 0 if mix.handed_over is None else mix.handed_over.lately
     return Shown(
         state=state,
-        url=carrier_urls.write(settings),
+        url=carrier_url.write(settings),
         words=WORDS[state.health],
         countries="every country" if carrier.countries is None else ", ".join(carrier.countries),
         binds=[BindRow(number, held.get(number)) for number in numbers],

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.operate_carriers import list_simulated
 from tumira.audit_log import Actor
 from tumira.core.settings.payments import Payments
+from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.layout import Look

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.operate_carriers import list_simulated
 from tumira.core.settings.payments import Payments
+from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
 from tumira.html.layout import Look

@@ -8,15 +8,19 @@ from typing import Final
 import structlog
 
 from tumira.accounts import ledger
-from tumira.actions import erase_number, follow_up, run_audit
+from tumira.actions import erase_number, run_audit
 from tumira.content import store as content_refusals
 from tumira.core import metrics
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.loops import say_unavailable
+from tumira.delivery import follow_up
+from tumira.delivery.store import carriers, receipts
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store import waiting as places
+from tumira.delivery.supervisor import LEASE_S
 from tumira.engine.auditor import run_auditor
 from tumira.engine.retention import drop_old
-from tumira.engine.supervisor import LEASE_S
 from tumira.identity import code_rules
 from tumira.identity.store import attempts, devices, operators, sessions, verifications
 from tumira.mail import outbox
@@ -26,7 +30,7 @@ from tumira.postgres.statement import Connection, Statement
 from tumira.pricing import prices, schedule_price
 from tumira.sending import batches
 from tumira.sending import lookups as calls
-from tumira.store import audits, carriers, latencies, old_numbers, places, receipts
+from tumira.store import audits, old_numbers
 from tumira.store.retention import Kind
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads

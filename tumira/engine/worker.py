@@ -7,16 +7,16 @@ import socket
 import ssl
 from typing import Final
 
-from tumira.carriers.smpp.peer import DEFAULT_TIMING, Timing
 from tumira.core.settings import Smtp
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
 from tumira.core.trace_exporter import tracing
+from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
+from tumira.delivery.supervisor import Supervisor
 from tumira.engine.cashier import Cashier
 from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
 from tumira.engine.metrics_server import show_metrics
-from tumira.engine.supervisor import Supervisor
 from tumira.mail.worker import Postman
 from tumira.outbound.payments.providers import open_providers
 from tumira.postgres.pool import Database

@@ -9,9 +9,9 @@ from typing import Final
 import asyncpg
 import structlog
 
+from tumira.delivery.store import carriers
 from tumira.postgres.pool import UNAVAILABLE, Database
 from tumira.simulator import handsets
-from tumira.store import carriers
 
 LOOK_S: Final = 2.0
 WAIT_S: Final = 1.0

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from tumira.carriers.smpp.pdu import ShortMessage
-from tumira.carriers.smpp.text import Place, decode, split_udh
+from tumira.delivery.smpp.encoding import Place, decode, split_udh
+from tumira.delivery.smpp.pdu import ShortMessage
 
 # Texts of which parts are missing; the oldest give way, so that a sender who never ends one fills nothing.
 UNFINISHED_MAX: Final = 10_000

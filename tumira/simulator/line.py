@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tumira.carriers.smpp.pdu import Bind, Command, Pdu, write
-from tumira.carriers.smpp.server import ServerPeer
+from tumira.delivery.smpp.pdu import Bind, Command, Pdu, write
+from tumira.delivery.smpp.server import ServerPeer
 from tumira.simulator.mailboxes import Letter
 
 GOODBYE_S: Final = 1.0

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from tumira.carriers.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import Status
 
 # Receipts without an answer on one connection; the others wait for their turn.
 WINDOW: Final = 5_000

@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tumira.carriers.smpp.pdu import Bind, Command, Status
 from tumira.core.errors import Trouble
+from tumira.delivery.smpp.pdu import Bind, Command, Status
 from tumira.simulator.line import Exchange, Line
 from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, Receipt
 

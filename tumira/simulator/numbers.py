@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tumira.carriers.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import Status
 
 DIGITS: Final = 4
 

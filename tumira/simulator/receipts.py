@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.carriers.smpp.pdu import (
+from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
     NETWORK_ERROR_CODE,

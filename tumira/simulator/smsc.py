@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.carriers.smpp.pdu import Bind, BrokenError, Command, ShortMessage, Status, read_short_message
 from tumira.core.errors import port_trouble
+from tumira.delivery.smpp.pdu import Bind, BrokenError, Command, ShortMessage, Status, read_short_message
 from tumira.simulator.handsets import Text, moment
 from tumira.simulator.joining import Joiner
 from tumira.simulator.line import Exchange, Line

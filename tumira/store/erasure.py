@@ -11,10 +11,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
+from tumira.delivery.store.settlement import hold_batches
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing.pseudonyms import Subject
 from tumira.sending import recipients
-from tumira.store.settlement import hold_batches
 
 # Without what people put between digits; to take out all that is no digit would take three times as long.
 HOLDS: Final = "strpos(translate({}, ' ()-./_' || chr(160) || chr(9), ''), %(national)s) > 0"

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tumira.delivery.store import carriers
 from tumira.postgres import partitions, replication
 from tumira.postgres.statement import Connection, Statement
 from tumira.pricing import prices
-from tumira.store import carriers, totals
+from tumira.store import totals
 from tumira.store.totals import WAITING_MAX, Elsewhere, Stand
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tumira.rules import lanes
+from tumira.delivery import lanes
 from tumira.sending import fairness
 
 RATE: Final = 300

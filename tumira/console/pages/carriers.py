@@ -13,18 +13,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import operate_carriers
-from tumira.actions.operate_carriers import PRIORITY_DEFAULT, CarrierState
-from tumira.carriers.smpp.peer import Timing
-from tumira.carriers.trial import Tried, try_out
 from tumira.console.carrier_view import BADGES, DAY, HOUR, show
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import FieldTrouble, Trouble
+from tumira.delivery import manage_carriers
+from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierState
+from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.store import carrier_outcomes, carriers
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store.carrier_outcomes import Tally
+from tumira.delivery.trial import Tried, try_out
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
 from tumira.pricing import prices
-from tumira.store import carrier_outcomes, carriers, latencies
-from tumira.store.carrier_outcomes import Tally
 
 CARRIERS: Final = "/operator/carriers"
 ONE: Final = CARRIERS + "/{name}"
@@ -77,7 +78,7 @@ async def show_carriers(visit: Visit) -> Response:
 async def _list(
     visit: Visit, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
 ) -> Response:
-    states = await operate_carriers.list_carriers(visit.services.database)
+    states = await manage_carriers.list_carriers(visit.services.database)
     uncovered, tallies = await _read(visit)
     return visit.page(
         "carriers.html.jinja",
@@ -120,7 +121,7 @@ async def _page(
     state = await _state(visit)
     carrier = state.carrier
     _, tallies = await _read(visit)
-    others = await operate_carriers.list_carriers(visit.services.database)
+    others = await manage_carriers.list_carriers(visit.services.database)
     async with visit.services.database.connection() as connection:
         destinations = (await prices.get_tariff(connection)).destinations
     rest = [one.carrier for one in others if one.carrier.name != carrier.name]
@@ -158,7 +159,7 @@ async def _page(
 
 async def _state(visit: Visit) -> CarrierState:
     name = visit.request.path_params["name"]
-    for one in await operate_carriers.list_carriers(visit.services.database):
+    for one in await manage_carriers.list_carriers(visit.services.database):
         if one.carrier.name == name:
             return one
     raise HTTPException(404, "There is no such carrier")
@@ -175,7 +176,7 @@ async def add(visit: Visit) -> Response:
         faults["url"] = f"The URL of a carrier has at most {URL_MAX} characters."
     if not faults:
         try:
-            await operate_carriers.add_carrier(
+            await manage_carriers.add_carrier(
                 visit.services.database,
                 filled["name"],
                 url,
@@ -185,7 +186,7 @@ async def add(visit: Visit) -> Response:
                 replace=False,
                 password=form.text("password") or None,
             )
-            simulated = await operate_carriers.list_simulated(visit.services.database)
+            simulated = await manage_carriers.list_simulated(visit.services.database)
             is_first = len(simulated) < len(visit.simulated)
             return go(CARRIERS + ("?done=first" if is_first else "?done=added"))
         except Trouble as trouble:
@@ -202,7 +203,7 @@ async def change_settings(visit: Visit) -> Response:
     numbers = {name: _read_number(form, name, faults) for name in ("priority", "window", "tps")}
     if not faults:
         try:
-            changed = await operate_carriers.change_carrier(
+            changed = await manage_carriers.change_carrier(
                 visit.services.database,
                 state.carrier.name,
                 priority=numbers["priority"],
@@ -235,7 +236,7 @@ async def remove(visit: Visit) -> Response:
     if form.text("confirmed") != name:
         return await _page(visit, {"confirmed": f"Type {name} to remove it."}, 422)
     try:
-        await operate_carriers.remove_carrier(visit.services.database, name, actor=visit.actor)
+        await manage_carriers.remove_carrier(visit.services.database, name, actor=visit.actor)
     except Trouble as trouble:
         raise HTTPException(409, str(trouble)) from None
     return go(CARRIERS + "?done=removed")

@@ -13,17 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import place_receipts
-from tumira.actions.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
+from tumira.delivery import place_receipts, receipt_rules
+from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
+from tumira.delivery.store import unmatched
+from tumira.delivery.store.unmatched import LATEST, Unmatched
 from tumira.html.forms import read_form
 from tumira.html.layout import write_plural
 from tumira.html.places import go
-from tumira.rules import receipts
-from tumira.store import unmatched
-from tumira.store.unmatched import LATEST, Unmatched
 
 RECEIPTS: Final = "/operator/receipts"
 ONE: Final = RECEIPTS + "/{id}"
@@ -111,7 +110,7 @@ async def show_receipts(visit: Visit) -> Response:
 
 
 def _row(kept: Unmatched, candidates: Sequence[Candidate], now: datetime) -> Row:
-    settled = receipts.outcome(kept.receipt.state, kept.receipt.error)
+    settled = receipt_rules.outcome(kept.receipt.state, kept.receipt.error)
     return Row(
         kept,
         f"{RECEIPTS}/{kept.id}",

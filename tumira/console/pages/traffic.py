@@ -11,13 +11,14 @@ from starlette.routing import Route
 from tumira.console.visits import HOME, Services, Visit, look
 from tumira.core import histogram
 from tumira.core.days import local_day
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store.latency import End, Taken
+from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.sending.daily_totals import Day
-from tumira.store import latencies, totals
-from tumira.store.latencies import End, Taken
-from tumira.store.queue import BULK, SMALL
+from tumira.store import totals
 from tumira.store.totals import WAITING_MAX, Accepted, Elsewhere, Stand
 
 NOW: Final = "/operator/traffic/now"

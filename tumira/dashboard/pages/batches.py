@@ -16,6 +16,8 @@ from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
+from tumira.delivery.store import timeline as timelines
+from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
@@ -27,8 +29,6 @@ from tumira.sending.batches import Message
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
 from tumira.sending.search import Batch, Found, Search, Standing
 from tumira.sending.validity import TEXT_KEPT
-from tumira.store import timelines
-from tumira.store.timelines import Entry, Timeline
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"

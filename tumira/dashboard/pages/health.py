@@ -15,12 +15,12 @@ from starlette.routing import Route
 
 from tumira.core import histogram
 from tumira.dashboard.visits import Services, Visit, private
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store.latency import NetworkEnds, NetworkTimes, Step, Windows
 from tumira.html import chart
 from tumira.postgres.pool import Database
 from tumira.pricing import networks, prices
 from tumira.sending import lifecycle
-from tumira.store import latencies
-from tumira.store.latencies import NetworkEnds, NetworkTimes, Step, Windows
 
 HEALTH: Final = "/dashboard/health"
 MESSAGES_MIN: Final = 20

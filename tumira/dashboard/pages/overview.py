@@ -11,11 +11,11 @@ from starlette.routing import Route
 from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.visits import HOME, Services, Visit, private
+from tumira.delivery.store import carriers
 from tumira.html import chart
 from tumira.pricing import prices
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, Why
-from tumira.store import carriers
 
 WHY: Final = {
     Why.TURN: "waiting for their turn",

@@ -1,0 +1,307 @@
+"""Is a carrier's URL read as it was meant, refused in words, and never shown with its password?"""
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.delivery.carrier_url import REFUNDS, CarrierSettings, lacks_password, parse, write
+
+DEFAULTS = CarrierSettings(
+    host="smpp.example.com",
+    port=2775,
+    tls=False,
+    system_id="user",
+    password="hushhush",
+    bind_mode="transceiver",
+    binds=1,
+    window_size=64,
+    tps=200,
+    source="Tumira",
+    in_doubt="resend",
+    doubt_wait_s=30,
+    refund=("failed", "expired", "undelivered"),
+)
+PLAIN = "smpp://user:hushhush@smpp.example.com"
+
+
+def refusal(url: str) -> str:
+    """Return the one line with which a URL is refused."""
+    line = verdict(url)
+    assert line is not None
+    assert line.endswith(".")
+    assert "\n" not in line
+    return line
+
+
+def verdict(url: str) -> str | None:
+    try:
+        parse(url)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert parse(PLAIN) == DEFAULTS
+    assert parse(PLAIN + ":2775/") == DEFAULTS
+    assert parse(PLAIN + "?") == DEFAULTS
+
+
+def test_every_parameter_is_read() -> None:
+    url = (
+        "smpp://us%40er:p%3Aa%2F%25@192.0.2.1:10000?window=10&tps=0&bind=pair&binds=32&source=%2B263771200001"
+        "&in_doubt=hold&doubt_wait=86400&refund=undelivered,failed&tls=1"
+    )
+    assert parse(url) == CarrierSettings(
+        host="192.0.2.1",
+        port=10000,
+        tls=True,
+        system_id="us@er",
+        password="p:a/%",
+        bind_mode="pair",
+        binds=32,
+        window_size=10,
+        tps=0,
+        source="+263771200001",
+        in_doubt="hold",
+        doubt_wait_s=86400,
+        refund=("failed", "undelivered"),
+    )
+
+
+def test_smpps_means_tls_on_the_same_port() -> None:
+    secure = replace(DEFAULTS, tls=True)
+    assert parse(PLAIN.replace("smpp:", "smpps:")) == secure
+    assert parse(PLAIN.replace("smpp:", "smpps:") + "?tls=1") == secure
+    assert parse(PLAIN + "?tls=0") == DEFAULTS
+    assert "contradict" in refusal(PLAIN.replace("smpp:", "smpps:") + "?tls=0")
+
+
+def test_a_refund_may_be_for_nothing() -> None:
+    assert parse(PLAIN + "?refund=").refund == ()
+    assert parse(write(parse(PLAIN + "?refund=")).replace("***", "x")).refund == ()
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "port"),
+    [
+        ("[2001:db8::1]", "2001:db8::1", 2775),
+        ("[2001:DB8:0::1]:2776", "2001:db8::1", 2776),
+        ("[::1]:1", "::1", 1),
+        ("SMPP.Example.com:65535", "smpp.example.com", 65535),
+        ("localhost", "localhost", 2775),
+    ],
+)
+def test_hosts_are_names_or_addresses(place: str, host: str, port: int) -> None:
+    found = parse(f"smpp://user:hushhush@{place}")
+    assert (found.host, found.port) == (host, port)
+    assert parse(write(found).replace("***", "hushhush")) == found
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        ":2775",
+        "2001:db8::1",
+        "[2001:db8::1",
+        "[smpp]",
+        "[::1]2775",
+        "-x",
+        "a b",
+        "a/b",
+        "käse",
+        "a..b",
+        "a.",
+        "x" * 64,
+        ".".join(["x" * 63] * 4),
+    ],
+)
+def test_what_is_no_host_is_refused(place: str) -> None:
+    line = refusal(f"smpp://user:hushhush@{place}")
+    assert "host" in line or "port" in line
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["T", "Tumira", "My Shop", "Café", "A{}€", "123", "+27821230001", "1" * 15, "ABCDEFGHIJK", "12a"],
+)
+def test_a_source_is_a_name_or_a_number(source: str) -> None:
+    assert parse(f"{PLAIN}?source={quote(source)}").source == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "12",
+        "+12",
+        "1" * 16,
+        "ABCDEFGHIJKL",
+        "ABCDEFGHI€{",
+        "Tumirá",
+        "花",
+        "12.4",
+        " Tumira",
+        "A\nB",
+        "A\x1b",
+    ],
+)
+def test_any_other_source_is_refused(source: str) -> None:
+    assert refusal(f"{PLAIN}?source={quote(source)}").startswith("source must be 1 to 11 characters")
+
+
+def test_a_plus_in_a_source_is_a_plus() -> None:
+    assert parse(PLAIN + "?source=+27821230001").source == "+27821230001"
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("window=0", "window must be a whole number from 1 to 10000."),
+        ("window=10001", "window must be a whole number from 1 to 10000."),
+        ("window=", "window must be"),
+        ("window", "window must be"),
+        ("window=6.4", "window must be"),
+        ("window=-1", "window must be"),
+        ("window=" + "9" * 5000, "window must be"),
+        ("window=\N{ARABIC-INDIC DIGIT FIVE}", "window must be"),
+        ("tps=100001", "tps must be a whole number from 0 to 100000."),
+        ("binds=33", "binds must be a whole number from 1 to 32."),
+        ("doubt_wait=0", "doubt_wait must be a whole number from 1 to 86400."),
+        ("bind=receiver", "bind must be transceiver or pair."),
+        ("in_doubt=drop", "in_doubt must be resend or hold."),
+        ("refund=delivered", "refund must be some of failed,expired,undelivered"),
+        ("refund=failed,", "refund must be some of"),
+        ("tls=yes", "tls must be 0 or 1."),
+        ("window=1&tps=1&window=2", "The URL has window twice; give it once."),
+        ("colour=red", "no parameter colour; those it has are window, tps, bind, binds, source, in_doubt"),
+        ("Window=1", "no parameter Window; those it has are window, tps"),
+        ("window=1&", "no such parameter; those it has are window"),
+        ("window=%zz", "The value of window is not percent-encoded"),
+        ("source=%ff", "The value of source is not percent-encoded"),
+    ],
+)
+def test_a_wrong_parameter_is_named(query: str, words: str) -> None:
+    assert words in refusal(f"{PLAIN}?{query}")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "must begin with smpp://"),
+        ("http://user:hushhush@smpp.example.com", "must begin with smpp://"),
+        ("SMPP://user:hushhush@smpp.example.com", "must begin with smpp://"),
+        ("smpp:user:hushhush@smpp.example.com", "must begin with smpp://"),
+        ("smpp://smpp.example.com", "Write the URL as"),
+        ("smpp://user@smpp.example.com", "Write the URL as"),
+        ("smpp://:hushhush@smpp.example.com", "The user must have 1 to 15 characters"),
+        (f"smpp://{'u' * 16}:hushhush@smpp.example.com", "The user must have 1 to 15 characters"),
+        ("smpp://user:hushhush9@smpp.example.com", "The password must have 0 to 8 characters"),
+        ("smpp://us er:hushhush@smpp.example.com", "The user must be visible ASCII"),
+        ("smpp://user:hush%@smpp.example.com", "The password must be visible ASCII"),
+        ("smpp://user:hush%ff@smpp.example.com", "The password must be visible ASCII"),
+        ("smpp://user:hush%00@smpp.example.com", "The password must be visible ASCII"),
+        ("smpp://user:hushé@smpp.example.com", "The password must be visible ASCII"),
+        ("smpp://user:hush?hus@smpp.example.com", "Write the URL as"),
+        ("smpp://user:hu@h?hus@smpp.example.com", "Write the URL as"),
+        ("smpp://user:hushhush@smpp.example.com#x", "Write the URL as"),
+        ("smpp://user:hushhush@smpp.example.com?tps=1#x", "Write the URL as"),
+        ("smpp://user:hushhush@smpp.example.com:0", "The port must be a whole number from 1 to 65535."),
+        ("smpp://user:hushhush@smpp.example.com:65536", "The port must be"),
+        ("smpp://user:hushhush@smpp.example.com:", "The port must be"),
+        ("smpp://user:***@smpp.example.com", "write the carrier's real one"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_its_password(url: str, words: str) -> None:
+    line = refusal(url)
+    assert words in line
+    assert "hu" not in line
+
+
+def test_a_password_may_be_empty_but_not_left_out() -> None:
+    assert parse("smpp://user:@smpp.example.com").password == ""
+
+
+def test_a_password_beside_the_url_is_taken_as_it_is() -> None:
+    found = parse("smpp://user@host", "a%2F:@?#")
+    assert found == parse("smpp://user:a%252F%3A%40%3F%23@host")
+    assert parse("smpp://user@host", "").password == ""
+    for url, password in (
+        ("smpp://user:@host", "secret"),
+        ("smpp://host", "secret"),
+        ("smpp://user@host", "***"),
+        ("smpp://user@host", "sécret"),
+        ("smpp://user@host", "secret\n"),
+        ("smpp://user@host", "secretsecret"),
+    ):
+        with pytest.raises(ValueError, match=r"\A[^\n]+\Z") as refused:
+            parse(url, password)
+        assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "lacks"),
+    [
+        ("smpp://user@host", True),
+        ("smpps://user@host:2775?tps=1", True),
+        ("smpp://user:@host", False),
+        ("smpp://user:secret@host", False),
+        ("smpp://host", False),
+        ("smpp://@host", False),
+        ("main", False),
+    ],
+)
+def test_it_is_known_whether_a_password_has_to_be_asked_for(url: str, lacks: bool) -> None:  # noqa: FBT001 - a case
+    assert lacks_password(url) is lacks
+
+
+def test_the_password_is_in_no_repr_and_in_no_url_that_is_written() -> None:
+    found = parse(PLAIN)
+    assert "hushhush" not in repr(found)
+    assert "password" not in repr(found)
+    assert write(found) == "smpp://user:***@smpp.example.com:2775?window=64&tps=200"
+
+
+def test_a_url_is_written_with_what_differs_from_the_defaults() -> None:
+    url = (
+        "smpps://us%40er:x@[::1]:3550?window=9&tps=0&bind=pair&binds=2&source=My%20Shop&in_doubt=hold&refund="
+    )
+    assert write(parse(url)) == url.replace(":x@", ":***@")
+
+
+visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
+any_settings = st.builds(
+    CarrierSettings,
+    host=st.sampled_from(["smpp.example.com", "192.0.2.1", "::1", "a", "2001:db8::1"]),
+    port=st.integers(1, 65535),
+    tls=st.booleans(),
+    system_id=st.text(visible, min_size=1, max_size=15),
+    password=st.text(visible, max_size=8),
+    bind_mode=st.sampled_from(["transceiver", "pair"]),
+    binds=st.integers(1, 32),
+    window_size=st.integers(1, 10_000),
+    tps=st.integers(0, 100_000),
+    source=st.one_of(st.from_regex(r"\A\+?[0-9]{3,15}\Z"), st.from_regex(r"\A[A-Z][&=#?@%+a-z€]{0,4}\Z")),
+    in_doubt=st.sampled_from(["resend", "hold"]),
+    doubt_wait_s=st.integers(1, 86_400),
+    refund=st.sets(st.sampled_from(REFUNDS)).map(lambda some: tuple(one for one in REFUNDS if one in some)),
+)
+
+
+@settings(deadline=None)
+@given(any_settings)
+def test_what_is_written_is_read_as_the_same(given_settings: CarrierSettings) -> None:
+    password = quote(given_settings.password, safe="").replace("*", "%2A")
+    assert parse(write(given_settings).replace(":***@", f":{password}@", 1)) == given_settings
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(), st.text())
+def test_any_text_at_all_is_read_or_refused_in_one_line(user: str, place: str, query: str) -> None:
+    line = verdict(f"smpp://{user}:Zq7%23xW@{place}?{query}") or ""
+    assert "\n" not in line
+    assert "Zq7" not in line

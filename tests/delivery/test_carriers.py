@@ -1,0 +1,366 @@
+"""Are carriers kept as they were written, and is every bind held by one worker at a time?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tumira.core.errors import Trouble
+from tumira.delivery import carrier_url, manage_carriers
+from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
+from tumira.delivery.store import carriers
+from tumira.delivery.store.carriers import BindReport, BindState, Carrier
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+
+PASSWORD: Final = "hushhush"
+URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=4&refund=expired,failed"
+SETTINGS: Final = carrier_url.parse(URL)
+LEASE_S: Final = 60.0
+ENDED_S: Final = 0.0
+RACES: Final = 200
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """Give an open database."""
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def connection(database: Database) -> AsyncIterator[Connection]:
+    """Give a connection to it."""
+    async with database.connection() as connection:
+        yield connection
+
+
+@pytest_asyncio.fixture
+async def rival(database: Database) -> AsyncIterator[Connection]:
+    """Give another one."""
+    async with database.connection() as connection:
+        yield connection
+
+
+@pytest_asyncio.fixture
+async def carrier_id(connection: Connection) -> int:
+    """Give a carrier of four binds."""
+    await carriers.put(connection, "main", SETTINGS, None, 100)
+    return (await existing(connection, "main")).id
+
+
+async def existing(connection: Connection, name: str) -> Carrier:
+    found = await carriers.find(connection, name)
+    assert found is not None
+    return found
+
+
+def told(carrier_id: int, number: int, state: BindState = BindState.BOUND, worker: str = "one") -> BindReport:
+    return BindReport(carrier_id, number, worker, state, problem=None, outstanding=3, pace=50)
+
+
+async def test_a_carrier_is_read_as_it_was_put(connection: Connection) -> None:
+    assert await carriers.put(connection, "main", SETTINGS, ["ZW", "ZA"], 7)
+
+    found = await existing(connection, "main")
+    assert (found.settings, found.countries, found.priority) == (SETTINGS, ("ZW", "ZA"), 7)
+    assert found.settings.refund == ("failed", "expired")
+    assert PASSWORD not in repr(found)
+    assert await carriers.list_active(connection) == [found]
+
+
+async def test_a_carrier_changed_or_added_again_keeps_its_number(connection: Connection) -> None:
+    assert await carriers.put(connection, "main", SETTINGS, None, 100)
+    first = await existing(connection, "main")
+
+    assert not await carriers.put(connection, "main", replace(SETTINGS, tps=0, refund=()), ["ZA"], 5)
+    changed = await existing(connection, "main")
+    assert (changed.id, changed.settings.tps, changed.settings.refund) == (first.id, 0, ())
+    assert changed.countries == ("ZA",)
+    assert changed.changed_at > first.changed_at
+
+    assert await carriers.remove(connection, "main")
+    assert not await carriers.remove(connection, "main")
+    assert await carriers.find(connection, "main") is None
+    assert await carriers.list_active(connection) == []
+    assert await carriers.exists_ever(connection, "main")
+    assert not await carriers.exists_ever(connection, "other")
+
+    assert await carriers.put(connection, "main", SETTINGS, None, 100)
+    assert (await existing(connection, "main")).id == first.id
+
+
+async def test_the_lowest_priority_comes_first_and_then_the_name(connection: Connection) -> None:
+    for name, priority in (("late", 200), ("beta", 100), ("alpha", 100), ("first", 0)):
+        await carriers.put(connection, name, SETTINGS, None, priority)
+    names = [carrier.name for carrier in await carriers.list_active(connection)]
+    assert names == ["first", "alpha", "beta", "late"]
+
+
+async def test_workers_count_those_that_were_seen(connection: Connection) -> None:
+    assert await carriers.heartbeat(connection, "one", LEASE_S) == 1
+    assert await carriers.heartbeat(connection, "two", LEASE_S) == 2
+    assert await carriers.heartbeat(connection, "one", LEASE_S) == 2
+    # Nobody else was seen in the last no seconds.
+    assert await carriers.heartbeat(connection, "one", ENDED_S) == 1
+
+
+async def test_a_bind_is_leased_once_until_its_lease_ends(connection: Connection, carrier_id: int) -> None:
+    assert await carriers.lease(connection, carrier_id, "one", [2, 1, 2], LEASE_S) == [1, 2]
+    assert await carriers.lease(connection, carrier_id, "two", [1, 2, 3], LEASE_S) == [3]
+    assert await carriers.lease(connection, carrier_id, "one", [1, 2, 3], ENDED_S) == [1, 2]
+    # Its own lease has ended, and it may have it again as long as nobody else took it.
+    assert await carriers.lease(connection, carrier_id, "one", [1], LEASE_S) == [1]
+    assert await carriers.lease(connection, carrier_id, "two", [1, 2], LEASE_S) == [2]
+    assert await carriers.lease(connection, carrier_id, "one", [], LEASE_S) == []
+    holders = [(bind.number, bind.worker, bind.lease_valid) for bind in await carriers.list_binds(connection)]
+    assert holders == [(1, "one", True), (2, "two", True), (3, "two", True)]
+
+
+async def test_a_renewed_lease_keeps_what_was_told_and_a_new_holder_starts_afresh(
+    connection: Connection, carrier_id: int
+) -> None:
+    await carriers.lease(connection, carrier_id, "one", [1], LEASE_S)
+    await carriers.report(
+        connection, [replace(told(carrier_id, 1, BindState.FAILING), problem="x" * 500)], LEASE_S
+    )
+    (before,) = await carriers.list_binds(connection)
+    assert (before.state, before.problem, before.outstanding, before.pace) == ("failing", "x" * 200, 3, 50)
+
+    await carriers.lease(connection, carrier_id, "one", [1], ENDED_S)
+    assert await carriers.list_binds(connection) == [replace(before, lease_valid=False)]
+
+    await carriers.lease(connection, carrier_id, "two", [1], LEASE_S)
+    (after,) = await carriers.list_binds(connection)
+    assert (after.worker, after.state, after.problem) == ("two", "connecting", None)
+    assert (after.outstanding, after.pace, after.lease_valid) == (0, None, True)
+    assert after.since > before.since
+
+
+async def test_a_report_renews_what_is_still_held_and_says_what_is(
+    connection: Connection, carrier_id: int
+) -> None:
+    await carriers.lease(connection, carrier_id, "one", [1, 2], ENDED_S)
+    await carriers.lease(connection, carrier_id, "two", [2, 3], LEASE_S)
+    reports = [told(carrier_id, number) for number in (4, 3, 2, 1)]
+
+    assert await carriers.report(connection, reports, LEASE_S) == {(carrier_id, 1)}
+    binds = {bind.number: bind for bind in await carriers.list_binds(connection)}
+    assert [(one.worker, one.state, one.lease_valid) for one in binds.values()] == [
+        ("one", "bound", True),
+        ("two", "connecting", True),
+        ("two", "connecting", True),
+    ]
+    assert await carriers.report(connection, [], LEASE_S) == set()
+
+
+async def test_since_changes_with_the_state_alone(connection: Connection, carrier_id: int) -> None:
+    await carriers.lease(connection, carrier_id, "one", [1], LEASE_S)
+    seen = []
+    for state in (BindState.BOUND, BindState.BOUND, BindState.DOWN):
+        await carriers.report(connection, [told(carrier_id, 1, state)], LEASE_S)
+        (bind,) = await carriers.list_binds(connection)
+        seen.append(bind.since)
+    assert seen[0] == seen[1] < seen[2]
+
+
+async def test_a_worker_gives_back_its_own_binds_alone(connection: Connection, carrier_id: int) -> None:
+    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    await carriers.lease(connection, carrier_id, "two", [3], LEASE_S)
+
+    await carriers.release(connection, "one", [(carrier_id, 1), (carrier_id, 3), (carrier_id + 1, 2)])
+
+    assert [bind.number for bind in await carriers.list_binds(connection)] == [2, 3]
+    assert await carriers.lease(connection, carrier_id, "two", [1], LEASE_S) == [1]
+
+
+async def test_a_dead_worker_is_buried_by_one_and_its_binds_are_free(
+    connection: Connection, rival: Connection, carrier_id: int
+) -> None:
+    for worker in ("one", "two"):
+        await carriers.heartbeat(connection, worker, LEASE_S)
+    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    await carriers.lease(connection, carrier_id, "two", [3], LEASE_S)
+    assert await carriers.bury_dead(connection, LEASE_S) == []
+    await connection.execute("UPDATE workers SET seen_at = seen_at - interval '61 s' WHERE id = 'one'")
+
+    async with connection.transaction():
+        assert await carriers.bury_dead(connection, LEASE_S) == ["one"]
+        assert await carriers.bury_dead(rival, LEASE_S) == []
+        # One that is not dead after all waits for its burial, and then lives again without its binds.
+        risen = asyncio.create_task(carriers.heartbeat(rival, "one", LEASE_S))
+        await carriers.forget_workers(connection, ["one"])
+
+    assert await risen == 2
+    assert await carriers.bury_dead(connection, LEASE_S) == []
+    assert await carriers.report(connection, [told(carrier_id, 1)], LEASE_S) == set()
+    assert [bind.worker for bind in await carriers.list_binds(connection)] == ["two"]
+
+
+async def test_of_two_workers_that_race_for_a_bind_exactly_one_gets_it(
+    connection: Connection, rival: Connection, carrier_id: int
+) -> None:
+    won: dict[str, int] = {"one": 0, "two": 0}
+    for number in range(RACES):
+        if number % 2:
+            # Every other time there is a row already, left by a worker that is gone.
+            await carriers.lease(connection, carrier_id, "gone", [number], ENDED_S)
+        one, two = await asyncio.gather(
+            carriers.lease(connection, carrier_id, "one", [number], LEASE_S),
+            carriers.lease(rival, carrier_id, "two", [number], LEASE_S),
+        )
+        assert sorted([*one, *two]) == [number]
+        won["one"] += len(one)
+        won["two"] += len(two)
+    held = [bind.worker for bind in await carriers.list_binds(connection)]
+    assert {worker: held.count(worker) for worker in won} == won
+
+
+async def test_without_the_look_under_the_lock_both_would_get_it(
+    connection: Connection, rival: Connection, carrier_id: int
+) -> None:
+    async def is_free(line: Connection) -> bool:
+        return not await line.fetchval("SELECT EXISTS (SELECT FROM binds WHERE leased_until > now())")
+
+    async def take(line: Connection, worker: str) -> None:
+        await line.execute(
+            "INSERT INTO binds (carrier_id, number, worker, leased_until, state)"
+            " VALUES ($1, 1, $2, now() + interval '1 minute', 'connecting')"
+            " ON CONFLICT (carrier_id, number) DO UPDATE SET worker = excluded.worker",
+            carrier_id,
+            worker,
+        )
+
+    looks = [await is_free(connection), await is_free(rival)]
+    await take(connection, "one")
+    await take(rival, "two")
+    assert looks == [True, True]
+
+
+async def test_workers_that_lease_report_and_give_back_at_once_never_block_each_other(
+    database: Database, carrier_id: int
+) -> None:
+    numbers = list(range(1, 9))
+
+    async def work(worker: str, order: Sequence[int]) -> None:
+        async with database.connection() as line:
+            for _ in range(40):
+                mine = await carriers.lease(line, carrier_id, worker, order, ENDED_S)
+                reports = [told(carrier_id, number, worker=worker) for number in order if number in mine]
+                await carriers.report(line, reports, ENDED_S)
+                await carriers.release(line, worker, [(carrier_id, number) for number in order[::3]])
+                await carriers.forget_workers(line, [worker])
+
+    # A deadlock would be an error of one of them.
+    await asyncio.gather(*(work(str(place), numbers[:: 1 if place % 2 else -1]) for place in range(4)))
+
+
+async def health(database: Database) -> CarrierHealth:
+    (state,) = await manage_carriers.list_carriers(database)
+    return state.health
+
+
+async def test_a_carrier_is_as_well_as_the_best_of_its_binds(
+    database: Database, connection: Connection, carrier_id: int
+) -> None:
+    assert await health(database) == "no worker"
+    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    assert await health(database) == "down"
+    for state, word in (
+        (BindState.DOWN, "down"),
+        (BindState.FAILING, "failing"),
+        (BindState.THROTTLED, "throttled"),
+        (BindState.BOUND, "well"),
+    ):
+        reports = [told(carrier_id, 1, state), told(carrier_id, 2, BindState.DOWN)]
+        await carriers.report(connection, reports, LEASE_S)
+        assert await health(database) == word
+    await carriers.lease(connection, carrier_id, "one", [1], ENDED_S)
+    assert await health(database) == "down"
+    await carriers.lease(connection, carrier_id, "one", [2], ENDED_S)
+    assert await health(database) == "no worker"
+
+
+async def simulators(database: Database) -> Sequence[Carrier]:
+    states: Sequence[CarrierState] = await manage_carriers.list_carriers(database)
+    return [state.carrier for state in states]
+
+
+async def test_the_simulator_is_made_once_and_follows_its_port(database: Database) -> None:
+    await asyncio.gather(*(manage_carriers.keep_simulator(database, 2775) for _ in range(4)))
+    (made,) = await simulators(database)
+    assert (made.name, made.countries, made.priority) == ("simulator", None, 1000)
+    assert (made.settings.host, made.settings.port) == ("127.0.0.1", 2775)
+    assert (made.settings.window_size, made.settings.tps) == (1000, 0)
+
+    await manage_carriers.keep_simulator(database, 2775)
+    assert await simulators(database) == [made]
+    await manage_carriers.keep_simulator(database, 2776)
+    (followed,) = await simulators(database)
+    assert followed.settings == replace(made.settings, port=2776)
+
+    await manage_carriers.remove_carrier(database, "simulator")
+    await manage_carriers.keep_simulator(database, 2777)
+    assert await simulators(database) == []
+
+
+async def test_a_simulator_that_the_operator_moved_away_stays_there(database: Database) -> None:
+    await manage_carriers.keep_simulator(database, 2775)
+    assert not await manage_carriers.add_carrier(database, "simulator", URL, ["ZW"], 5)
+    await manage_carriers.keep_simulator(database, 2776)
+    (kept,) = await simulators(database)
+    assert (kept.settings, kept.countries, kept.priority) == (SETTINGS, ("ZW",), 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "countries", "priority", "words"),
+    [
+        ("Main", URL, None, 100, "A carrier's name is up to 32"),
+        ("", URL, None, 100, "A carrier's name is up to 32"),
+        ("x" * 33, URL, None, 100, "A carrier's name is up to 32"),
+        ("main", URL + "&window=1", None, 100, "twice"),
+        (URL, "main", None, 100, "A carrier's name is up to 32"),
+        ("main", URL, [URL], 100, "One of the countries is not a destination"),
+        ("main", URL, [], 100, "at least one country"),
+        ("main", URL, ["ZW", "XX"], 100, "XX is not a destination; `tumira destination list`"),
+        ("main", URL, None, -1, "out of bounds"),
+        ("main", URL, None, 2**31, "out of bounds"),
+    ],
+)
+async def test_what_cannot_be_a_carrier_is_refused_in_words(
+    database: Database, name: str, url: str, countries: Sequence[str] | None, priority: int, words: str
+) -> None:
+    with pytest.raises(Trouble) as refused:
+        await manage_carriers.add_carrier(database, name, url, countries, priority)
+    assert words in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+    assert await manage_carriers.list_carriers(database) == []
+
+
+async def test_the_database_refuses_what_no_url_can_say(connection: Connection) -> None:
+    for broken in (
+        replace(SETTINGS, port=0),
+        replace(SETTINGS, bind_mode="receiver"),
+        replace(SETTINGS, binds=33),
+        replace(SETTINGS, window_size=10_001),
+        replace(SETTINGS, tps=100_001),
+        replace(SETTINGS, in_doubt="drop"),
+        replace(SETTINGS, doubt_wait_s=0),
+        replace(SETTINGS, refund=("delivered",)),
+    ):
+        with pytest.raises(asyncpg.CheckViolationError):
+            await carriers.put(connection, "main", broken, None, 100)
+
+
+async def test_a_carrier_that_is_not_there_cannot_be_removed(database: Database) -> None:
+    with pytest.raises(Trouble, match="There is no carrier main; `tumira carrier list`"):
+        await manage_carriers.remove_carrier(database, "main")
+    assert await manage_carriers.add_carrier(database, "main", URL, ["ZA", "ZW", "ZA"], 1)
+    await manage_carriers.remove_carrier(database, "main")
+    with pytest.raises(Trouble, match="removed before"):
+        await manage_carriers.remove_carrier(database, "main")

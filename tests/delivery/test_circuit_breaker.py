@@ -1,0 +1,273 @@
+"""Does a circuit open on the carrier's own trouble alone, try it with one message, and close again?"""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tumira.delivery.circuit_breaker import (
+    OPEN_MAX_S,
+    PROBE_WAIT_S,
+    REFUSALS_MAX,
+    TRUST_MAX,
+    TRUST_MIN,
+    UNANSWERED_MAX,
+    Circuit,
+)
+
+START = 1000.0
+
+
+def opened() -> Circuit:
+    """Give a circuit that opened at the start, for five seconds."""
+    circuit = Circuit()
+    for _ in range(REFUSALS_MAX):
+        circuit.refused(START)
+    return circuit
+
+
+def test_a_new_circuit_lets_everything_through() -> None:
+    circuit = Circuit()
+    assert circuit.is_well(START)
+    assert circuit.places(START, 64) == 64
+    assert circuit.places(START, 0) == 0
+    assert circuit.wait_s(START) == 0
+
+
+def test_it_opens_at_the_twentieth_refusal_in_a_row() -> None:
+    circuit = Circuit()
+    for _ in range(19):
+        circuit.refused(START)
+    assert circuit.places(START, 64) == 64
+    circuit.refused(START)
+    assert not circuit.is_well(START)
+    assert circuit.places(START, 64) == 0
+    assert circuit.wait_s(START) == 5
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    circuit = Circuit()
+    for _ in range(3):
+        for _ in range(19):
+            circuit.refused(START)
+        circuit.succeeded(START)
+    assert circuit.is_well(START)
+
+
+def test_a_throttle_opens_it_only_once_its_pause_was_doubled() -> None:
+    circuit = Circuit()
+    for _ in range(100):
+        circuit.throttled(START, 1.0)
+    assert circuit.is_well(START)
+    circuit.throttled(START, 2.0)
+    assert not circuit.is_well(START)
+
+
+def test_after_five_seconds_one_message_tries_it_out() -> None:
+    circuit = opened()
+    assert circuit.places(START + 4.99, 64) == 0
+    assert circuit.places(START + 5, 64) == 1
+    assert circuit.places(START + 5, 0) == 0
+    # Nothing was there to be sent, so the place is still there.
+    assert circuit.places(START + 6, 64) == 1
+    circuit.spend(START + 6, 1)
+    assert circuit.places(START + 6, 64) == 0
+    assert not circuit.is_well(START + 6)
+
+
+def test_it_closes_when_that_message_is_taken() -> None:
+    circuit = opened()
+    circuit.spend(START + 5, 1)
+    circuit.succeeded(START + 6)
+    assert circuit.is_well(START + 6)
+    assert circuit.places(START + 6, 64) == 64
+
+
+def test_it_opens_for_twice_as_long_each_time_that_message_is_refused() -> None:
+    circuit = opened()
+    now = START + 5
+    for number, open_s in enumerate((10, 20, 40, 60, 60)):
+        circuit.spend(now, 1)
+        if number % 2:
+            circuit.throttled(now, 1.0)
+        else:
+            circuit.refused(now)
+        assert circuit.wait_s(now) == open_s
+        now += open_s
+        assert circuit.places(now, 64) == 1
+    circuit.succeeded(now)
+    for _ in range(REFUSALS_MAX):
+        circuit.refused(now)
+    assert circuit.wait_s(now) == 5
+
+
+def test_a_message_that_is_never_answered_makes_room_for_another() -> None:
+    circuit = opened()
+    circuit.spend(START + 5, 1)
+    assert circuit.places(START + 5 + PROBE_WAIT_S - 0.01, 64) == 0
+    assert circuit.wait_s(START + 6) == PROBE_WAIT_S - 1
+    assert circuit.places(START + 5 + PROBE_WAIT_S, 64) == 1
+
+
+def test_answers_to_what_was_sent_before_change_nothing() -> None:
+    circuit = opened()
+    for _ in range(100):
+        circuit.refused(START + 1)
+        circuit.throttled(START + 1, 30.0)
+        circuit.succeeded(START + 1)
+        circuit.spend(START + 1, 1)
+    assert circuit.wait_s(START + 1) == 4
+    circuit.refused(START + 5)
+    circuit.throttled(START + 5, 30.0)
+    assert circuit.places(START + 5, 64) == 1
+
+
+def silenced() -> Circuit:
+    """Give a circuit that silence opened at the start, for five seconds."""
+    circuit = Circuit()
+    for _ in range(UNANSWERED_MAX):
+        circuit.silent(START, START - 30)
+    return circuit
+
+
+def test_it_opens_when_five_submits_in_a_row_were_not_answered() -> None:
+    circuit = Circuit()
+    for _ in range(UNANSWERED_MAX - 1):
+        circuit.silent(START, START - 30)
+    assert circuit.is_well(START)
+    assert not circuit.is_silent
+    circuit.silent(START, START - 30)
+    assert (circuit.is_well(START), circuit.is_silent, circuit.unanswered) == (False, True, UNANSWERED_MAX)
+    assert circuit.wait_s(START) == 5
+
+
+@pytest.mark.parametrize("answer", ["taken", "refused", "throttled"])
+def test_any_answer_in_between_begins_the_count_of_unanswered_submits_anew(answer: str) -> None:
+    circuit = Circuit()
+    for _ in range(10):
+        for _ in range(UNANSWERED_MAX - 1):
+            circuit.silent(START, START - 30)
+        match answer:
+            case "taken":
+                circuit.succeeded(START)
+            case "refused":
+                circuit.refused(START)
+            case _:
+                circuit.throttled(START, 1.0)
+    assert circuit.is_well(START)
+
+
+def test_a_message_that_tries_it_has_to_be_answered() -> None:
+    circuit = silenced()
+    now = START + 5
+    for open_s in (10, 20, 40, 60, 60):
+        assert circuit.places(now, 64) == 1
+        circuit.spend(now, 1)
+        assert circuit.places(now + 29, 64) == 0
+        circuit.silent(now + 30, now)
+        assert circuit.is_silent
+        assert circuit.wait_s(now + 30) == open_s
+        now += 30 + open_s
+    circuit.spend(now, 1)
+    circuit.succeeded(now + 1)
+    assert circuit.is_well(now + 1)
+    assert (circuit.is_silent, circuit.unanswered) == (False, 0)
+
+
+def test_what_was_sent_before_it_opened_and_is_not_answered_changes_nothing() -> None:
+    circuit = silenced()
+    for _ in range(100):
+        circuit.silent(START + 1, START - 20)
+    assert circuit.wait_s(START + 1) == 4
+    circuit.spend(START + 5, 1)
+    circuit.silent(START + 6, START - 10)
+    assert circuit.wait_s(START + 6) == PROBE_WAIT_S - 1
+    assert circuit.unanswered == UNANSWERED_MAX + 101
+
+
+def test_after_a_silence_the_window_grows_with_each_answer() -> None:
+    circuit = silenced()
+    assert circuit.window(1000) == TRUST_MIN
+    circuit.spend(START + 5, 1)
+    circuit.succeeded(START + 6)
+    for window in range(TRUST_MIN, TRUST_MAX + 1):
+        assert circuit.window(1000) == window
+        assert circuit.window(1) == 1
+        circuit.succeeded(START + 6)
+    assert circuit.window(1000) == 1000
+
+
+def test_a_carrier_that_falls_silent_again_has_less_than_before() -> None:
+    circuit = silenced()
+    circuit.spend(START + 5, 1)
+    circuit.succeeded(START + 6)
+    for _ in range(TRUST_MIN):
+        assert circuit.is_well(START + 36)
+        circuit.silent(START + 36, START + 6)
+    assert not circuit.is_well(START + 36)
+
+
+def test_refusals_do_not_narrow_the_window() -> None:
+    circuit = opened()
+    circuit.spend(START + 5, 1)
+    circuit.succeeded(START + 6)
+    assert circuit.window(1000) == 1000
+    assert not circuit.is_silent
+
+
+def test_a_carrier_that_refuses_after_a_silence_is_not_silent_and_still_has_to_show_more() -> None:
+    circuit = silenced()
+    circuit.spend(START + 5, 1)
+    circuit.refused(START + 6)
+    assert (circuit.is_well(START + 6), circuit.is_silent) == (False, False)
+    assert circuit.window(1000) == TRUST_MIN
+
+
+events = st.lists(
+    st.tuples(
+        st.floats(0, 20),
+        st.sampled_from(["refused", "throttled", "long", "succeeded", "spend", "silent", "silent of old"]),
+    ),
+    max_size=200,
+)
+
+
+def play(steps: Sequence[tuple[float, str]]) -> tuple[Circuit, float]:
+    circuit, now = Circuit(), START
+    for wait_s, event in steps:
+        now += wait_s
+        match event:
+            case "refused":
+                circuit.refused(now)
+            case "throttled":
+                circuit.throttled(now, 1.0)
+            case "long":
+                circuit.throttled(now, 4.0)
+            case "succeeded":
+                circuit.succeeded(now)
+            case "silent":
+                circuit.silent(now, now)
+            case "silent of old":
+                circuit.silent(now, START - 30)
+            case _:
+                circuit.spend(now, circuit.places(now, 64))
+    return circuit, now
+
+
+@settings(deadline=None)
+@given(events)
+def test_whatever_happened_it_can_be_tried_soon_and_one_success_closes_it(
+    steps: Sequence[tuple[float, str]],
+) -> None:
+    circuit, now = play(steps)
+    assert circuit.places(now, 64) in {0, 1, 64}
+    assert circuit.is_well(now) == (circuit.places(now, 64) == 64)
+    assert 0 <= circuit.wait_s(now) <= max(OPEN_MAX_S, PROBE_WAIT_S)
+    then = now + circuit.wait_s(now) + 1e-6
+    assert circuit.places(then, 64) in {1, 64}
+    assert 1 <= circuit.window(64) <= 64
+    circuit.spend(then, 1)
+    circuit.succeeded(then)
+    assert circuit.places(then, 64) == 64
+    assert (circuit.is_silent, circuit.unanswered) == (False, 0)

@@ -1,0 +1,328 @@
+"""A receipt that matched nothing when it came settles its own message, and no other."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, cast
+
+import pytest
+
+from tests.support.delivery.engine import numbers
+from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
+from tumira.delivery.observer import Observer
+from tumira.delivery.outcomes import Taken
+from tumira.delivery.receipt_rules import Receipt, key
+from tumira.delivery.recorder import Recorder
+from tumira.delivery.smpp.session import Session
+from tumira.delivery.store.queue import Claimed
+from tumira.engine.chores import CHORES, RECEIPTS_KEPT_MAX, run_chore
+
+LONG: Final = "Your statement is ready. " * 8
+BY_NAME: Final = {chore.name: chore for chore in CHORES}
+TRY: Final = BY_NAME["try unmatched receipts"]
+FORGET: Final = BY_NAME["forget unmatched receipts"]
+# More than are tried in one turn.
+MANY: Final = 3_000
+DRAIN_S: Final = 60.0
+
+
+def about(claimed: Claimed, reference: str | None, state: str = "DELIVRD") -> Receipt:
+    """Write a receipt to a message's number."""
+    return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
+
+
+async def doubt(world: World, body: str = "Your code is 493817.", to: str | None = None) -> Claimed:
+    """Return a message that was claimed, and whose answer never came."""
+    await world.send(body=body, to=[to or numbers(1)[0]])
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+    return claimed
+
+
+async def carrier_ids(world: World) -> list[str]:
+    rows = await world.rows("SELECT carrier_ref FROM parts ORDER BY message_id, number, attempt")
+    return [row["carrier_ref"] for row in rows]
+
+
+async def flood(world: World, carrier_id: int, count: int) -> None:
+    """Let a carrier have sent receipts that match nothing, and that all are due."""
+    await world.rows(
+        "INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, receipt, received_at,"
+        " next_try_at)"
+        " SELECT $1, 'x' || n, '27821' || lpad(n::text, 6, '0'), 'DELIVRD', '', now(),"
+        "        now() - interval '1 hour'"
+        "   FROM generate_series(1, $2) AS n",
+        carrier_id,
+        count,
+    )
+
+
+async def other_carrier(world: World) -> int:
+    await world.engine.add_carrier("two", 2776)
+    (row,) = await world.rows("SELECT id FROM carriers WHERE name = 'two'")
+    return int(row["id"])
+
+
+async def test_a_receipt_from_before_the_claim_does_not_settle_a_doubt(world: World) -> None:
+    await world.keep(Receipt("777", numbers(1)[0][1:], "DELIVRD", None, ""))
+    claimed = await doubt(world)
+    assert await world.try_unmatched() == 0
+    assert await world.status(claimed.id) == "sending"
+
+    await world.resume_due()
+    assert await world.status(claimed.id) == "queued"
+    assert await world.incidents() == {"doubt": 1, "resend": 1}
+    assert await carrier_ids(world) == []
+
+
+async def test_a_receipt_from_long_before_the_claim_does_not_settle_a_message_whose_id_was_used_before(
+    world: World,
+) -> None:
+    """Carriers use their ids again."""
+    await world.keep(Receipt("777", numbers(1)[0][1:], "DELIVRD", None, ""))
+    await world.rows("UPDATE unmatched_receipts SET received_at = received_at - interval '2 hours'")
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(taken(world, claimed, "777"))
+    assert await world.try_unmatched() == 0
+    assert await world.status(claimed.id) == "sent"
+
+    await world.keep(about(claimed, "777"))
+    assert await world.try_unmatched() == 1
+    (row,) = await world.rows("SELECT sent_at, delivered_at FROM messages")
+    assert row["sent_at"] <= row["delivered_at"]
+
+
+@pytest.mark.parametrize("again", ["51966", "00051966", "CAFE", "cafe", "0000CAFE"])
+async def test_a_repeated_receipt_is_not_the_other_segments(world: World, again: str) -> None:
+    claimed = await doubt(world, LONG)
+    await world.keep(about(claimed, "51966"), about(claimed, again))
+    assert await world.try_unmatched() == 0
+    await world.resume_due()
+    assert await world.status(claimed.id) == "queued"
+    assert await carrier_ids(world) == []
+
+
+async def test_a_repeated_receipt_is_not_another_messages(world: World) -> None:
+    first = await doubt(world)
+    await world.keep(about(first, "51966"))
+    assert await world.try_unmatched() == 1
+    second = await doubt(world)
+    await world.keep(about(second, "CAFE"))
+    # It found its own message again.
+    assert await world.try_unmatched() == 1
+    assert await world.status(first.id) == "delivered"
+    assert await world.status(second.id) == "sending"
+    assert await carrier_ids(world) == ["51966"]
+
+
+async def test_of_a_long_message_every_segment_has_its_own_receipt(world: World) -> None:
+    claimed = await doubt(world, LONG)
+    await world.keep(about(claimed, "51966"), about(claimed, "CAFE"), about(claimed, "51967", "REJECTD"))
+    assert await world.try_unmatched() == 3
+    assert await world.status(claimed.id) == "undelivered"
+    assert await carrier_ids(world) == ["51966", "51967"]
+    assert await world.engine.audit() == []
+
+
+async def test_what_the_carrier_refused_is_not_delivered_by_the_receipt_of_another_message(
+    world: World,
+) -> None:
+    """The second segment of the first one was refused, and that answer was lost."""
+    first, second = await doubt(world, LONG), await doubt(world)
+    await world.keep(about(first, "71001"), about(second, "71002"))
+    assert await world.try_unmatched() == 0
+    await world.resume_due()
+    assert await world.status(first.id) == "queued"
+    assert await world.status(second.id) == "queued"
+
+
+async def test_the_answer_that_comes_while_receipts_are_tried_is_not_overlooked(world: World) -> None:
+    """The carrier's id of the first segment becomes known; the other receipt is the other segment's."""
+    claimed = await doubt(world, LONG)
+    await world.keep(about(claimed, "71002"), about(claimed, "71001"))
+    await world.settle(taken(world, claimed, "71001", late=True))
+    assert await world.try_unmatched() == 2
+    assert await world.status(claimed.id) == "delivered"
+    assert await carrier_ids(world) == ["71001", "71002"]
+
+
+@pytest.mark.parametrize("written", ["0771200000", "771200000", "00263771200000", "263771200000"])
+@pytest.mark.parametrize("chore", ["try", "resume"])
+async def test_the_number_of_a_doubt_may_be_written_in_any_form(
+    world: World, written: str, chore: str
+) -> None:
+    claimed = await doubt(world)
+    assert claimed.recipient == "+263771200000"
+    await world.keep(Receipt("777", written, "DELIVRD", None, ""))
+    assert await (world.try_unmatched() if chore == "try" else world.resume_due()) == 1
+    assert await world.status(claimed.id) == "delivered"
+    assert await world.engine.audit() == []
+
+
+async def test_a_national_number_of_two_countries_in_doubt_is_neither(world: World) -> None:
+    claimed = await doubt(world)
+    await world.send(to=["+27771200000"])
+    await world.rows("UPDATE queue SET country = 'ZW'")
+    (other,) = await world.claim()
+    await world.settle(world.doubtful(other))
+    await world.keep(Receipt("777", "0771200000", "DELIVRD", None, ""))
+    assert await world.try_unmatched() == 0
+    await world.keep(Receipt("778", "27771200000", "UNDELIV", None, ""))
+    assert await world.try_unmatched() == 1
+    assert await world.status(other.id) == "undelivered"
+    # Now the first one is left.
+    assert await world.status(claimed.id) == "sending"
+
+
+async def test_a_carrier_that_floods_us_does_not_keep_the_receipts_of_another(world: World) -> None:
+    flooding = await other_carrier(world)
+    claimed = await doubt(world)
+    await flood(world, flooding, MANY)
+    await world.keep(about(claimed, "777"))
+    assert await world.try_unmatched() == 1
+    assert await world.status(claimed.id) == "delivered"
+
+
+@pytest.mark.parametrize("in_doubt", ["resend", "hold"])
+async def test_a_doubt_looks_for_its_own_receipt_before_it_is_sent_again(world: World, in_doubt: str) -> None:
+    await world.rows("UPDATE carriers SET refund = '{}'")
+    setting = replace(world.settings[world.carrier_id], in_doubt=in_doubt)
+    world.settings[world.carrier_id] = setting
+    claimed = await doubt(world)
+    await flood(world, world.carrier_id, MANY)
+    await world.keep(about(claimed, "777", "UNDELIV"))
+    assert await world.resume_due() == 1
+    assert await world.status(claimed.id) == "undelivered"
+    # As the carrier's rule says, nothing is paid back.
+    assert (await world.ending(claimed.id))[2] == 0
+    assert await world.incidents() == {"doubt": 1}
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == MANY
+    assert await world.engine.audit() == []
+
+
+async def test_a_doubt_waits_while_somebody_else_decides_about_its_receipt(world: World) -> None:
+    claimed = await doubt(world)
+    await world.keep(about(claimed, "777"))
+    async with world.engine.database.transaction() as connection:
+        await connection.execute("SELECT FROM unmatched_receipts FOR UPDATE")
+        assert await world.resume_due() == 0
+    assert await world.status(claimed.id) == "sending"
+    assert await world.resume_due() == 1
+    assert await world.status(claimed.id) == "delivered"
+
+
+async def test_all_receipts_that_are_due_are_tried_without_a_pause(world: World) -> None:
+    await flood(world, world.carrier_id, MANY)
+    assert await run_chore(world.engine.database, TRY) == 0
+    due = "SELECT FROM unmatched_receipts WHERE next_try_at < now() - interval '1 minute'"
+    assert await world.rows(due) == []
+
+
+async def test_a_receipt_is_tried_ever_less_often(world: World) -> None:
+    await flood(world, world.carrier_id, 1)
+    for age_s, wait_s in ((0, 1), (5, 5), (3600, 600)):
+        await world.rows(
+            "UPDATE unmatched_receipts SET received_at = clock_timestamp() - make_interval(secs => $1)", age_s
+        )
+        await world.try_unmatched()
+        (row,) = await world.rows(
+            "SELECT extract(epoch FROM next_try_at - received_at)::float8 AS after_s FROM unmatched_receipts"
+        )
+        assert age_s + wait_s <= row["after_s"]
+        # It waits for as long as it is old.
+        assert wait_s == 600 or row["after_s"] < 2 * age_s + 60
+
+
+async def test_so_many_receipts_of_a_carrier_are_kept_and_no_more(world: World) -> None:
+    flooding = await other_carrier(world)
+    await flood(world, world.carrier_id, 2)
+    await flood(world, flooding, RECEIPTS_KEPT_MAX + 5)
+    assert await run_chore(world.engine.database, FORGET) == 5
+    assert await run_chore(world.engine.database, FORGET) == 0
+    kept = await world.rows(
+        "SELECT carrier_id, count(*), min(carrier_ref) FILTER (WHERE carrier_ref IN ('x5', 'x6')) AS oldest"
+        "  FROM unmatched_receipts GROUP BY carrier_id ORDER BY carrier_id"
+    )
+    assert [tuple(row) for row in kept] == [
+        (world.carrier_id, 2, None),
+        (flooding, RECEIPTS_KEPT_MAX, "x6"),
+    ]
+
+
+@asynccontextmanager
+async def recording(world: World) -> AsyncIterator[Recorder]:
+    """Run a recorder of a worker that has just begun."""
+    database = world.engine.database
+    recorder = Recorder(database, world.carrier_id, "one", Observer(database))
+    recorder.refunded = REFUND_ALL
+    try:
+        yield recorder
+    finally:
+        await recorder.close()
+
+
+def taken(world: World, claimed: Claimed, reference: str, *, late: bool = False) -> Taken:
+    """Say that the carrier took the first segment under this id."""
+    outcome = world.taken(claimed, late=late, complete=not late)
+    outcome.part.carrier_ref, outcome.part.carrier_key = reference, key(reference)
+    return outcome
+
+
+@pytest.mark.parametrize("is_known", ["to this worker", "from before a restart"])
+async def test_an_id_as_it_is_spelt_comes_before_another_reading_of_it(world: World, is_known: str) -> None:
+    """The decimal id 16 is the hexadecimal reading of the id 10."""
+    to = numbers(1)
+    await world.send(to=to)
+    (first,) = await world.claim()
+    await world.send(to=to)
+    (second,) = await world.claim()
+    phone = Phone()
+    if is_known == "from before a restart":
+        await world.settle(taken(world, first, "16"))
+    async with recording(world) as recorder:
+        if is_known == "to this worker":
+            recorder.put(taken(world, first, "16"), first.recipient, Owner())
+        recorder.put(taken(world, second, "10"), second.recipient, Owner())
+        phone.unacknowledged[1] = about(first, "16")
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        await recorder.drain(DRAIN_S)
+    assert phone.unacknowledged == {}
+    assert await world.status(first.id) == "delivered"
+    assert await world.status(second.id) == "sent"
+
+
+async def test_of_several_readings_in_the_database_the_id_as_it_is_spelt_is_taken(world: World) -> None:
+    to = numbers(1)
+    for reference in ("22", "16", "10"):
+        await world.send(to=to)
+        (claimed,) = await world.claim()
+        await world.settle(taken(world, claimed, reference))
+        if reference == "16":
+            wanted = claimed
+    async with recording(world) as recorder:
+        phone = Phone()
+        phone.unacknowledged[1] = about(wanted, "16")
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        await recorder.drain(DRAIN_S)
+    rows = await world.rows("SELECT carrier_ref FROM parts WHERE state IS NOT NULL")
+    assert [row["carrier_ref"] for row in rows] == ["16"]
+
+
+async def test_a_receipt_settles_nothing_by_an_answer_that_could_not_be_recorded(world: World) -> None:
+    """A text with a NUL stands for whatever the database does not take."""
+    await world.send()
+    (claimed,) = await world.claim()
+    unwritable = taken(world, claimed, "777")
+    unwritable.part.carrier_ref = "777\0"
+    phone = Phone()
+    async with recording(world) as recorder:
+        recorder.put(unwritable, claimed.recipient, Owner())
+        await recorder.drain(DRAIN_S)
+        phone.unacknowledged[1] = about(claimed, "777")
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        await recorder.drain(DRAIN_S)
+    assert await world.status(claimed.id) == "sending"
+    assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1
+    assert await world.engine.audit() == []

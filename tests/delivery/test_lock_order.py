@@ -1,0 +1,250 @@
+"""All transactions lock rows in one order, so that no two ever wait for each other in a circle.
+
+Each test stops a transaction at a row that has to be locked early, and then looks whether it holds one that
+has to be locked later. If it does, another transaction that keeps the order can deadlock with it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from tests.support.delivery.settling import BLOCKED, World
+from tests.support.uploads.files import check_file
+from tumira.accounts import store as accounts
+from tumira.audit_log import Actor
+from tumira.core.ids import UploadId
+from tumira.delivery import follow_up
+from tumira.delivery.store import carriers, queue, receipts
+from tumira.delivery.store.queue import Wanted
+from tumira.identity.code_rules import AttemptLimits
+from tumira.identity.store import attempts
+from tumira.identity.store.attempts import Budget, Kind
+from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
+from tumira.postgres.statement import Connection
+from tumira.pricing.change_tariff import set_price
+from tumira.pricing.destinations import Price, PriceStatus
+from tumira.store import erasure
+from tumira.store.erasure import Fault
+from tumira.uploads import store as uploads
+from tumira.uploads.check_file import Wanted as FileWanted
+from tumira.webhooks.manage import add_endpoint
+
+WAIT_S: Final = 20.0
+# Long enough for nobody here to end it, and over at once when a test has set it back.
+LEASE_S: Final = 60.0
+# An UPDATE may find its rows in the order in which they lie in the table.
+BY_PLACE: Final = {"enable_indexscan": "off", "enable_seqscan": "off"}
+TWO_COUNTRIES: Final = ("+263771200001", "+27821230001")
+
+Step = Callable[[Connection], Awaitable[object]]
+
+
+async def write_again(world: World, table: str, row_id: UUID) -> None:
+    """Let a row lie behind all others of its table, as that of a send that took long to be written."""
+    await world.rows(
+        f"WITH gone AS (DELETE FROM {table} WHERE id = $1 RETURNING *)"
+        f" INSERT INTO {table} SELECT * FROM gone",
+        row_id,
+    )
+
+
+@asynccontextmanager
+async def stopped_at(
+    world: World, step: Step, row: str, *arguments: object, settings: dict[str, str] | None = None
+) -> AsyncIterator[None]:
+    """Hold a row, and begin a step in a transaction that comes to wait for it; let both end afterwards."""
+    holder = await world.engine.database.connect()
+    mover = await world.engine.database.connect(settings or {})
+
+    async def move() -> None:
+        async with mover.transaction():
+            await step(mover)
+
+    held = holder.transaction()
+    await held.start()
+    assert len(await holder.fetch(f"{row} FOR UPDATE", *arguments)) == 1
+    moving = asyncio.create_task(move())
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not await world.rows(BLOCKED):
+                assert not moving.done(), "it did not wait"
+                await asyncio.sleep(0.01)
+        yield
+    finally:
+        await held.rollback()
+        await moving
+        await holder.close()
+        await mover.close()
+
+
+async def is_free(world: World, row: str, *arguments: object) -> bool:
+    """Tell whether nobody holds a row."""
+    assert len(await world.rows(row, *arguments)) == 1
+    return len(await world.rows(f"{row} FOR UPDATE SKIP LOCKED", *arguments)) == 1
+
+
+async def claim(world: World, connection: Connection, worker: str = "one") -> None:
+    wanted = [Wanted(country, 10, 10, 20, 0, 0) for country in ("ZA", "ZW")]
+    await queue.claim(connection, wanted, 20, worker=worker, bind="one/1", carrier_id=world.carrier_id)
+
+
+@pytest.mark.parametrize("table", ["messages", "batches"])
+async def test_a_claim_locks_messages_and_batches_by_id(world: World, table: str) -> None:
+    for _ in range(2):
+        await world.send()
+    first, second = [row["id"] for row in await world.rows(f"SELECT id FROM {table} ORDER BY id")]
+    await write_again(world, table, first)
+    row = f"SELECT FROM {table} WHERE id = $1"
+    as_a_worker = {**KEY_LOOKUPS, **IN_KEY_ORDER}
+    async with stopped_at(world, lambda line: claim(world, line), row, first, settings=as_a_worker):
+        assert await is_free(world, row, second)
+    assert set(await world.engine.statuses()) == {"sending"}
+
+
+async def test_receipts_of_several_carriers_are_settled_at_once(world: World) -> None:
+    await world.engine.add_carrier("two", 2776, refund="failed")
+    async with world.engine.database.connection() as connection:
+        two = next(one.id for one in await carriers.list_active(connection) if one.name == "two")
+    await world.send(3)
+    known, first, second = sorted(await world.claim(3), key=lambda one: one.id)
+    # Somebody was told of something before, so that there is a counter to be locked.
+    await world.settle(world.taken(known), world.reported(known))
+    await world.settle(*(world.taken(one) for one in (first, second)))
+    await world.rows("UPDATE parts SET carrier_id = $1 WHERE message_id = $2", two, second.id)
+    now = datetime.now(UTC)
+    async with world.engine.database.transaction() as connection:
+        await receipts.keep(connection, world.carrier_id, [(world.receipt(first, "UNDELIV"), now)])
+        await receipts.keep(connection, two, [(world.receipt(second, "UNDELIV"), now)])
+    await world.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
+    # Who records for the second carrier holds its message, and may want to tell the account of another one.
+    row = "SELECT FROM messages WHERE id = $1"
+    async with stopped_at(world, follow_up.try_unmatched_receipts, row, second.id):
+        assert await is_free(world, "SELECT FROM event_counters")
+    # Each by its own carrier's rule.
+    assert await world.ending(first.id) == ("undelivered", "UNKNOWN", Decimal("0.04"))
+    assert await world.ending(second.id) == ("undelivered", "UNKNOWN", Decimal(0))
+    assert await world.engine.audit() == []
+
+
+async def test_messages_of_several_dead_workers_are_put_in_doubt_by_id(world: World) -> None:
+    await world.send(2)
+    await world.claim(1, worker="b")
+    await world.claim(1, worker="a")
+    first, second = [
+        row["message_id"] for row in await world.rows("SELECT message_id FROM in_flight ORDER BY 1")
+    ]
+    await world.rows("UPDATE in_flight SET worker = CASE WHEN message_id = $1 THEN 'b' ELSE 'a' END", first)
+    await world.rows("INSERT INTO workers (id, seen_at) VALUES ('a', 'epoch'), ('b', 'epoch')")
+    row = "SELECT FROM messages WHERE id = $1"
+    async with stopped_at(
+        world, lambda line: follow_up.take_over_from_dead(line, world.settings, LEASE_S), row, first
+    ):
+        assert await is_free(world, row, second)
+    assert await world.incidents() == {"doubt": 2}
+    assert not await world.rows("SELECT FROM workers")
+
+
+async def test_binds_of_several_dead_workers_are_given_back_by_number(world: World) -> None:
+    for worker, number in (("a", 2), ("b", 1)):
+        async with world.engine.database.connection() as connection:
+            await carriers.lease(connection, world.carrier_id, worker, [number], LEASE_S)
+            await world.rows("INSERT INTO workers (id, seen_at) VALUES ($1, 'epoch')", worker)
+    # A worker that takes what is free looks at the binds in the order of their numbers.
+    row = "SELECT FROM binds WHERE number = $1"
+    async with stopped_at(
+        world, lambda line: follow_up.take_over_from_dead(line, world.settings, LEASE_S), row, 1
+    ):
+        assert await is_free(world, row, 2)
+    assert not await world.rows("SELECT FROM binds")
+
+
+async def test_messages_to_several_countries_without_a_route_fail_at_once(world: World) -> None:
+    await world.send()
+    (known,) = await world.claim()
+    await world.settle(world.taken(known), world.reported(known))
+    await world.send(to=TWO_COUNTRIES)
+    countries = [row["country"] for row in await world.rows("SELECT country FROM destinations")]
+    row = "SELECT FROM messages WHERE country = $1 AND status = 'queued'"
+    async with stopped_at(world, lambda line: follow_up.fail_unroutable(line, ()), row, countries[-1]):
+        assert await is_free(world, "SELECT FROM event_counters")
+    assert (await world.engine.statuses())["failed"] == 2
+    assert await world.engine.audit() == []
+
+
+async def test_an_account_is_locked_when_its_messages_are_written(world: World) -> None:
+    await world.send(3)
+
+    async def expire(line: Connection) -> None:
+        found = await follow_up.list_expired(line, datetime.now(UTC) + timedelta(hours=25))
+        await follow_up.expire(line, found, {"ZW"})
+
+    # Its calls wait for whoever holds it, so it is not held while the queue and the messages are written.
+    account = "SELECT FROM accounts WHERE id = $1"
+    async with stopped_at(world, expire, account, world.caller.id):
+        assert not await is_free(world, "SELECT FROM queue LIMIT 1")
+        assert not await is_free(world, "SELECT FROM messages LIMIT 1")
+    assert await world.engine.statuses() == {"expired": 3}
+    assert await world.engine.audit() == []
+
+
+async def test_a_price_is_locked_after_the_tariff(world: World) -> None:
+    price = Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE)
+
+    async def change(_line: Connection) -> None:
+        await set_price(world.engine.database, price, Actor("tester"))
+
+    async with stopped_at(world, change, "SELECT FROM tariff"):
+        assert await is_free(world, "SELECT FROM prices WHERE country = 'ZW' AND status = 'active'")
+
+
+async def test_closing_an_account_locks_its_endpoints_by_id(world: World) -> None:
+    ids = []
+    for place in range(2):
+        endpoint, _ = await add_endpoint(
+            world.engine.database,
+            world.caller.id,
+            f"https://example.com/{place}",
+            None,
+            "",
+            allow_private=False,
+        )
+        ids.append(endpoint.id)
+    first, second = sorted(ids)
+    await write_again(world, "webhook_endpoints", first)
+    row = "SELECT FROM webhook_endpoints WHERE id = $1"
+    async with stopped_at(
+        world, lambda line: accounts.close(line, world.caller.id), row, first, settings=BY_PLACE
+    ):
+        assert await is_free(world, row, second)
+
+
+async def test_who_forgets_old_tries_waits_for_nobody(world: World) -> None:
+    async with world.engine.database.connection() as connection:
+        for phone in ("+263771200001", "+263771200002"):
+            budget = Budget(Kind.PASSWORD, phone, "127.0.0.1", AttemptLimits())
+            assert await attempts.take(connection, budget) is None
+    await world.rows("UPDATE attempts SET at = at - interval '2 days'")
+    async with world.engine.database.transaction() as signing_in:
+        await attempts.forgive(signing_in, "+263771200001", "127.0.0.1")
+        async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
+            assert await attempts.delete_old(connection, 10) == 1
+
+
+async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(world: World) -> None:
+    wanted = FileWanted("people.csv", b"to\n+263771200001\n+26377", "Your parcel is here.", None, "")
+    upload_id = await check_file(world.engine.database, world.caller.id, wanted)
+    assert isinstance(upload_id, UUID), upload_id
+    await world.rows("UPDATE uploads SET created_at = created_at - interval '1 year'")
+    ((line,),) = await world.rows("SELECT line FROM upload_faults")
+    async with world.engine.database.transaction() as erasing:
+        await erasure.erase_faults(erasing, [Fault(UploadId(upload_id), line, holds=True)])
+        async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
+            assert await uploads.delete_old(connection, 10) == 0
+    async with world.engine.database.connection() as connection:
+        assert await uploads.delete_old(connection, 10) == 1

@@ -1,0 +1,277 @@
+"""Are receipts understood, however a carrier writes them, and nothing else taken for one?"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tumira.delivery.receipt_rules import (
+    Outcome,
+    ParsedText,
+    Receipt,
+    key,
+    outcome,
+    parse_text,
+    same_number,
+    spellings,
+)
+from tumira.delivery.smpp.deliver_sm import read_receipt
+from tumira.delivery.smpp.pdu import ShortMessage
+from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
+
+STANDARD = (
+    "id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:hello"
+)
+UUID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def read_standard(carrier_ref: str, state: str, error: str | None) -> ParsedText:
+    return ParsedText(carrier_ref, state, error, standard=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        (STANDARD, read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("text:", "Text:"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace(" text:hello", ""), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("text:hello", "text:"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("2611151200", "261115120000"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("2611151200", "20261115120000"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("err:000", "err:EC_ABSENT"), read_standard("10001", "DELIVRD", "EC")),
+        (STANDARD.replace("err:000", "err:0x1B"), read_standard("10001", "DELIVRD", "0x1B")),
+        (STANDARD.replace("err:000", "err:ABCDEFGH"), read_standard("10001", "DELIVRD", "ABCDEFGH")),
+        (STANDARD.replace("err:000", "err:"), read_standard("10001", "DELIVRD", None)),
+        (STANDARD.replace("10001", UUID), read_standard(UUID, "DELIVRD", "000")),
+        (STANDARD.replace("10001", "SAR-10001-2"), read_standard("SAR-10001-2", "DELIVRD", "000")),
+        (STANDARD.upper(), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.lower(), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace(":", ": "), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace(" ", "\n"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("submit date", "submitdate"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("DELIVRD", "DELIVERED"), read_standard("10001", "DELIVRD", "000")),
+        (STANDARD.replace("DELIVRD", "UNDELIVERABLE"), read_standard("10001", "UNDELIV", "000")),
+        ("id:10001 stat:DELIVRD", ParsedText("10001", "DELIVRD", None, standard=False)),
+        ("err:27 stat:EXPIRED id:10001", ParsedText("10001", "EXPIRED", "27", standard=False)),
+        ("text:hello id:10001 stat:DELIVRD", ParsedText("10001", "DELIVRD", None, standard=False)),
+        ("id:10001 sub:001", ParsedText("10001", None, None, standard=False)),
+        ("stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
+        ("id: sub:001 stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
+        ("paid:5 stat:DELIVRD", ParsedText(None, "DELIVRD", None, standard=False)),
+        ("", None),
+        ("hello", None),
+        ("you paid: 5", None),
+    ],
+)
+def test_texts_are_read_in_every_known_variant(text: str, parsed: ParsedText | None) -> None:
+    assert parse_text(text) == parsed
+
+
+def test_what_the_customer_wrote_is_not_the_carriers_word() -> None:
+    text = STANDARD.replace("DELIVRD", "UNDELIV").replace("text:hello", "text:id:6 stat:DELIVRD err:5")
+    assert parse_text(text) == read_standard("10001", "UNDELIV", "000")
+    assert parse_text("id:10001 err:001 text:stat:DELIVRD") == ParsedText(
+        "10001", None, "001", standard=False
+    )
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    parse_text(text)
+    parse_text(f"id:{text} stat:{text} err:{text}")
+
+
+@pytest.mark.parametrize(
+    ("carrier_ref", "kept"),
+    [
+        ("10001", "10001"),
+        ("0010001", "10001"),
+        ("812FC7470000001B", "812fc7470000001b"),
+        ("10001\0", "10001"),
+        (" 10001 ", "10001"),
+        (UUID.upper(), UUID.lstrip("0")),
+        ("0", "0"),
+        ("000", "0"),
+        ("", "0"),
+    ],
+)
+def test_an_id_is_kept_under_one_spelling(carrier_ref: str, kept: str) -> None:
+    assert key(carrier_ref) == kept
+    assert spellings(carrier_ref)[0] == kept
+
+
+@pytest.mark.parametrize(
+    ("answered", "receipted"),
+    [
+        ("812FC7470000001B", str(0x812FC7470000001B)),
+        (str(0x812FC7470000001B), "812FC7470000001B"),
+        ("0000001B", "27"),
+        ("27", "1b"),
+        ("10001", "00010001"),
+        ("00010001", "10001"),
+        ("ABCDEF", "abcdef"),
+        (UUID, UUID.upper()),
+        ("SAR-7", "sar-7"),
+    ],
+)
+def test_a_receipt_finds_its_message_in_either_base_and_case(answered: str, receipted: str) -> None:
+    assert key(answered) in spellings(receipted)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 4))
+def test_every_number_is_found_in_the_other_base(number: int, zeros: int) -> None:
+    decimal, hexadecimal = "0" * zeros + str(number), "0" * zeros + f"{number:X}"
+    assert key(decimal) in spellings(hexadecimal)
+    assert key(hexadecimal) in spellings(decimal)
+
+
+@given(st.text(max_size=300))
+def test_spellings_of_anything_are_few_and_all_different(carrier_ref: str) -> None:
+    found = spellings(carrier_ref)
+    assert 1 <= len(found) <= 3
+    assert len(set(found)) == len(found)
+
+
+def test_an_endless_number_is_not_counted() -> None:
+    assert spellings("9" * 5000) == ("9" * 255,)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("263771200001", "263771200001", True),
+        ("+263771200001", "0771200001", True),
+        ("263771200001", "263771200002", False),
+        ("263771200001", "+27821230001", False),
+        ("263771200001", "", True),
+        ("263771200001", "Tumira", True),
+        ("1234", "263771200001", True),
+        ("12345", "263771200001", False),
+    ],
+)
+def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -> None:  # noqa: FBT001
+    assert same_number(a, b) is same
+    assert same_number(b, a) is same
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "status", "reason"),
+    [
+        ("DELIVRD", None, "delivered", None),
+        ("DELIVRD", "001", "delivered", None),
+        ("UNDELIV", None, "undelivered", "UNKNOWN"),
+        ("UNDELIV", "000", "undelivered", "UNKNOWN"),
+        ("UNDELIV", "001", "undelivered", "UNKNOWN_SUBSCRIBER"),
+        ("UNDELIV", "1", "undelivered", "UNKNOWN_SUBSCRIBER"),
+        ("UNDELIV", "005", "undelivered", "UNKNOWN_SUBSCRIBER"),
+        ("UNDELIV", "006", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "027", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "0x1B", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "01b", "undelivered", "ABSENT_SUBSCRIBER"),
+        ("UNDELIV", "011", "undelivered", "SUBSCRIBER_BARRED"),
+        ("UNDELIV", "013", "undelivered", "SUBSCRIBER_BARRED"),
+        ("UNDELIV", "032", "undelivered", "HANDSET_ERROR"),
+        ("UNDELIV", "034", "undelivered", "UNKNOWN"),
+        ("UNDELIV", "XYZ", "undelivered", "UNKNOWN"),
+        ("UNDELIV", "", "undelivered", "UNKNOWN"),
+        ("DELETED", None, "undelivered", "UNKNOWN"),
+        ("SKIPPED", None, "undelivered", "UNKNOWN"),
+        ("REJECTD", "000", "undelivered", "CARRIER_REJECTED"),
+        ("REJECTD", "013", "undelivered", "SUBSCRIBER_BARRED"),
+        ("EXPIRED", "000", "expired", "VALIDITY_EXPIRED"),
+        ("EXPIRED", "006", "expired", "ABSENT_SUBSCRIBER"),
+        ("ENROUTE", "001", None, None),
+        ("ACCEPTD", None, None, None),
+        ("UNKNOWN", "001", None, None),
+        ("BUFFERD", None, None, None),
+        ("SCHEDLD", None, None, None),
+        ("WHATEVER", None, None, None),
+        ("", None, None, None),
+    ],
+)
+def test_a_receipt_settles_its_message_or_leaves_it(
+    state: str, error: str | None, status: str | None, reason: str | None
+) -> None:
+    settled = outcome(state, error)
+    assert (settled.status, settled.reason) == (status, reason)
+
+
+@given(st.sampled_from(["UNDELIV", "REJECTD", "EXPIRED", "ENROUTE", "DELIVRD"]), st.text(max_size=60))
+def test_any_error_gives_a_reason_that_customers_know(state: str, error: str) -> None:
+    settled: Outcome = outcome(state, error)
+    assert settled.status is None or MESSAGE_STATUSES[settled.status].final
+    assert settled.reason is None or settled.reason in FAILURE_REASONS
+
+
+def deliver(**fields: Any) -> ShortMessage:
+    message = ShortMessage(source="+263771200001", esm_class=4, text=STANDARD.encode())
+    return message._replace(**fields)
+
+
+# What a receipt quotes of the message is not kept.
+KEPT = STANDARD.removesuffix(" text:hello")
+EXPECTED = Receipt("10001", "263771200001", "DELIVRD", "000", KEPT)
+
+
+@pytest.mark.parametrize(
+    ("message", "receipt"),
+    [
+        (deliver(), EXPECTED),
+        (deliver(text=STANDARD.encode() + b"\0"), EXPECTED),
+        (deliver(text=STANDARD.encode("utf-16-be"), data_coding=8), EXPECTED),
+        (deliver(text=b"\xfe\xff" + STANDARD.encode("utf-16-be"), data_coding=8), EXPECTED),
+        (deliver(data_coding=8), EXPECTED),
+        (deliver(text=STANDARD.encode("utf-16-be")), EXPECTED),
+        (deliver(text=b"\x05\x00\x03\x01\x01\x01" + STANDARD.encode(), esm_class=0x44), EXPECTED),
+        (deliver(esm_class=0), EXPECTED),
+        (
+            deliver(tlvs={0x001E: b"ABC\0", 0x0427: b"\x05", 0x0423: b"\x03\x00\x06"}),
+            Receipt("ABC", "263771200001", "UNDELIV", "6", KEPT),
+        ),
+        (
+            deliver(text=b"", tlvs={0x001E: b"ABC\0", 0x0427: b"\x02"}),
+            Receipt("ABC", "263771200001", "DELIVRD", None, ""),
+        ),
+        (deliver(tlvs={0x0423: b"\x03\x00\x00"}), EXPECTED),
+        (deliver(tlvs={0x0427: b"\xff", 0x0423: b"\x03", 0x001E: b"\0"}), EXPECTED),
+        (deliver(tlvs={0x0427: b""}), EXPECTED),
+        (deliver(text=b"who knows"), Receipt(None, "263771200001", "UNKNOWN", None, "who knows")),
+        (deliver(esm_class=0x20), Receipt("10001", "263771200001", "ENROUTE", "000", KEPT)),
+        (
+            deliver(esm_class=0, text=b"id:1 stat:DELIVRD", tlvs={0x001E: b"1\0"}),
+            Receipt("1", "263771200001", "DELIVRD", None, "id:1 stat:DELIVRD"),
+        ),
+    ],
+)
+def test_receipts_are_recognised_in_every_known_form(message: ShortMessage, receipt: Receipt) -> None:
+    assert read_receipt(message) == receipt
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        deliver(esm_class=0, text=b"hello"),
+        deliver(esm_class=0, text=b""),
+        deliver(esm_class=0, text=b"id:10001 stat:DELIVRD"),
+        deliver(esm_class=0, text=b"Look: " + STANDARD.encode()),
+        deliver(esm_class=0, text=b"id:10001 sub:001 dlvrd:001 hello"),
+        deliver(esm_class=0, text=b"hello", tlvs={0x001E: b"10001\0"}),
+        deliver(esm_class=0x08),
+        deliver(esm_class=0x10),
+        deliver(esm_class=0x18),
+    ],
+)
+def test_what_people_write_is_no_receipt(message: ShortMessage) -> None:
+    assert read_receipt(message) is None
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=600), st.binary(max_size=8))
+def test_any_delivery_can_be_read_and_kept(esm_class: int, coding: int, text: bytes, value: bytes) -> None:
+    tlvs = {0x001E: value, 0x0427: value, 0x0423: value}
+    receipt = read_receipt(deliver(esm_class=esm_class, data_coding=coding, text=text, tlvs=tlvs))
+    if receipt is not None:
+        written = f"{receipt.carrier_ref}{receipt.state}{receipt.error}{receipt.text}"
+        assert "\0" not in written
+        written.encode()
+        assert len(receipt.text) <= 500

@@ -1,0 +1,89 @@
+"""Does every answer of a carrier ask for what it should?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tumira.delivery.responses import Action, Status, Verdict, judge, name
+from tumira.sending.lifecycle import FAILURE_REASONS
+
+# By number, apart from the names in the code under test.
+TAKEN = {0x00}
+THROTTLED = {0x58, 0x14}
+TEMPORARY = {0x08, 0x64, 0x45, 0x61}
+LINK = {0x04, 0x05}
+LINK_ALARM = {0x0D, 0x0E, 0x0F, 0x53}
+RECIPIENT = {0x0B, 0x50, 0x51}
+SENDER = {0x0A, 0x48, 0x49}
+OURS = {0x01, 0x02, 0x03, 0x06, 0x07, 0x15, 0x43, 0x54, 0x62, 0x63, 0x65, 0x66, 0xC0, 0xC1, 0xC2, 0xC3, 0xC4}
+TOLD = TAKEN | THROTTLED | TEMPORARY | LINK | LINK_ALARM | RECIPIENT | SENDER | OURS
+
+TABLE = (
+    [(number, Verdict(Action.TAKEN)) for number in TAKEN]
+    + [(number, Verdict(Action.THROTTLED)) for number in THROTTLED]
+    + [(number, Verdict(Action.TEMPORARY, "CARRIER_REJECTED")) for number in TEMPORARY]
+    + [(number, Verdict(Action.LINK)) for number in LINK]
+    + [(number, Verdict(Action.LINK, alarm=True)) for number in LINK_ALARM]
+    + [(number, Verdict(Action.REFUSED, "UNKNOWN_SUBSCRIBER")) for number in RECIPIENT]
+    + [(number, Verdict(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)) for number in SENDER]
+    + [(number, Verdict(Action.REFUSED, "CARRIER_REJECTED", alarm=True)) for number in OURS]
+)
+
+
+@pytest.mark.parametrize(("status", "verdict"), TABLE)
+def test_each_status_has_its_verdict(status: int, verdict: Verdict) -> None:
+    assert judge(status) == verdict
+
+
+@given(st.one_of(st.integers(0x400, 0xFFFF_FFFF), st.sampled_from([*set(range(0x400)) - TOLD])))
+def test_numbers_that_tell_nothing_are_tried_once_more(status: int) -> None:
+    assert judge(status) == Verdict(Action.UNKNOWN, "CARRIER_REJECTED")
+
+
+@pytest.mark.parametrize("status", range(0x100))
+def test_a_verdict_names_a_reason_exactly_where_it_may_end_a_message(status: int) -> None:
+    verdict = judge(status)
+    may_end = verdict.action in {Action.REFUSED, Action.TEMPORARY, Action.UNKNOWN}
+    assert (verdict.reason in FAILURE_REASONS) is may_end
+    assert (verdict.reason is None) is not may_end
+
+
+@pytest.mark.parametrize(
+    ("number", "constant"),
+    [
+        (0x00, "ROK"),
+        (0x01, "RINVMSGLEN"),
+        (0x04, "RINVBNDSTS"),
+        (0x05, "RALYBND"),
+        (0x08, "RSYSERR"),
+        (0x0A, "RINVSRCADR"),
+        (0x0B, "RINVDSTADR"),
+        (0x0D, "RBINDFAIL"),
+        (0x0E, "RINVPASWD"),
+        (0x0F, "RINVSYSID"),
+        (0x14, "RMSGQFUL"),
+        (0x43, "RINVESMCLASS"),
+        (0x45, "RSUBMITFAIL"),
+        (0x48, "RINVSRCTON"),
+        (0x49, "RINVSRCNPI"),
+        (0x50, "RINVDSTTON"),
+        (0x51, "RINVDSTNPI"),
+        (0x58, "RTHROTTLED"),
+        (0x61, "RINVSCHED"),
+        (0x62, "RINVEXPIRY"),
+        (0x64, "RX_T_APPN"),
+        (0x65, "RX_P_APPN"),
+        (0x66, "RX_R_APPN"),
+        (0xC0, "RINVOPTPARSTREAM"),
+        (0xC4, "RINVOPTPARAMVAL"),
+        (0xFE, "RDELIVERYFAILURE"),
+        (0xFF, "RUNKNOWNERR"),
+    ],
+)
+def test_constants_have_the_numbers_of_the_standard(number: int, constant: str) -> None:
+    assert Status[constant] == number
+    assert name(number) == f"{constant} (0x{number:02X})"
+
+
+def test_a_number_of_the_carriers_own_is_named_by_itself() -> None:
+    assert name(0x4A1) == "status 0x4A1"

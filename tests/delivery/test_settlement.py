@@ -1,0 +1,299 @@
+"""Does every message end once, whatever carriers, receipts and clocks say about it, and in whatever order?"""
+
+import asyncio
+from collections.abc import Collection
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final
+
+import asyncpg
+import pytest
+
+from tests.support.delivery.settling import BLOCKED, WORKER, World
+from tumira.core.ids import MessageId
+from tumira.delivery.outcomes import Ended, Outcome, Reported
+from tumira.delivery.settle import settle
+from tumira.delivery.store import queue
+from tumira.delivery.store.queue import Wanted
+
+# Two segments, at twice the price.
+LONG: Final = "Your statement is ready. " * 8
+COST: Final = Decimal("0.04")
+NOTHING: Final = Decimal(0)
+THREE_DAYS: Final = timedelta(hours=73)
+
+
+async def test_an_answer_counts_that_is_recorded_after_its_worker_was_taken_for_dead(world: World) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+
+    await world.settle(world.taken(claimed))
+
+    assert await world.status(claimed.id) == "sent"
+    assert await world.rows("SELECT FROM retries") == []
+    assert await world.engine.audit() == []
+
+
+async def test_an_answer_counts_that_is_recorded_when_its_message_waits_to_be_sent_again(
+    world: World,
+) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+    await world.resume_due()
+
+    await world.settle(world.taken(claimed))
+
+    assert await world.status(claimed.id) == "sent"
+    assert await world.rows("SELECT FROM queue") == []
+    assert await world.engine.audit() == []
+
+
+async def test_a_message_that_was_delivered_is_not_sent_again_when_its_doubt_is_over(world: World) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+    await world.settle(world.taken(claimed), world.reported(claimed))
+    assert await world.status(claimed.id) == "delivered"
+
+    await world.resume_due()
+
+    assert await world.status(claimed.id) == "delivered"
+    assert await world.engine.audit() == []
+
+
+async def test_a_claim_that_finds_only_settled_messages_leaves_none_of_them_waiting(world: World) -> None:
+    """A message is settled between the two statements of a claim, which holds its place in the queue."""
+    await world.send()
+    async with world.engine.database.connection() as claiming, world.engine.database.connection() as ending:
+        await ending.execute("BEGIN")
+        rows = await ending.fetch("SELECT id FROM messages FOR NO KEY UPDATE")
+        await claiming.execute("BEGIN")
+        wanted = Wanted("ZW", 1, 0, 1, 0, 0)
+        claim = asyncio.create_task(
+            queue.claim(claiming, [wanted], 1, worker=WORKER, bind="one/1", carrier_id=world.carrier_id)
+        )
+
+        async def blocked() -> bool:
+            return bool(await world.rows(BLOCKED))
+
+        await world.engine.until(blocked, "the claim does not wait for the message")
+        ended = Ended(MessageId(rows[0]["id"]), "queued", "failed", "NO_ROUTE")
+        await settle(ending, [ended], worker="")
+        await ending.execute("COMMIT")
+        assert await claim == []
+        await claiming.execute("COMMIT")
+    assert await world.engine.audit() == []
+
+
+async def test_a_refusal_and_a_return_of_somebody_elses_claim_change_nothing(world: World) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    assert await world.settle(world.refused(claimed), worker="another") == 0
+    assert await world.settle(world.returned(claimed), worker="another") == 0
+    assert await world.status(claimed.id) == "sending"
+    assert await world.engine.audit() == []
+
+
+async def test_a_message_of_several_segments_is_delivered_when_all_of_them_are(world: World) -> None:
+    await world.send(body=LONG)
+    (claimed,) = await world.claim()
+    assert claimed.segments == 2
+    await world.settle(world.taken(claimed, 1, complete=False), world.taken(claimed, 2))
+    await world.settle(world.reported(claimed, number=2))
+    assert await world.status(claimed.id) == "sent"
+    assert await world.events() == []
+
+    await world.settle(world.reported(claimed, number=1))
+
+    assert await world.ending(claimed.id) == ("delivered", None, NOTHING)
+    assert await world.events() == ["message.delivered", "batch.completed"]
+    assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize("first", ["DELIVRD", "UNDELIV"])
+async def test_a_message_is_undelivered_and_refunded_whole_when_one_segment_is_not(
+    world: World, first: str
+) -> None:
+    second = "UNDELIV" if first == "DELIVRD" else "DELIVRD"
+    await world.send(body=LONG)
+    (claimed,) = await world.claim()
+    await world.settle(world.taken(claimed, 1, complete=False), world.taken(claimed, 2))
+    for number, state in ((1, first), (2, second)):
+        await world.settle(world.reported(claimed, state, number))
+
+    assert await world.ending(claimed.id) == ("undelivered", "UNKNOWN", 2 * COST)
+    assert await world.events() == ["message.undelivered", "message.refunded", "batch.completed"]
+    assert await world.engine.audit() == []
+
+
+async def test_receipts_that_settle_nothing_leave_a_message_sent(world: World) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    states = ("ENROUTE", "ACCEPTD", "BUFFERD", "SCHEDLD", "UNKNOWN")
+    await world.settle(world.taken(claimed), *(world.reported(claimed, state) for state in states))
+    assert await world.status(claimed.id) == "sent"
+    assert await world.events() == []
+    assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("first", "late"), [("DELIVRD", "UNDELIV"), ("UNDELIV", "DELIVRD"), ("EXPIRED", "DELIVRD")]
+)
+async def test_a_receipt_after_the_last_one_changes_nothing_but_the_timeline(
+    world: World, first: str, late: str
+) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.taken(claimed), world.reported(claimed, first))
+    ended, events = await world.ending(claimed.id), await world.events()
+
+    await world.settle(world.reported(claimed, first))
+    assert await world.incidents() == {}
+    await world.settle(world.reported(claimed, late))
+
+    assert await world.ending(claimed.id) == ended
+    assert await world.events() == events
+    assert await world.incidents() == {"late_receipt": 1}
+    assert await world.engine.audit() == []
+
+
+async def test_a_receipt_after_a_refusal_changes_nothing_but_the_timeline(world: World) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.refused(claimed))
+    await world.settle(world.reported(claimed))
+    assert await world.ending(claimed.id) == ("failed", "CARRIER_REJECTED", COST)
+    assert await world.incidents() == {"late_receipt": 1}
+    assert await world.engine.audit() == []
+
+
+async def test_a_message_without_a_receipt_is_unconfirmed_after_72_hours_and_not_before(world: World) -> None:
+    await world.send(2)
+    first, second = await world.claim(2)
+    await world.settle(world.taken(first))
+    assert await world.give_up_receipts(timedelta(hours=71)) == 0
+
+    assert await world.give_up_receipts(THREE_DAYS) == 1
+
+    assert await world.ending(first.id) == ("unconfirmed", None, NOTHING)
+    assert await world.status(second.id) == "sending"
+    assert await world.events() == ["message.unconfirmed"]
+    assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "refund"),
+    [("DELIVRD", "delivered", 0), ("UNDELIV", "undelivered", COST), ("EXPIRED", "expired", COST)],
+)
+async def test_a_late_receipt_settles_an_unconfirmed_message_once(
+    world: World, state: str, status: str, refund: Decimal
+) -> None:
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.taken(claimed))
+    await world.give_up_receipts(THREE_DAYS)
+    before = ["message.unconfirmed", "batch.completed"]
+    assert await world.events() == before
+
+    for _ in range(2):
+        await world.settle(world.reported(claimed, state))
+
+    after = [f"message.{status}", *(["message.refunded"] if refund else [])]
+    assert (await world.ending(claimed.id))[::2] == (status, refund)
+    assert await world.events() == [*before, *after]
+    assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize("refunded", [(), ("undelivered",)])
+async def test_only_what_the_carriers_rule_names_is_paid_back(
+    world: World, refunded: Collection[str]
+) -> None:
+    await world.send(3)
+    undelivered, expired, failed = await world.claim(3)
+    await world.settle(
+        world.taken(undelivered),
+        world.taken(expired),
+        world.reported(undelivered, "UNDELIV"),
+        world.reported(expired, "EXPIRED"),
+        world.refused(failed),
+        refunded=refunded,
+    )
+    for claimed, status in ((undelivered, "undelivered"), (expired, "expired"), (failed, "failed")):
+        refund = COST if status in refunded else 0
+        assert (await world.ending(claimed.id))[::2] == (status, refund)
+    assert await world.engine.audit() == []
+
+
+async def test_groups_that_settle_the_same_messages_in_opposite_orders_neither_deadlock_nor_count_twice(
+    world: World,
+) -> None:
+    await world.send(40)
+    claimed = await world.claim(40)
+    await world.settle(*(world.taken(one) for one in claimed))
+    reports = [world.reported(one, "UNDELIV") for one in claimed]
+
+    async def report(order: list[Reported]) -> None:
+        for start in range(0, len(order), 10):
+            await world.settle(*order[start : start + 10])
+
+    await asyncio.gather(
+        *(report(order) for order in (reports, reports[::-1], reports[::2] + reports[1::2], reports[::-1]))
+    )
+
+    assert await world.engine.statuses() == {"undelivered": 40}
+    assert len(await world.rows("SELECT FROM transfers WHERE message_id IS NOT NULL")) == 40
+    assert (await world.events()).count("batch.completed") == 1
+    assert len(await world.events()) == 81
+    assert await world.engine.audit() == []
+
+
+async def test_without_the_order_two_groups_would_wait_for_each_other(world: World) -> None:
+    """The twin of the one above: the same locks, each group taking them as its outcomes came."""
+    await world.send(2)
+    ids = [one.id for one in await world.claim(2)]
+    hold = "SELECT FROM messages WHERE id = $1 FOR NO KEY UPDATE"
+    async with world.engine.database.connection() as one, world.engine.database.connection() as other:
+        for connection in (one, other):
+            await connection.execute("BEGIN")
+        await one.fetch(hold, ids[0])
+        await other.fetch(hold, ids[1])
+        results = await asyncio.gather(
+            one.fetch(hold, ids[1]), other.fetch(hold, ids[0]), return_exceptions=True
+        )
+        assert [type(result) for result in results].count(asyncpg.DeadlockDetectedError) == 1
+        for connection in (one, other):
+            await connection.execute("ROLLBACK")
+
+
+async def test_two_that_settle_the_last_messages_of_a_batch_at_once_complete_it_once(world: World) -> None:
+    await world.send(2)
+    claimed = await world.claim(2)
+    await world.settle(*(world.taken(one) for one in claimed))
+    await asyncio.gather(*(world.settle(world.reported(one)) for one in claimed))
+    assert (await world.events()).count("batch.completed") == 1
+    assert await world.engine.audit() == []
+
+
+@pytest.mark.parametrize("word", ["put off", "returned", "doubtful"])
+async def test_an_answer_counts_that_comes_together_with_the_trouble_of_the_next_try(
+    world: World, word: str
+) -> None:
+    """The answer to the first try is late, and in the same group as what the second one came to."""
+    await world.send()
+    (first,) = await world.claim()
+    await world.settle(world.doubtful(first))
+    await world.resume_due()
+    (second,) = await world.claim()
+    trouble: dict[str, Outcome] = {
+        "put off": world.put_off(second),
+        "returned": world.returned(second, again=True),
+        "doubtful": world.doubtful(second),
+    }
+    await world.settle(trouble[word], world.taken(first, late=True))
+
+    assert await world.status(first.id) == "sent"
+    for table in ("queue", "in_flight", "retries"):
+        assert await world.rows(f"SELECT FROM {table}") == []
+    assert await world.engine.audit() == []

@@ -1,0 +1,198 @@
+"""Does the simulator keep away from messages of real carriers, and does a removed carrier keep its word?"""
+
+from collections.abc import AsyncIterator, Sequence
+from importlib import resources
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from tests.support.delivery.engine import Engine, open_engine
+from tests.support.delivery.settling import World
+from tumira.audit_log import OPERATOR
+from tumira.delivery.manage_carriers import (
+    add_carrier,
+    change_carrier,
+    keep_simulator,
+    list_simulated,
+    remove_carrier,
+)
+from tumira.delivery.routing import Routes
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store.carriers import BindReport, BindState
+from tumira.delivery.store.queue import Wanted
+from tumira.engine.chores import CHORES, run_chore
+
+PORT: Final = 2775
+REAL: Final = "smpp://user:hushhush@smpp.example.com"
+NUMBERS: Final = ("+263771200001", "+27821230001")
+RESUME: Final = next(chore for chore in CHORES if chore.name == "resume due messages")
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine whose one carrier is the simulator."""
+    async with open_engine(database_url) as engine:
+        await keep_simulator(engine.database, PORT)
+        yield engine
+
+
+async def marked(engine: Engine) -> dict[str, bool]:
+    async with engine.database.connection() as connection:
+        return {carrier.name: carrier.simulator for carrier in await carriers.list_active(connection)}
+
+
+async def number_of(engine: Engine, name: str) -> int:
+    (row,) = await engine.rows("SELECT id FROM carriers WHERE name = $1", name)
+    return int(row["id"])
+
+
+async def claim(engine: Engine, name: str, *, keep: bool = False) -> Sequence[UUID]:
+    """Claim all that waits for a carrier, as a worker does, and give it back unless it is to be kept."""
+    async with engine.database.transaction() as connection:
+        claimed = await queue.claim(
+            connection,
+            [Wanted(country, 10, 10, 10, 0, 0) for country in ("ZA", "ZW")],
+            10,
+            worker="one",
+            bind=f"{name}/1",
+            carrier_id=await number_of(engine, name),
+        )
+        if not keep:
+            await connection.execute("ROLLBACK; BEGIN")
+    return [one.id for one in claimed or ()]
+
+
+async def test_the_simulator_is_known_by_its_place_and_not_by_its_name(engine: Engine) -> None:
+    assert await marked(engine) == {"simulator": True}
+    await add_carrier(engine.database, "trial", f"smpp://a:b@localhost:{PORT}", None, 5)
+    await add_carrier(engine.database, "main", f"smpp://a:b@127.0.0.1:{PORT + 1}", None, 5)
+    await add_carrier(engine.database, "other", f"smpp://a:b@smpp.example.com:{PORT}", None, 5)
+    assert await marked(engine) == {"simulator": True, "trial": True, "main": False, "other": False}
+
+    await add_carrier(engine.database, "simulator", REAL, None, 5)
+    assert not (await marked(engine))["simulator"]
+
+    await keep_simulator(engine.database, PORT + 2)
+    async with engine.database.connection() as connection:
+        ports = {one.name: one.settings.port for one in await carriers.list_active(connection)}
+    assert ports == {"simulator": PORT, "trial": PORT + 2, "main": PORT + 1, "other": PORT}
+
+
+async def test_a_simulator_that_is_added_again_is_still_known(engine: Engine) -> None:
+    await remove_carrier(engine.database, "simulator")
+    await keep_simulator(engine.database, PORT + 1)
+    await add_carrier(engine.database, "simulator", f"smpp://a:b@127.0.0.1:{PORT + 1}", None, 100)
+    assert await marked(engine) == {"simulator": True}
+
+
+async def test_the_simulator_takes_nothing_that_any_other_carrier_can(engine: Engine) -> None:
+    await engine.send(await engine.open_account(), NUMBERS)
+    assert len(await claim(engine, "simulator")) == 2
+
+    # Nobody has ever been bound to it.
+    await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
+    (left,) = await claim(engine, "simulator")
+    assert (await engine.message(NUMBERS[1]))["id"] == left
+    assert len(await claim(engine, "main")) == 2
+
+    await change_carrier(
+        engine.database, "main", priority=1, countries=None, window_size=10, tps=0, actor=OPERATOR
+    )
+    assert await claim(engine, "simulator") == []
+    await remove_carrier(engine.database, "main")
+    assert len(await claim(engine, "simulator")) == 2
+    await remove_carrier(engine.database, "simulator")
+    assert await claim(engine, "simulator") == []
+
+
+@pytest.mark.parametrize("way", ["put off", "in doubt"])
+async def test_what_waits_for_another_try_does_not_go_to_the_simulator(world: World, way: str) -> None:
+    await keep_simulator(world.engine.database, PORT + 1)
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.put_off(claimed) if way == "put off" else world.doubtful(claimed))
+    await world.resume_due()
+    assert await world.status(claimed.id) == "queued"
+    assert await claim(world.engine, "simulator") == []
+    assert await claim(world.engine, "one", keep=True) == [claimed.id]
+    assert await world.engine.audit() == []
+
+
+async def test_routes_lead_to_the_simulator_only_where_nobody_else_serves(engine: Engine) -> None:
+    await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
+    async with engine.database.connection() as connection:
+        main, simulator = sorted(await carriers.list_active(connection), key=lambda one: one.name)
+    routes = Routes()
+    for well in ([simulator.id], [main.id, simulator.id], []):
+        routes.renew([main, simulator], well, ["ZA", "ZW"])
+        for trying in (True, False):
+            assert routes.countries_of(simulator, trying=trying) == ["ZA"]
+            assert routes.countries_of(main, trying=trying) == ["ZW"]
+
+
+async def test_it_is_known_which_countries_are_left_to_the_simulator(engine: Engine) -> None:
+    assert await list_simulated(engine.database) == {"ZA": "South Africa", "ZW": "Zimbabwe"}
+    await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
+    assert await list_simulated(engine.database) == {"ZA": "South Africa"}
+    await add_carrier(engine.database, "other", REAL, None, 5000)
+    assert await list_simulated(engine.database) == {}
+    await remove_carrier(engine.database, "other")
+    await remove_carrier(engine.database, "simulator")
+    assert await list_simulated(engine.database) == {}
+
+
+async def test_a_simulator_at_work_does_not_hide_that_a_real_carrier_is_away(engine: Engine) -> None:
+    simulator = await number_of(engine, "simulator")
+    bound = BindReport(simulator, 1, "one", BindState.BOUND, problem=None, outstanding=0, pace=None)
+    async with engine.database.connection() as connection:
+        await carriers.lease(connection, simulator, "one", [1], 60)
+        await carriers.report(connection, [bound], 60)
+        assert await carriers.countries_without_carrier(connection) == set()
+        await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
+        assert await carriers.countries_without_carrier(connection) == {"ZW"}
+
+
+async def passwords(engine: Engine) -> dict[str, str]:
+    rows = await engine.rows("SELECT name, password FROM carriers")
+    return {row["name"]: row["password"] for row in rows}
+
+
+async def test_a_removed_carrier_keeps_no_password(engine: Engine) -> None:
+    await add_carrier(engine.database, "main", REAL, None, 1)
+    await remove_carrier(engine.database, "main")
+    assert await passwords(engine) == {"simulator": "simulate", "main": ""}
+    await add_carrier(engine.database, "main", REAL, None, 1)
+    assert (await passwords(engine))["main"] == "hushhush"
+
+
+async def test_the_migration_marks_the_simulator_and_forgets_old_passwords(engine: Engine) -> None:
+    await add_carrier(engine.database, "main", REAL, None, 1)
+    await add_carrier(engine.database, "gone", REAL, None, 1)
+    # As the version before left it.
+    await engine.rows("UPDATE carriers SET removed_at = now() WHERE name = 'gone'")
+    await engine.rows("ALTER TABLE carriers DROP COLUMN simulator")
+    migration = resources.files("tumira.postgres") / "migrations" / "0014_simulator_pre.sql"
+    async with engine.database.connection() as connection:
+        await connection.execute(migration.read_text())
+    assert await marked(engine) == {"simulator": True, "main": False}
+    assert await passwords(engine) == {"simulator": "simulate", "main": "hushhush", "gone": ""}
+
+
+@pytest.mark.parametrize(("in_doubt", "status"), [("hold", "unconfirmed"), ("resend", "queued")])
+async def test_a_removed_carrier_still_says_what_becomes_of_its_messages_in_doubt(
+    world: World, in_doubt: str, status: str
+) -> None:
+    await world.engine.add_carrier("one", PORT, in_doubt=in_doubt)
+    await world.engine.add_carrier("two", PORT + 1)
+    await world.send()
+    (claimed,) = await world.claim()
+    await world.settle(world.doubtful(claimed))
+    await remove_carrier(world.engine.database, "one")
+    await world.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
+
+    assert await run_chore(world.engine.database, RESUME) == 1
+
+    assert await world.status(claimed.id) == status
+    assert await world.engine.audit() == []

@@ -1,0 +1,151 @@
+"""How does a test run the engine? A worker on a database, carriers for it, and sends that it hands over."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from tests.support.sending.gates import broken_promises, send_call
+from tests.support.service import Caller, new_caller
+from tumira.api.schemas import write_sent
+from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.smpp.connection import Timing
+from tumira.engine.worker import run_worker
+from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.sending.batcher import Gate
+from tumira.sending.types import Answered
+
+WAIT_S: Final = 40.0
+# A peer that is silent is found out soon.
+QUICK: Final = Timing(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+
+
+@dataclass(slots=True)
+class Engine:
+    """A database with a gate in front of it, and workers behind it."""
+
+    url: str
+    database: Database
+    gate: Gate
+    workers: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    async def open_account(self, balance: str = "100000", rate: int = 1_000_000) -> Caller:
+        """Open an account with a key."""
+        return await new_caller(self.url, balance, rate)
+
+    async def add_carrier(
+        self,
+        name: str,
+        port: int,
+        countries: Sequence[str] | None = None,
+        priority: int = 100,
+        **options: Any,
+    ) -> None:
+        """Add a carrier on this machine."""
+        options = {"window": 64, "tps": 0, "doubt_wait": 2} | options
+        query = "&".join(f"{key}={value}" for key, value in options.items())
+        await add_carrier(
+            self.database, name, f"smpp://tester:secret@127.0.0.1:{port}?{query}", countries, priority
+        )
+
+    def start_worker(self, timing: Timing = QUICK) -> "asyncio.Task[None]":
+        """Start a worker in this process."""
+        worker = asyncio.create_task(_work(self.url, timing))
+        self.workers.append(worker)
+        return worker
+
+    async def stop_worker(self, worker: "asyncio.Task[None]") -> None:
+        """Let a worker end in good order, as SIGTERM does."""
+        worker.cancel()
+        with suppress(asyncio.CancelledError):
+            await worker
+        if worker in self.workers:
+            self.workers.remove(worker)
+
+    async def send(
+        self, caller: Caller, to: Sequence[str], body: str = "Your code is 493817."
+    ) -> dict[str, Any]:
+        """Send, and return the answer's body."""
+        decision = await self.gate.ask(send_call(caller, to, body))
+        assert isinstance(decision, Answered), decision
+        answer: dict[str, Any] = msgspec.json.decode(decision.response)
+        return answer
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement."""
+        async with self.database.connection() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def statuses(self) -> Counter[str]:
+        """Count the messages by status."""
+        rows = await self.rows("SELECT status, count(*) FROM messages GROUP BY status")
+        return Counter({row["status"]: row["count"] for row in rows})
+
+    async def message(self, recipient: str) -> asyncpg.Record:
+        """Return the one message to a number."""
+        rows = await self.rows("SELECT * FROM messages WHERE recipient = $1", recipient)
+        assert len(rows) == 1, rows
+        return rows[0]
+
+    async def until(
+        self, condition: Callable[[], Awaitable[bool]], what: str, wait_s: float = WAIT_S
+    ) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + wait_s
+        while not await condition():
+            assert time.monotonic() < deadline, f"{what}: {await self.statuses()}"
+            await asyncio.sleep(0.02)
+
+    async def until_all(self, *statuses: str, wait_s: float = WAIT_S) -> None:
+        """Wait until every message stands in one of these statuses."""
+
+        async def all_there() -> bool:
+            return set(await self.statuses()) <= set(statuses)
+
+        await self.until(all_there, f"not all {statuses}", wait_s)
+
+    async def until_status(self, recipient: str, status: str, wait_s: float = WAIT_S) -> None:
+        """Wait until the message to a number stands in a status."""
+
+        async def there() -> bool:
+            return (await self.message(recipient))["status"] == status  # type: ignore[no-any-return]
+
+        await self.until(there, f"{recipient} not {status}", wait_s)
+
+    async def audit(self) -> Sequence[str]:
+        """Return the checks that fail."""
+        return await broken_promises(self.database)
+
+
+async def _work(url: str, timing: Timing) -> None:
+    database = Database(url, settings=KEY_LOOKUPS)
+    try:
+        await run_worker(database, timing=timing)
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def open_engine(url: str) -> AsyncIterator[Engine]:
+    """Open an engine without a worker, and end those that the test started."""
+    database = Database(url)
+    gate = Gate(database, write_sent)
+    engine = Engine(url, database, gate)
+    try:
+        yield engine
+    finally:
+        for worker in list(engine.workers):
+            await engine.stop_worker(worker)
+        await gate.close()
+        await database.close()
+
+
+def numbers(count: int, start: int = 0) -> Sequence[str]:
+    """Return numbers in Zimbabwe none of which means anything to the simulator."""
+    return [f"+2637712{place:05}" for place in range(start, start + count)]

@@ -1,0 +1,211 @@
+"""How does a test settle messages without a carrier? A worker of which only the writing is real."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, cast
+from uuid import UUID
+
+import asyncpg
+
+from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.service import Caller
+from tumira.delivery import follow_up
+from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.outcomes import Doubtful, Outcome, PutOff, Refused, Reported, Returned, Taken
+from tumira.delivery.receipt_rules import Receipt, key
+from tumira.delivery.settle import settle
+from tumira.delivery.store import carriers, queue, receipts
+from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store.settlement import NewPart
+
+WORKER: Final = "one"
+BLOCKED: Final = (
+    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A database with a carrier, and a worker of which only the writing is real."""
+
+    engine: Engine
+    caller: Caller
+    carrier_id: int
+    settings: dict[int, CarrierSettings]
+
+    async def send(
+        self, count: int = 1, body: str = "Your code is 493817.", to: Sequence[str] | None = None
+    ) -> None:
+        """Let messages wait in the queue."""
+        await self.engine.send(self.caller, numbers(count) if to is None else to, body)
+
+    async def claim(self, count: int = 1, worker: str = WORKER) -> Sequence[Claimed]:
+        """Claim messages, as a worker does."""
+        async with self.engine.database.transaction() as connection:
+            wanted = Wanted("ZW", count, 0, count, 0, 0)
+            claimed = await queue.claim(
+                connection, [wanted], count, worker=worker, bind="one/1", carrier_id=self.carrier_id
+            )
+        assert claimed is not None
+        assert len(claimed) == count
+        return claimed
+
+    async def settle(
+        self, *outcomes: Outcome, worker: str = WORKER, refunded: Collection[str] = REFUND_ALL
+    ) -> int:
+        """Write down what became of messages."""
+        async with self.engine.database.transaction() as connection:
+            return await settle(connection, outcomes, worker=worker, refunded=refunded)
+
+    async def resume_due(self, later: timedelta = timedelta()) -> int:
+        """Do the chore that gives messages another turn, as if every wait were over."""
+        await self.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
+        async with self.engine.database.transaction() as connection:
+            return await follow_up.resume_due(connection, self.settings, datetime.now(UTC) + later, {"ZW"})
+
+    async def expire_waiting(self, later: timedelta, well: Collection[str] = ("ZW",)) -> int:
+        """Do the chore that ends what waited for too long, so much later."""
+        async with self.engine.database.transaction() as connection:
+            found = await follow_up.list_expired(connection, datetime.now(UTC) + later)
+            return await follow_up.expire(connection, found, well)
+
+    async def fail_unroutable(self, covered: Collection[str] = ()) -> int:
+        """Do the chore that fails what no carrier covers."""
+        async with self.engine.database.transaction() as connection:
+            return await follow_up.fail_unroutable(connection, covered)
+
+    async def give_up_receipts(self, later: timedelta) -> int:
+        """Do the chore that stops waiting for receipts, so much later."""
+        async with self.engine.database.transaction() as connection:
+            return await follow_up.give_up_receipts(connection, datetime.now(UTC) + later)
+
+    async def keep(self, *kept: Receipt) -> None:
+        """Keep receipts that match nothing, one after the other."""
+        async with self.engine.database.transaction() as connection:
+            for receipt in kept:
+                await receipts.keep(connection, self.carrier_id, [(receipt, datetime.now(UTC))])
+
+    async def try_unmatched(self) -> int:
+        """Do the chore that tries kept receipts again, as if that were due."""
+        await self.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
+        async with self.engine.database.transaction() as connection:
+            return (await follow_up.try_unmatched_receipts(connection)).found
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement."""
+        return await self.engine.rows(statement, *arguments)
+
+    async def status(self, message_id: UUID) -> str:
+        """Return where a message stands."""
+        rows = await self.rows("SELECT status FROM messages WHERE id = $1", message_id)
+        return str(rows[0]["status"])
+
+    async def ending(self, message_id: UUID) -> tuple[str, str | None, Decimal]:
+        """Return a message's status, its failure reason and what was paid back for it."""
+        (row,) = await self.rows(
+            "SELECT status, failure_reason, (SELECT coalesce(sum(amount), 0) FROM transfers"
+            " WHERE message_id = messages.id) AS refund FROM messages WHERE id = $1",
+            message_id,
+        )
+        return row["status"], row["failure_reason"], row["refund"]
+
+    async def events(self) -> Sequence[str]:
+        """Return what the account was told, in order; no number is left out."""
+        rows = await self.rows(
+            "SELECT sequence, type FROM events WHERE account_id = $1 ORDER BY sequence", self.caller.id
+        )
+        assert [row["sequence"] for row in rows] == list(range(1, len(rows) + 1))
+        return [row["type"] for row in rows]
+
+    async def incidents(self) -> Counter[str]:
+        """Count what did not go smoothly."""
+        return Counter(row["kind"] for row in await self.rows("SELECT kind FROM incidents"))
+
+    def taken(
+        self,
+        claimed: Claimed,
+        number: int = 1,
+        *,
+        attempt: int = 0,
+        complete: bool = True,
+        late: bool = False,
+    ) -> Taken:
+        """Say that the carrier took a segment."""
+        now = datetime.now(UTC)
+        reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
+        part = NewPart(
+            message_id=claimed.id,
+            number=number,
+            attempt=attempt,
+            carrier_id=self.carrier_id,
+            reference=None,
+            carrier_ref=reference,
+            carrier_key=key(reference),
+            claimed_at=claimed.claimed_at,
+            submitted_at=now,
+            answered_at=now,
+        )
+        return Taken(claimed.id, part, complete, late)
+
+    def receipt(self, claimed: Claimed, state: str = "DELIVRD", number: int = 1, attempt: int = 0) -> Receipt:
+        """Write the receipt of a segment, with the id under which `taken` says it was taken."""
+        reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
+        return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
+
+    def reported(
+        self, claimed: Claimed, state: str = "DELIVRD", number: int = 1, attempt: int = 0
+    ) -> Reported:
+        """Say that a receipt came."""
+        receipt = self.receipt(claimed, state, number, attempt)
+        return Reported(claimed.id, number, attempt, self.carrier_id, receipt, datetime.now(UTC))
+
+    def doubtful(self, claimed: Claimed) -> Doubtful:
+        """Say that nobody knows whether the carrier took it."""
+        return Doubtful(claimed.id, self.carrier_id, 30, "no answer came in time")
+
+    def put_off(self, claimed: Claimed, number: int = 1) -> PutOff:
+        """Say that the carrier could not take it now."""
+        return PutOff(claimed.id, self.carrier_id, number, 2.0, "RSYSERR (0x08)")
+
+    def refused(self, claimed: Claimed, *, doubted: bool = False) -> Refused:
+        """Say that the carrier refused it for good."""
+        return Refused(claimed.id, "CARRIER_REJECTED", doubted=doubted)
+
+    def returned(self, claimed: Claimed, *, again: bool = False) -> Returned:
+        """Say that it was not handed over."""
+        return Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+
+
+class Owner:
+    """Whoever waits for what is recorded: nobody."""
+
+    def recorded(self, count: int) -> None:
+        """Go on."""
+
+
+class Phone:
+    """The carrier's end of a line: receipts that are not acknowledged are sent again."""
+
+    def __init__(self) -> None:
+        self.unacknowledged: dict[int, Receipt] = {}
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Forget receipts that are on disk."""
+        for token in tokens:
+            del self.unacknowledged[cast("int", token)]
+
+
+@asynccontextmanager
+async def open_world(url: str) -> AsyncIterator[World]:
+    """Open a database with a carrier and an account."""
+    async with open_engine(url) as engine:
+        await engine.add_carrier("one", 2775)
+        async with engine.database.connection() as connection:
+            carrier = (await carriers.list_active(connection))[0]
+        caller = await engine.open_account()
+        yield World(engine, caller, carrier.id, {carrier.id: carrier.settings})

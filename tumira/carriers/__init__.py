@@ -1,1 +1,0 @@
-"""Carriers: the outside that messages are handed to."""

@@ -1,0 +1,229 @@
+"""How is one bind of a carrier kept: connected, bound anew when it falls, and parted from?
+
+A bind tells its user when there is a line, what is answered over it, and when it is gone. It connects by
+itself, and again after every end, until it is told to drop or close. Receipts go straight to the recorder,
+with the session over which they came and on which they are acknowledged.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from tumira.core import metrics
+from tumira.core.backoff import reconnect_wait_s
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.recorder import Recorder
+from tumira.delivery.smpp.pdu import Command
+from tumira.delivery.smpp.session import Address, BindRefusedError, Session, Timing, connect
+from tumira.delivery.store.carriers import Carrier
+
+STABLE_S: Final = 60.0
+# A carrier that does not let us in is not hammered: accounts get locked.
+REFUSED_BIND_FAILURES: Final = 4
+
+_log: Final = structlog.get_logger()
+
+
+class User(Protocol):
+    """Who submits over a bind; none of these may wait."""
+
+    def bound(self) -> None:
+        """Begin: there is a line."""
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        """Take the answer to a submit; it may still come after `unanswered`."""
+
+    def unanswered(self, tag: object) -> None:
+        """Note that no answer came in time; the line goes on."""
+
+    def settled(self) -> None:
+        """Do what is due after a lot of the above that came together."""
+
+    def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        """Note that the line is gone, and which submits have no answer."""
+
+
+class Bind:
+    """The connection to a carrier, in one session or in a pair of them."""
+
+    def __init__(self, name: str, carrier: Carrier, recorder: Recorder, timing: Timing, user: User) -> None:
+        # Why there is no line, once that is known.
+        self.problem: str | None = None
+        self._name = name
+        self._settings = carrier.settings
+        self._carrier = carrier.name
+        self._recorder = recorder
+        self._timing = timing
+        self._user = user
+        # What is submitted on, and for a pair also what only receives.
+        self._session: Session | None = None
+        self._receiver: Session | None = None
+        self._failures = 0
+        self._leaving = False
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def is_bound(self) -> bool:
+        """Tell whether there is a line."""
+        return self._session is not None
+
+    @property
+    def usable(self) -> Session | None:
+        """What to submit on; None while there is no line, and once we are parting for good."""
+        return None if self._leaving else self._session
+
+    @property
+    def outstanding(self) -> int:
+        """How many submits wait for an answer and are not overdue."""
+        return self._session.outstanding if self._session is not None else 0
+
+    def rebind(self, problem: str) -> None:
+        """Drop the line, if there is one, because of what the carrier said; it is bound anew."""
+        if self._session is not None:
+            self.problem = problem
+            self._session.abort()
+
+    def drop(self) -> None:
+        """Part for good, at once."""
+        self._leaving = True
+        if self._session is not None:
+            self._session.abort()
+        self._task.cancel()
+
+    async def close(self, wait_s: float) -> None:
+        """Part for good, after waiting for the answers that are due, at most `wait_s`."""
+        self._leaving = True
+        self._task.cancel()
+        if self._session is not None:
+            await self._session.close(wait_s)
+        if self._receiver is not None:
+            await self._receiver.close(0)
+
+    # Connecting.
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(reconnect_wait_s(self._failures, random.random()))  # noqa: S311 - spreads, guards nothing
+            self._ended.clear()
+            try:
+                await self._connect()
+            except BindRefusedError as error:
+                self.problem = str(error)
+                self._failures = max(self._failures + 1, REFUSED_BIND_FAILURES)
+                self._tried("refused")
+                _log.error("bind refused", bind=self._name, problem=self.problem)
+                continue
+            except OSError as error:
+                self.problem = str(error) or type(error).__name__
+                self._failures += 1
+                self._tried("unreachable")
+                _log.warning("carrier cannot be reached", bind=self._name, problem=self.problem)
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it was, the bind is tried again
+                self.problem = repr(error)
+                self._failures += 1
+                self._tried("failed")
+                _log.error("bind failed", bind=self._name, exc_info=error)
+                continue
+            began = self._loop.time()
+            self.problem = None
+            self._tried("bound")
+            if self._failures:
+                _log.info("bound again", bind=self._name)
+            self._user.bound()
+            await self._ended.wait()
+            self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1
+
+    def _tried(self, result: str) -> None:
+        metrics.BINDS_TRIED.labels(self._carrier, result).inc()
+
+    async def _connect(self) -> None:
+        settings = self._settings
+        address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
+        if settings.bind_mode == "pair":
+            await self._connect_pair(address)
+        else:
+            self._session = await connect(address, Command.BIND_TRANSCEIVER, self, timing=self._timing)
+
+    async def _connect_pair(self, address: Address) -> None:
+        """Bind both halves; one that falls while the other is being bound takes it along."""
+        ear = _Ear(self)
+        receiver = ear.session = await connect(address, Command.BIND_RECEIVER, ear, timing=self._timing)
+        try:
+            session = await connect(address, Command.BIND_TRANSMITTER, self, timing=self._timing)
+        except BaseException:
+            receiver.abort()
+            raise
+        self._session, self._receiver = session, receiver
+        if receiver.ended:
+            session.abort()
+
+    # What the sessions tell.
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        """Pass on the answer to a submit."""
+        self._user.answered(tag, status, carrier_ref)
+
+    def unanswered(self, tag: object) -> None:
+        """Pass on that no answer came in time."""
+        self._user.unanswered(tag)
+
+    def received(self, receipt: Receipt, token: object) -> None:
+        """Take a receipt from the session that also submits."""
+        assert self._session is not None
+        self.hear(receipt, self._session, token)
+
+    def settled(self) -> None:
+        """Pass on that a lot of the above is over."""
+        self._user.settled()
+
+    def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        """Note that the line is gone, the receiving half with it."""
+        self._session = None
+        if self._receiver is not None:
+            self._receiver.abort()
+        if not self._leaving:
+            # A refusal that made us drop the line says more than that it was dropped.
+            self.problem = self.problem or problem
+            _log.warning("bind ended", bind=self._name, problem=problem, in_doubt=len(unanswered))
+        self._user.ended(unanswered, problem)
+        self._ended.set()
+
+    def hear(self, receipt: Receipt, session: Session, token: object) -> None:
+        """Have a receipt recorded, from whichever session it came."""
+        self._recorder.receive(receipt, self._recorder.clock.now(), session, token)
+
+    def deaf(self) -> None:
+        """Note that the receiving half is gone; the other half is bound anew with it."""
+        self._receiver = None
+        if self._session is not None and not self._leaving:
+            self._session.abort()
+
+
+class _Ear:
+    """The receiving half of a pair of binds."""
+
+    def __init__(self, bind: Bind) -> None:
+        self._bind = bind
+        self.session: Session | None = None
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        """Never comes: nothing is submitted here."""
+
+    def unanswered(self, tag: object) -> None:
+        """Never comes either."""
+
+    def received(self, receipt: Receipt, token: object) -> None:
+        assert self.session is not None
+        self._bind.hear(receipt, self.session, token)
+
+    def settled(self) -> None:
+        """Nothing is due."""
+
+    def ended(self, _unanswered: Sequence[object], _problem: str) -> None:
+        self._bind.deaf()

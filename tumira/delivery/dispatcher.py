@@ -1,0 +1,264 @@
+"""Which messages does a link hand over next? Claims them, never more than it has room for."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from tumira.core import metrics
+from tumira.core.loops import say_unavailable
+from tumira.delivery import lanes
+from tumira.delivery.clocks import Clocks
+from tumira.delivery.lanes import Places
+from tumira.delivery.routing import Routes
+from tumira.delivery.sender import Link
+from tumira.delivery.store import queue
+from tumira.delivery.store.queue import BULK, SMALL, Claimed, Past, Wanted
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import IN_KEY_ORDER, Database, is_unavailable
+from tumira.postgres.statement import Connection
+
+LOOK_S: Final = 0.25
+# After a claim that did not fill the room, what comes in this time is claimed together.
+BREATH_S: Final = 0.01
+PAUSE_S: Final = 0.5
+CLOSE_S: Final = 5.0
+# A claim costs the same for one message as for many, so a full line is topped up in quarters.
+TOP_UP: Final = 4
+# So many places for each country are too few to be divided.
+FEW: Final = 4
+
+_log: Final = structlog.get_logger()
+
+
+class _Country:
+    """What one link's claims have shown of a country."""
+
+    __slots__ = ("bulk_waits", "found", "owed")
+
+    def __init__(self) -> None:
+        self.owed = 0
+        self.bulk_waits = True
+        # How many the last claim found; countries share the room in proportion.
+        self.found = 0
+
+
+class Dispatcher:
+    """Claims messages for one link until it is cancelled."""
+
+    def __init__(self, link: Link, worker: str, database: Database, clocks: Clocks, routes: Routes) -> None:
+        self._link = link
+        self._worker = worker
+        self._line = Line(database, settings=IN_KEY_ORDER)
+        self._clocks = clocks
+        self._routes = routes
+        self._countries: dict[str, _Country] = {}
+        self._woken = asyncio.Event()
+        self._closing = False
+        # What was claimed, as long as it is not known whether that was committed.
+        self._unsure: tuple[Sequence[Claimed], Mapping[UUID, Past]] | None = None
+        self._rounds = 0
+        self._more = False
+        self._notified = True
+        self._segments = 1.0
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._run())
+
+    def wake(self) -> None:
+        """Look at once: something new waits."""
+        self._notified = True
+        self._woken.set()
+
+    def room(self) -> None:
+        """Look when there is room: for enough if more is known to wait, for any if something new came."""
+        if self._notified or self._more:
+            free = self._link.free()
+            if free >= self._enough() or (free and self._notified):
+                self._woken.set()
+
+    async def close(self) -> None:
+        """Stop; a claim that is under way is finished, because it may be committed already."""
+        self._closing = True
+        self._woken.set()
+        await asyncio.wait({self._task}, timeout=CLOSE_S)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._line.hang_up()
+
+    def _enough(self) -> int:
+        return max(1, self._link.capacity // TOP_UP)
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
+                await self._line.roll_back(error)
+                if is_unavailable(error):
+                    say_unavailable("cannot claim", error, bind=self._link.bind)
+                else:
+                    _log.error("cannot claim", bind=self._link.bind, exc_info=error)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _look(self) -> None:
+        """Claim once if there is room, and wait until there is reason to look again."""
+        if self._unsure is not None:
+            await self._make_sure(*self._unsure)
+        free = self._link.free()
+        if free and (self._notified or free >= self._enough()):
+            if self._notified:
+                self._notified = False
+                for country in self._countries.values():
+                    country.bulk_waits = True
+            if await self._claim_within(free):
+                return
+        else:
+            await self._line.let_go()
+        timer = self._loop.call_later(LOOK_S, self.wake)
+        await self._woken.wait()
+        self._woken.clear()
+        timer.cancel()
+
+    async def _claim_within(self, free: int) -> bool:
+        """Claim what there is room for, and tell whether anything was found."""
+        most = self._messages(free)
+        if await self._claim_relieved(most):
+            return True
+        for _ in range(2):
+            wanted = self._wanted(free)
+            if not wanted:
+                # Another carrier serves its countries, perhaps for days.
+                await self._line.let_go()
+                return False
+            found = await self._claim(wanted, most)
+            # Lane 1 may have more than it was let, and gets it as its messages are answered.
+            self._more = found > 0 or any(one.bulk_max < one.small + one.bulk for one in wanted)
+            if found:
+                if found < most:
+                    await asyncio.sleep(BREATH_S)
+                return True
+            if all(one.small for one in wanted):
+                return False
+            # The places were lane 1's, and it has nothing: now that this is known, they are lane 0's.
+        return False
+
+    async def _claim_relieved(self, most: int) -> bool:
+        """Claim what another carrier left in doubt and this one does not serve otherwise."""
+        link = self._link
+        countries = self._routes.countries_relieved(link.carrier)
+        if not countries or not link.is_well:
+            return False
+        connection = await self._line.begin()
+        claimed = await queue.claim_avoiding(
+            connection, countries, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+        )
+        return await self._commit(connection, claimed) > 0
+
+    def _messages(self, free: int) -> int:
+        """Return how many messages fit; those claimed lately say how many segments one is likely to have."""
+        return max(1, int(free / self._segments))
+
+    def _wanted(self, free: int) -> Sequence[Wanted]:
+        """Share the room among the countries that this carrier serves now, and among the lanes of each."""
+        names = self._routes.countries_of(self._link.carrier, trying=not self._link.is_well)
+        most = self._messages(free)
+        now = self._loop.time()
+        # Each country comes first in turn, so that none is left out while there are few places.
+        self._rounds += 1
+        start = self._rounds % len(names) if names else 0
+        total = sum(self._country(name).found + 1 for name in names)
+        bulk_outstanding = self._link.bulk_outstanding
+        wanted = []
+        for name in (*names[start:], *names[:start]):
+            country = self._country(name)
+            # With few places each is offered to all; the claim stops when they are taken.
+            share = most if most < FEW * len(names) else max(1, most * (country.found + 1) // total)
+            window = max(share, self._link.carrier.settings.window_size)
+            places = lanes.places(
+                share, window, bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
+            )
+            # The tenth that is kept from lane 1 is kept from all countries together.
+            bulk_outstanding += places.bulk_max if most >= FEW * len(names) else 0
+            wanted.append(self._wanted_in(name, places, now))
+        return wanted
+
+    def _wanted_in(self, name: str, places: Places, now: float) -> Wanted:
+        carrier = self._link.carrier
+        return Wanted(
+            country=name,
+            small=places.small,
+            bulk=places.bulk,
+            bulk_max=places.bulk_max,
+            small_floor=self._clocks.begin(now, name, SMALL) if places.small else 0,
+            bulk_floor=self._clocks.begin(now, name, BULK) if places.bulk_max else 0,
+            avoided=carrier.id if self._routes.is_avoided(carrier, name) else None,
+        )
+
+    def _country(self, name: str) -> _Country:
+        return self._countries.setdefault(name, _Country())
+
+    async def _claim(self, wanted: Sequence[Wanted], most: int) -> int:
+        link = self._link
+        connection = await self._line.begin()
+        claimed = await queue.claim(
+            connection, wanted, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+        )
+        found = await self._commit(connection, claimed)
+        self._note(wanted, claimed or ())
+        return found
+
+    async def _commit(self, connection: Connection, claimed: Sequence[Claimed] | None) -> int:
+        """Commit a claim and hand it to the link; return how much was found, 0 if nothing was."""
+        if claimed is None:
+            # Nothing was changed, so there is nothing to wait for the disk for. The next claim is begun at
+            # once: that is one round trip less between a message and its carrier.
+            await connection.execute("ROLLBACK")
+            await self._line.begin_ahead()
+            return 0
+        again = [one.id for one in claimed if one.again]
+        past = await queue.read_past(connection, again) if again else {}
+        self._unsure = claimed, past
+        await self._line.commit()
+        self._unsure = None
+        self._hand_to_link(claimed, past)
+        return max(1, len(claimed))
+
+    async def _make_sure(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
+        """Find out whether a claim was committed whose answer was lost, and go on with it if so.
+
+        One that the standby does not have may be undone by a fail-over, and the message be handed over by
+        somebody else. So it is seen first, then made sure, and then seen again: it may have gone astray.
+        """
+        connection = await self._line.begin()
+        seen = await queue.list_claimed(connection, [one.id for one in claimed], self._worker)
+        await self._line.end_sure()
+        connection = await self._line.begin()
+        ours = await queue.list_claimed(connection, sorted(seen), self._worker)
+        await connection.execute("ROLLBACK")
+        self._unsure = None
+        self._hand_to_link([one for one in claimed if one.id in ours], past)
+
+    def _hand_to_link(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
+        handovers = []
+        for one in claimed:
+            handovers.append(self._link.writer.prepare(one, past.get(one.id)))
+            self._segments += (one.segments - self._segments) / 64
+        self._link.take(handovers)
+
+    def _note(self, wanted: Sequence[Wanted], claimed: Sequence[Claimed]) -> None:
+        """Learn from a claim how the lanes stand."""
+        now = self._loop.time()
+        turns: dict[tuple[str, int], list[int]] = {}
+        for one in claimed:
+            turns.setdefault((one.country, one.lane), []).append(one.turn)
+        for (name, lane), own in turns.items():
+            self._clocks.claimed(now, name, lane, min(own), max(own))
+            metrics.CLAIMED.labels(name, lane).inc(len(own))
+        for asked in wanted:
+            country = self._country(asked.country)
+            small, bulk = (len(turns.get((asked.country, lane), ())) for lane in (SMALL, BULK))
+            country.found = small + bulk
+            country.owed = lanes.owed_after(country.owed, small, bulk)
+            country.bulk_waits = bulk >= min(asked.small + asked.bulk - small, asked.bulk_max)

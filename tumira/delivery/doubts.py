@@ -1,0 +1,147 @@
+"""Proof of what became of hand-overs in doubt: receipts to their number, where the carrier's id was lost.
+
+Nothing here is guessed. A receipt to the number that matches no id that we know may be about any hand-over to
+it that is in doubt and was claimed before it came. It counts only where no other reading is left.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.delivery import receipt_ids
+from tumira.delivery import receipt_rules as receipts
+from tumira.delivery.receipt_rules import Outcome, Receipt
+
+
+class HandOver(Struct, frozen=True):
+    """One try to hand a message over that ended in doubt, and the segments of it whose id was not learnt."""
+
+    message_id: UUID
+    attempt: int
+    claimed_at: datetime
+    segments: int
+    open_numbers: Sequence[int]
+    # The segments that the message still needs: no try of theirs is known to have been taken.
+    needed: frozenset[int]
+
+
+class KeptReceipt(Struct, frozen=True):
+    """A receipt that matches no id that we know, and when it came by the database's clock."""
+
+    id: int
+    receipt: Receipt
+    received_at: datetime
+
+
+class Sighting(Struct):
+    """All receipts with one carrier's id, in whatever spelling: however many there are, it is one segment."""
+
+    receipts: list[KeptReceipt]
+
+    @property
+    def received_at(self) -> datetime:
+        """When the carrier first told of the segment."""
+        return self.receipts[0].received_at
+
+    def outcomes(self) -> frozenset[Outcome]:
+        """Return what it says of the segment: nothing yet, one outcome, or several that contradict."""
+        found = (receipts.outcome(one.receipt.state, one.receipt.error) for one in self.receipts)
+        return frozenset(outcome for outcome in found if outcome.status is not None)
+
+
+Slot = tuple[HandOver, int]
+
+
+def is_alike(a: str | None, b: str | None) -> bool:
+    """Tell whether two ids may be the same one; an id that is left out may be any.
+
+    More spellings count here than where a message is found by its id: a repetition that is taken for a
+    second receipt would prove a segment that the carrier never had.
+    """
+    return a is None or b is None or receipt_ids.condition(a, b) is not None
+
+
+def sight(kept: Iterable[KeptReceipt]) -> Sequence[Sighting]:
+    """Put receipts with the same id together, in the order in which they came."""
+    sightings: list[Sighting] = []
+    for one in sorted(kept, key=lambda one: (one.received_at, one.id)):
+        reference = one.receipt.carrier_ref
+        for sighting in sightings:
+            if any(is_alike(reference, other.receipt.carrier_ref) for other in sighting.receipts):
+                sighting.receipts.append(one)
+                break
+        else:
+            sightings.append(Sighting([one]))
+    return sightings
+
+
+def assign(
+    hand_overs: Collection[HandOver], sightings: Collection[Sighting]
+) -> Sequence[tuple[Slot, Sighting]]:
+    """Return which segments of hand-overs to one number the receipts to it are certainly about.
+
+    A receipt that came before a hand-over was claimed is not about it. So hand-overs are added one by one in
+    the order of their claims, and each time only what came before the next claim is looked at.
+    """
+    found: list[tuple[Slot, Sighting]] = []
+    pool: list[Slot] = []
+    left = list(sightings)
+    ordered = sorted(hand_overs, key=lambda one: (one.claimed_at, one.message_id, one.attempt))
+    for place, hand_over in enumerate(ordered):
+        pool.extend((hand_over, number) for number in hand_over.open_numbers)
+        following = ordered[place + 1].claimed_at if place + 1 < len(ordered) else None
+        at_hand = [
+            one
+            for one in left
+            if (following is None or one.received_at < following)
+            and any(slot[0].claimed_at <= one.received_at for slot in pool)
+        ]
+        for slot, sighting in _share(pool, at_hand):
+            found.append((slot, sighting))
+            pool.remove(slot)
+            left.remove(sighting)
+    return found
+
+
+def _share(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[Slot, Sighting]]:
+    """Divide receipts among the segments that they may be about; nothing if that is not certain."""
+    if not pool or not at_hand or any(len(one.outcomes()) > 1 for one in at_hand):
+        return ()
+    if len({hand_over.message_id for hand_over, _ in pool}) == 1:
+        return _pair(pool, at_hand) if _proves(pool, at_hand) else ()
+    # Which of several messages each is about does not matter when there is one for each of their segments,
+    # and all say the same.
+    said = {one.outcomes() for one in at_hand}
+    if len(at_hand) != len(pool) or len(said) > 1 or said == {frozenset()}:
+        return ()
+    pairs = _pair(pool, at_hand)
+    return pairs if len(pairs) == len(pool) else ()
+
+
+def _proves(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> bool:
+    """Tell whether the carrier has every segment that one message needs.
+
+    It has a segment when there are more receipts than all the others could have caused, over all tries.
+    """
+    if len(at_hand) > len(pool) and len({one.outcomes() for one in at_hand}) > 1:
+        return False
+    needed = pool[0][0].needed
+    return all(len(at_hand) > sum(number != other for _, other in pool) for number in needed)
+
+
+def _pair(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[Slot, Sighting]]:
+    """Give each receipt a segment of a hand-over that was claimed before it came, needed segments first."""
+    free = list(pool)
+    missing = {(hand_over.message_id, number) for hand_over, number in pool if number in hand_over.needed}
+    pairs: list[tuple[Slot, Sighting]] = []
+    for sighting in at_hand:
+        slots = [slot for slot in free if slot[0].claimed_at <= sighting.received_at]
+        if not slots:
+            continue
+        slot = next((one for one in slots if (one[0].message_id, one[1]) in missing), slots[0])
+        free.remove(slot)
+        missing.discard((slot[0].message_id, slot[1]))
+        pairs.append((slot, sighting))
+    return () if missing else pairs

@@ -1,0 +1,239 @@
+"""How does the operator add, change, remove and watch carriers?"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import asyncpg
+
+from tumira import audit_log
+from tumira.audit_log import OPERATOR, Actor
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.delivery import carrier_url
+from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.store import carriers
+from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+
+PRIORITY_DEFAULT: Final = 100
+PRIORITY_MAX: Final = 2**31 - 1
+WINDOW_MAX: Final = 10_000
+TPS_MAX: Final = 100_000
+SIMULATOR: Final = "simulator"
+
+# After every carrier of the operator's own.
+_SIMULATOR_PRIORITY: Final = 1000
+_SIMULATOR_HOST: Final = "127.0.0.1"
+_SIMULATOR_URL: Final = (
+    "smpp://simulator:simulate@{host}:{port}?window=1000&tps=0&source=Tumira&doubt_wait=30"
+)
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+_COUNTRY: Final = re.compile(r"[A-Z]{2}")
+
+
+class CarrierHealth(StrEnum):
+    """How a carrier is, in a word."""
+
+    WELL = "well"
+    THROTTLED = "throttled"
+    SILENT = "silent"
+    FAILING = "failing"
+    DOWN = "down"
+    NO_WORKER = "no worker"
+
+
+# The best of a carrier's binds speaks for it, because messages go there.
+_BEST_FIRST: Final = (
+    (BindState.BOUND, CarrierHealth.WELL),
+    (BindState.THROTTLED, CarrierHealth.THROTTLED),
+    (BindState.FAILING, CarrierHealth.FAILING),
+    (BindState.CONNECTING, CarrierHealth.DOWN),
+    (BindState.DOWN, CarrierHealth.DOWN),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierState:
+    """A carrier with those of its binds that a worker holds now, and its health."""
+
+    carrier: Carrier
+    binds: Sequence[Health]
+    health: CarrierHealth
+
+
+async def add_carrier(
+    database: Database,
+    name: str,
+    url: str,
+    countries: Sequence[str] | None,
+    priority: int,
+    *,
+    actor: Actor = OPERATOR,
+    replace: bool = True,
+    password: str | None = None,
+) -> bool:
+    """Add a carrier, or change the one of this name if that may be, and tell whether it is new.
+
+    It may be away. The password stands in the URL, or is given beside it.
+    """
+    if not _NAME.fullmatch(name):
+        # Not repeated: where name and URL are swapped, it holds the password.
+        raise FieldTrouble(
+            "name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1."
+        )
+    _check_priority(priority)
+    settings = _read(url, password)
+    try:
+        async with database.transaction() as connection:
+            known = None if countries is None else await _known(connection, countries)
+            # Whoever gives the simulator another name still reaches handsets and no phones.
+            simulator = carrier_url.is_loopback(settings.host) and await carriers.is_simulator_port(
+                connection, settings.port
+            )
+            is_new = await carriers.put(connection, name, settings, known, priority, simulator=simulator)
+            if not (is_new or replace):
+                raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
+            shown = carrier_url.write(settings)
+            detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
+            await audit_log.record_by_operator(
+                connection, actor, "carrier added" if is_new else "carrier replaced", detail
+            )
+            return is_new
+    except asyncpg.IntegrityConstraintViolationError:
+        # Not passed on, because PostgreSQL quotes the whole row, with the password.
+        raise Trouble("The database does not take these settings; check the URL's parameters.") from None
+
+
+async def change_carrier(
+    database: Database,
+    name: str,
+    *,
+    priority: int,
+    countries: Sequence[str] | None,
+    window_size: int,
+    tps: int,
+    actor: Actor,
+) -> bool:
+    """Change when a carrier is used and how much it is given, and tell whether that was otherwise before."""
+    _check_priority(priority)
+    if not 1 <= window_size <= WINDOW_MAX:
+        raise FieldTrouble("window", f"The window is a number from 1 to {WINDOW_MAX}.")
+    if not 0 <= tps <= TPS_MAX:
+        raise FieldTrouble("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
+    async with database.transaction() as connection:
+        before = await carriers.hold(connection, name)
+        if before is None:
+            raise _unknown(name)
+        known = None if countries is None else await _known(connection, countries)
+        wanted = {
+            "priority": (str(before.priority), str(priority)),
+            "countries": (_write_countries(before.countries), _write_countries(known)),
+            "window": (str(before.settings.window_size), str(window_size)),
+            "tps": (str(before.settings.tps), str(tps)),
+        }
+        different = [f"{what} {old} → {new}" for what, (old, new) in wanted.items() if old != new]
+        if not different:
+            return False
+        await carriers.change(
+            connection, before.id, priority=priority, countries=known, window_size=window_size, tps=tps
+        )
+        detail = f"{name}: {', '.join(different)}"
+        await audit_log.record_by_operator(connection, actor, "carrier changed", detail)
+    return True
+
+
+async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERATOR) -> None:
+    """Take a carrier out of use; receipts that still come find their messages."""
+    async with database.transaction() as connection:
+        if await carriers.remove(connection, name):
+            await audit_log.record_by_operator(connection, actor, "carrier removed", name)
+            return
+        if await carriers.exists_ever(connection, name):
+            raise Trouble(f"The carrier {name} was removed before; `tumira carrier list` shows those in use.")
+    raise _unknown(name)
+
+
+async def get_carrier(database: Database, name: str) -> Carrier:
+    """Return a carrier in use."""
+    async with database.connection() as connection:
+        found = await carriers.find(connection, name)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+async def list_carriers(database: Database) -> Sequence[CarrierState]:
+    """Return the carriers in use, those to be used first in front, and how each is."""
+    async with database.connection() as connection:
+        active = await carriers.list_active(connection)
+        held = [bind for bind in await carriers.list_binds(connection) if bind.lease_valid]
+    binds = {carrier.id: [bind for bind in held if bind.carrier_id == carrier.id] for carrier in active}
+    return [CarrierState(carrier, binds[carrier.id], _health(binds[carrier.id])) for carrier in active]
+
+
+async def list_simulated(database: Database) -> Mapping[str, str]:
+    """Return the countries, with their names, that no carrier but the simulator serves."""
+    async with database.connection() as connection:
+        return await carriers.list_simulated(connection)
+
+
+async def keep_simulator(database: Database, port: int) -> None:
+    """Make the simulator a carrier, once; removed stays removed, and one that is there follows the port."""
+    settings = _read(_SIMULATOR_URL.format(host=_SIMULATOR_HOST, port=port))
+    async with database.transaction() as connection:
+        if not await carriers.insert_simulator(connection, SIMULATOR, settings, _SIMULATOR_PRIORITY):
+            # Whatever else the operator changed about it stays, and one that was moved elsewhere is theirs.
+            await carriers.move_simulator(connection, port)
+
+
+def _unknown(name: str) -> Trouble:
+    # Somebody may give the URL instead of the name, and that is not repeated.
+    named = f"no carrier {name}" if _NAME.fullmatch(name) else "no carrier of this name"
+    return Trouble(f"There is {named}; `tumira carrier list` shows them.")
+
+
+def _read(url: str, password: str | None = None) -> CarrierSettings:
+    try:
+        return carrier_url.parse(url, password)
+    except ValueError as error:
+        raise FieldTrouble("url", str(error)) from None
+
+
+def _check_priority(priority: int) -> None:
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise FieldTrouble(
+            "priority", f"The priority {priority} is out of bounds; give a number from 0 to {PRIORITY_MAX}."
+        )
+
+
+def _write_countries(countries: Sequence[str] | None) -> str:
+    return "every country" if countries is None else ",".join(countries)
+
+
+async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[str]:
+    """Return the countries, each once; all of them must be destinations."""
+    destinations = {one.country for one in (await prices.get_tariff(connection)).destinations}
+    if not countries:
+        raise FieldTrouble(
+            "countries", "Name at least one country, as in ZW,ZA, or none at all for every country."
+        )
+    for country in countries:
+        if country not in destinations:
+            named = country if _COUNTRY.fullmatch(country) else "One of the countries"
+            raise FieldTrouble(
+                "countries", f"{named} is not a destination; `tumira destination list` shows them."
+            )
+    return list(dict.fromkeys(countries))
+
+
+def _health(binds: Sequence[Health]) -> CarrierHealth:
+    states = {bind.state for bind in binds}
+    health = next((health for state, health in _BEST_FIRST if state in states), CarrierHealth.NO_WORKER)
+    if health is CarrierHealth.FAILING and all(one.silent for one in binds if one.state is BindState.FAILING):
+        return CarrierHealth.SILENT
+    return health

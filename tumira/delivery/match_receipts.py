@@ -1,0 +1,304 @@
+"""The messages that receipts are about: by the carrier's id in any spelling, or in doubt by the number."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from tumira.core.ids import MessageId, first_id
+from tumira.delivery import doubts
+from tumira.delivery.doubts import HandOver, KeptReceipt, Sighting
+from tumira.delivery.outcomes import Outcome, Reported, Taken
+from tumira.delivery.receipt_rules import (
+    NUMBER_END,
+    Receipt,
+    digits,
+    key,
+    same_number,
+    spellings,
+    whole_numbers,
+)
+from tumira.delivery.store import receipts
+from tumira.delivery.store.receipts import DOUBTS_MAX, TO_NUMBER_MAX, Doubt, KnownPart, Match, Unmatched
+from tumira.delivery.store.settlement import NewPart
+from tumira.postgres.statement import Connection
+from tumira.pricing.destinations import Destination
+from tumira.sending.lifecycle import is_final
+
+# A message waits at most a day for a carrier, three days for its receipt, and a late one counts for a week.
+REACH: Final = timedelta(days=11)
+# Carriers use their ids again, but not so soon. An id tells more than a clock that may have been set back.
+REUSED_AFTER: Final = timedelta(hours=1)
+
+Arrived = tuple[Receipt, datetime]
+
+
+def bounds(now: datetime) -> tuple[UUID, UUID]:
+    """Return the ids between which a receipt of this moment may find its message."""
+    low, high = (int(at.timestamp() * 1000) for at in (now - REACH, now + timedelta(hours=1)))
+    return first_id(low), first_id(high)
+
+
+def _reach(times: Collection[datetime]) -> tuple[UUID, UUID]:
+    """Return the ids between which receipts of these moments may find their messages."""
+    return bounds(min(times))[0], bounds(max(times))[1]
+
+
+async def find_by_id(
+    connection: Connection, carrier_id: int, arrived: Sequence[Arrived], as_spelt: Collection[int] = ()
+) -> Sequence[Sequence[Match]]:
+    """Return for each receipt the segments that it may be about, the likeliest first.
+
+    An id as the carrier spells it comes before another reading of it, and the newest message first. Of the
+    receipts at the places `as_spelt` no other reading is looked for.
+    """
+    keys: dict[tuple[int, str], int] = {}
+    for place, (receipt, _) in enumerate(arrived):
+        if receipt.carrier_ref is None:
+            continue
+        if place in as_spelt:
+            keys[place, key(receipt.carrier_ref)] = 0
+            continue
+        for rank, spelling in enumerate(spellings(receipt.carrier_ref)):
+            keys[place, spelling] = rank
+    found: list[list[Match]] = [[] for _ in arrived]
+    if not keys:
+        return found
+    reach = _reach([received_at for _, received_at in arrived])
+    for match in await receipts.match(connection, carrier_id, list(keys), reach):
+        if same_number(match.recipient, arrived[match.place][0].recipient):
+            found[match.place].append(match)
+    for matches in found:
+        matches.sort(key=lambda one: (keys[one.place, one.key], -one.message_id.int))
+    return found
+
+
+class Look(Struct, frozen=True):
+    """Receipts of one carrier that were kept because they matched nothing, and what they may be about."""
+
+    carrier_id: int
+    kept: Sequence[Unmatched]
+    destinations: Sequence[Destination]
+    # All messages that may be settled by them.
+    message_ids: frozenset[UUID]
+    # The numbers to which tries are in doubt.
+    doubted: frozenset[str]
+
+
+async def look(
+    connection: Connection, carrier_id: int, kept: Sequence[Unmatched], destinations: Sequence[Destination]
+) -> Look:
+    """Look for what kept receipts may be about, without holding anything; `match_kept` decides."""
+    found = await _find_kept(connection, carrier_id, kept)
+    numbers = {number for one in kept for number in whole_numbers(one.receipt.recipient, destinations)}
+    tries = await _list_doubts(connection, carrier_id, numbers, kept)
+    return Look(
+        carrier_id,
+        kept,
+        destinations,
+        frozenset(
+            [
+                *(match.message_id for match in found.values()),
+                *(doubt.message_id for doubt in tries),
+            ]
+        ),
+        frozenset(f"+{doubt.recipient}" for doubt in tries),
+    )
+
+
+class Matching(Struct, frozen=True):
+    """What kept receipts say, by their ids; and messages of which somebody else is just deciding."""
+
+    found: Mapping[int, Sequence[Outcome]]
+    contested: frozenset[UUID]
+
+
+async def match_kept(connection: Connection, looked: Look, held: Collection[UUID]) -> Matching:
+    """Decide what kept receipts are about; the caller holds the messages, as far as it could.
+
+    The order of reading matters. A receipt at hand is about a message that had been claimed: it is still
+    being handed over, or it has become a doubt, or its ids are known by then.
+    """
+    carrier_id, destinations = looked.carrier_id, looked.destinations
+    kept = {one.id: one for one in looked.kept}
+    by_number: Mapping[str, Sequence[Unmatched]] = {}
+    tries: Sequence[Doubt] = ()
+    if looked.doubted:
+        siblings = await receipts.list_to_numbers(
+            connection, carrier_id, {number[-NUMBER_END:] for number in looked.doubted}
+        )
+        kept = {one.id: one for one in siblings} | kept
+        by_number = _sort_by_number(siblings, looked.doubted, destinations)
+        numbers = {
+            number for one in siblings for number in whole_numbers(one.receipt.recipient, destinations)
+        }
+        busy = await receipts.list_being_handed_over(
+            connection, carrier_id, sorted(numbers), _reach([one.received_at for one in kept.values()])
+        )
+        tries = await _list_doubts(connection, carrier_id, looked.doubted, kept.values())
+        by_number = {
+            number: own
+            for number, own in by_number.items()
+            if not any(whole_numbers(one.receipt.recipient, destinations) & busy for one in own)
+        }
+    known = await _find_kept(connection, carrier_id, list(kept.values()))
+    found: dict[int, Sequence[Outcome]] = {
+        identifier: [_reported(match, carrier_id, kept[identifier])]
+        # In the order in which they came.
+        for identifier, match in sorted(known.items())
+        if match.message_id in held
+    }
+    contested: set[UUID] = set()
+    for hand_overs, own in await _evidence(connection, tries, by_number, known.keys()):
+        messages = {one.message_id for one in hand_overs}
+        if messages <= set(held):
+            found |= _learn_all(carrier_id, hand_overs, own)
+        elif own:
+            contested |= messages
+    free = await receipts.hold_free(connection, list(found)) if found else frozenset()
+    # What is found goes with all other receipts about the same message, or not at all.
+    contested |= {
+        outcome.message_id
+        for identifier, outcomes in found.items()
+        if identifier not in free
+        for outcome in outcomes
+    }
+    return Matching(
+        {
+            identifier: outcomes
+            for identifier, outcomes in found.items()
+            if all(outcome.message_id not in contested for outcome in outcomes)
+        },
+        frozenset(contested),
+    )
+
+
+async def _find_kept(
+    connection: Connection, carrier_id: int, kept: Sequence[Unmatched]
+) -> Mapping[int, Match]:
+    """Find the segments of kept receipts by their ids; none that was claimed long after the receipt came."""
+    found = await find_by_id(connection, carrier_id, [(one.receipt, one.received_at) for one in kept])
+    best: dict[int, Match] = {}
+    for one, matches in zip(kept, found, strict=True):
+        own = [match for match in matches if match.claimed_at <= one.received_at + REUSED_AFTER]
+        if own:
+            best[one.id] = own[0]
+    return best
+
+
+async def _list_doubts(
+    connection: Connection, carrier_id: int, numbers: Collection[str], kept: Iterable[Unmatched]
+) -> Sequence[Doubt]:
+    if not numbers:
+        return ()
+    recipients = sorted(digits(number) for number in numbers)
+    reach = _reach([one.received_at for one in kept])
+    return await receipts.list_doubts(connection, carrier_id, recipients, reach)
+
+
+def _sort_by_number(
+    kept: Iterable[Unmatched], doubted: Collection[str], destinations: Sequence[Destination]
+) -> Mapping[str, Sequence[Unmatched]]:
+    """Sort receipts by the number in doubt that each is for; what may be for two of them is for none."""
+    sorted_: dict[str, list[Unmatched]] = {}
+    for one in kept:
+        meant = whole_numbers(one.receipt.recipient, destinations) & frozenset(doubted)
+        if len(meant) == 1:
+            sorted_.setdefault(next(iter(meant)), []).append(one)
+    return {number: own for number, own in sorted_.items() if len(own) < TO_NUMBER_MAX}
+
+
+async def _evidence(
+    connection: Connection,
+    tries: Sequence[Doubt],
+    by_number: Mapping[str, Sequence[Unmatched]],
+    known: Collection[int],
+) -> Sequence[tuple[Sequence[HandOver], Sequence[KeptReceipt]]]:
+    """Return for each number the hand-overs in doubt, and the receipts that none of our ids explains."""
+    if not by_number:
+        return ()
+    parts: dict[UUID, list[KnownPart]] = {}
+    for part in await receipts.list_known_parts(connection, sorted({one.message_id for one in tries})):
+        parts.setdefault(part.message_id, []).append(part)
+    evidence = []
+    for number, own in by_number.items():
+        doubted = [one for one in tries if f"+{one.recipient}" == number]
+        if not doubted or len(doubted) > DOUBTS_MAX:
+            continue
+        ids = [part.carrier_ref for one in doubted for part in parts.get(one.message_id, ())]
+        unexplained = [
+            KeptReceipt(one.id, one.receipt, one.received_at)
+            for one in own
+            if one.id not in known
+            and not any(doubts.is_alike(one.receipt.carrier_ref, identifier) for identifier in ids)
+        ]
+        hand_overs = {
+            (one.message_id, one.attempt): _hand_over(one, parts.get(one.message_id, ())) for one in doubted
+        }
+        evidence.append((list(hand_overs.values()), unexplained))
+    return evidence
+
+
+def _hand_over(doubt: Doubt, parts: Iterable[KnownPart]) -> HandOver:
+    """Say which segments were handed over in a try without our learning their ids."""
+    parts = list(parts)
+    numbers = range(1, doubt.segments + 1)
+    # What a carrier was known to have was not handed over again.
+    known = {
+        part.number
+        for part in parts
+        if part.attempt == doubt.attempt
+        or (part.attempt < doubt.attempt and part.answered_at < doubt.claimed_at)
+    }
+    is_over = is_final(doubt.status) and doubt.status != "unconfirmed"
+    taken = {part.number for part in parts}
+    return HandOver(
+        doubt.message_id,
+        doubt.attempt,
+        doubt.claimed_at,
+        doubt.segments,
+        [number for number in numbers if number not in known],
+        frozenset() if is_over else frozenset(numbers) - taken,
+    )
+
+
+def _learn_all(
+    carrier_id: int, hand_overs: Sequence[HandOver], kept: Sequence[KeptReceipt]
+) -> dict[int, Sequence[Outcome]]:
+    found: dict[int, Sequence[Outcome]] = {}
+    for (hand_over, number), sighting in doubts.assign(hand_overs, doubts.sight(kept)):
+        found |= _learn(carrier_id, hand_over, number, sighting)
+    return found
+
+
+def _learn(
+    carrier_id: int, hand_over: HandOver, number: int, sighting: Sighting
+) -> dict[int, Sequence[Outcome]]:
+    """Take a receipt as the answer that we never got, and as the receipt that it is."""
+    message_id = MessageId(hand_over.message_id)
+    first = sighting.receipts[0]
+    carrier_ref = first.receipt.carrier_ref or ""
+    part = NewPart(
+        message_id=message_id,
+        number=number,
+        attempt=hand_over.attempt,
+        carrier_id=carrier_id,
+        reference=None,
+        carrier_ref=carrier_ref,
+        carrier_key=key(carrier_ref),
+        claimed_at=hand_over.claimed_at,
+        submitted_at=hand_over.claimed_at,
+        answered_at=first.received_at,
+    )
+    learnt: dict[int, Sequence[Outcome]] = {}
+    for one in sighting.receipts:
+        reported = Reported(message_id, number, hand_over.attempt, carrier_id, one.receipt, one.received_at)
+        taken = Taken(message_id, part, complete=hand_over.segments == 1, late=True)
+        learnt[one.id] = [taken, reported] if one is first else [reported]
+    return learnt
+
+
+def _reported(match: Match, carrier_id: int, kept: Unmatched) -> Reported:
+    return Reported(match.message_id, match.number, match.attempt, carrier_id, kept.receipt, kept.received_at)

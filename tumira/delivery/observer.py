@@ -1,0 +1,190 @@
+"""What does this worker see of the traffic? How long hand-overs and receipts take, and how messages end.
+
+It counts in memory, which costs a few millionths of a second for a message, and adds that to the tables every
+few seconds, in a transaction of its own. What cannot be added is lost, and nothing else is lost with it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+
+from tumira.core import metrics
+from tumira.core import tracing as traces
+from tumira.core.histogram import bucket_of
+from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
+from tumira.delivery.responses import name
+from tumira.delivery.settle_rules import Ending
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store.latency import Outcome, Step, Timing
+from tumira.delivery.store.queue import SMALL, Claimed
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.pricing.networks import network_of
+
+FLUSH_S: Final = 5.0
+# Far more than there are networks, lanes, buckets and words; what would be one more is not counted.
+KEYS_MAX: Final = 5_000
+# When a message was handed over is looked up for each receipt that is timed. So many of them say enough.
+RECEIPTS_MAX: Final = 2_000
+NO_ANSWER: Final = "no answer"
+SENT: Final = "sent"
+
+_HANDOVER: Final = Step.HANDOVER.value
+_RECEIPT: Final = Step.RECEIPT.value
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+_log: Final = structlog.get_logger()
+# Looking a labelled metric up costs more than counting.
+_handover_seconds: Final = lru_cache(256)(metrics.HANDOVER_SECONDS.labels)
+_ended: Final = lru_cache(256)(metrics.ENDED.labels)
+
+
+class _Receipt(Struct, frozen=True, gc=False):
+    """A receipt that ended a message."""
+
+    message_id: MessageId
+    network: str
+    country: str
+    received_at: datetime
+
+
+class Observer:
+    """Counts for one worker."""
+
+    def __init__(self, database: Database, tracer: Tracer | None = None) -> None:
+        self._database = database
+        self._tracer = tracer
+        # The names under which carriers are shown.
+        self.carriers: dict[int, str] = {}
+        self._timings: dict[Timing, int] = {}
+        self._outcomes: dict[Outcome, int] = {}
+        self._receipts: list[_Receipt] = []
+
+    # What the links and the recorders tell.
+
+    def handed_over(self, carrier_id: int, claimed: Claimed) -> None:
+        """Note that a carrier has just taken the last segment of a message."""
+        now_ms = int(self._database.clock.now().timestamp() * 1000)
+        took_ms = now_ms - made_at_ms(claimed.id)
+        _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
+        network = network_of(claimed.recipient, claimed.country)
+        self._time((_HANDOVER, network, claimed.country, claimed.lane, bucket_of(took_ms)))
+        self._count((carrier_id, network, claimed.country, SENT))
+        if self._tracer is not None and self._tracer.wants(claimed.id):
+            start_ms = int(claimed.claimed_at.timestamp() * 1000)
+            about: dict[str, traces.Value] = {
+                "tumira.message": write_id(MESSAGE, claimed.id),
+                "tumira.country": claimed.country,
+                "tumira.network": network,
+                "tumira.lane": claimed.lane,
+                "tumira.segments": claimed.segments,
+            }
+            start_ns, end_ns = traces.nanoseconds(start_ms), traces.nanoseconds(now_ms)
+            self._tracer.add(traces.handed_over(claimed.id, start_ns, end_ns, about))
+
+    def refused(self, carrier_id: int, claimed: Claimed, status: int) -> None:
+        """Note that a carrier did not take a segment, and what it said."""
+        self._count(
+            (carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, name(status))
+        )
+
+    def unanswered(self, carrier_id: int, claimed: Claimed) -> None:
+        """Note that a carrier said nothing."""
+        self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, NO_ANSWER))
+
+    def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
+        """Note how messages ended, and why they failed, by what a carrier said."""
+        for ending in endings:
+            country = ending.country
+            network = network_of(ending.recipient, country)
+            self._count((carrier_id, network, country, ending.status))
+            _ended(self.carriers.get(carrier_id, str(carrier_id)), ending.status).inc()
+            if ending.reason is not None:
+                self._count((carrier_id, network, country, ending.reason))
+            if ending.received_at is not None and len(self._receipts) < RECEIPTS_MAX:
+                self._receipts.append(
+                    _Receipt(MessageId(ending.message_id), network, country, ending.received_at)
+                )
+
+    def _time(self, timing: Timing) -> None:
+        timings = self._timings
+        if timing in timings:
+            timings[timing] += 1
+        elif len(timings) < KEYS_MAX:
+            timings[timing] = 1
+
+    def _count(self, outcome: Outcome) -> None:
+        outcomes = self._outcomes
+        if outcome in outcomes:
+            outcomes[outcome] += 1
+        elif len(outcomes) < KEYS_MAX:
+            outcomes[outcome] = 1
+
+    # What is made of it.
+
+    async def run(self) -> None:
+        """Add up until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Add what was counted since the last time to the tables."""
+        outcomes, self._outcomes = self._outcomes, {}
+        receipts, self._receipts = self._receipts, []
+        timings, self._timings = self._timings, {}
+        if not outcomes and not timings and not receipts:
+            return
+        slot = latencies.slot_of(self._database.clock.now())
+        try:
+            async with self._database.transaction() as connection:
+                if receipts:
+                    ids = sorted({one.message_id for one in receipts})
+                    handed_over = await latencies.list_handed_over(connection, ids)
+                    _time_receipts(timings, receipts, handed_over)
+                    if self._tracer is not None:
+                        _trace_receipts(self._tracer, receipts, handed_over)
+                if timings:
+                    await latencies.add_timings(connection, slot, timings)
+                if outcomes:
+                    await latencies.add_outcomes(connection, slot, outcomes)
+        except Exception as error:  # noqa: BLE001 - what was counted is lost, and the next time is another one
+            if is_unavailable(error):
+                say_unavailable("statistics lost", error)
+            else:
+                _log.error("statistics lost", exc_info=error)
+
+
+def _time_receipts(
+    timings: dict[Timing, int], receipts: Iterable[_Receipt], handed_over: Mapping[UUID, datetime]
+) -> None:
+    """Count how long receipts took."""
+    for one in receipts:
+        sent_at = handed_over.get(one.message_id)
+        # A receipt that was itself the proof of the hand-over says nothing of how long it took.
+        if sent_at is not None and one.received_at > sent_at:
+            took_ms = (one.received_at - sent_at) // _MILLISECOND
+            timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
+            timings[timing] = timings.get(timing, 0) + 1
+            metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
+
+
+def _trace_receipts(
+    tracer: Tracer, receipts: Iterable[_Receipt], handed_over: Mapping[UUID, datetime]
+) -> None:
+    """Note the receipts of messages that are traced."""
+    for one in receipts:
+        sent_at = handed_over.get(one.message_id)
+        if sent_at is not None and tracer.wants(one.message_id):
+            start_ns, end_ns = (
+                traces.nanoseconds(int(at.timestamp() * 1000)) for at in (sent_at, one.received_at)
+            )
+            about = {"tumira.message": write_id(MESSAGE, one.message_id), "tumira.network": one.network}
+            tracer.add(traces.received(one.message_id, start_ns, end_ns, about))

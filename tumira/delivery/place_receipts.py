@@ -1,0 +1,185 @@
+"""Which message may a receipt be about that matches nothing, and what if an operator says which?
+
+Nothing here is believed by itself: what fits a receipt in some other way than by id and number is shown to an
+operator, with what would have to be so for it to match.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tumira import audit_log
+from tumira.audit_log import Actor
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
+from tumira.delivery import receipt_ids, receipt_rules
+from tumira.delivery.match_receipts import bounds
+from tumira.delivery.outcomes import Reported
+from tumira.delivery.receipt_rules import same_number, spellings
+from tumira.delivery.settle import settle
+from tumira.delivery.store import settlement, unmatched
+from tumira.delivery.store.receipts import delete
+from tumira.delivery.store.unmatched import Segment, Unmatched
+from tumira.postgres.pool import Database
+from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP
+from tumira.sending.lifecycle import is_final
+
+SHOWN_MAX: Final = 3
+NOTE_MAX: Final = 200
+GONE: Final = "The receipt is not there any more: it has found its message, or somebody dismissed it."
+
+_ANY_ID: Final = "the id did not count"
+_ANY_NUMBER: Final = "the number did not count"
+_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A segment that a receipt may be about, and what would have to be so; nothing if it simply matches."""
+
+    segment: Segment
+    conditions: Sequence[str]
+    # Whether the id fits in some way.
+    is_alike: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a receipt still makes a difference to the segment."""
+        segment = self.segment
+        had_its_last = (
+            segment.state is not None and receipt_rules.outcome(segment.state, None).status is not None
+        )
+        return not had_its_last and (segment.status == "unconfirmed" or not is_final(segment.status))
+
+
+def mask(number: str) -> str:
+    """Return a number of which only the last digits can be read."""
+    return GAP + number[-DIGITS_LEFT:] if len(number) > DIGITS_LEFT else GAP
+
+
+async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> Sequence[Sequence[Candidate]]:
+    """Return for each of these receipts the segments that it may be about, the likeliest first."""
+    if not kept:
+        return []
+    low, high = (
+        bounds(min(one.received_at for one in kept))[0],
+        bounds(max(one.received_at for one in kept))[1],
+    )
+    keys = [
+        (place, one.carrier_id, spelling)
+        for place, one in enumerate(kept)
+        if one.receipt.carrier_ref is not None
+        for spelling in spellings(one.receipt.carrier_ref)
+    ]
+    destinations = (await prices.get_tariff(connection)).destinations
+    numbers = [
+        (place, number, first_id(int(one.received_at.timestamp() * _MS) + 1))
+        for place, one in enumerate(kept)
+        for number in receipt_rules.whole_numbers(one.receipt.recipient, destinations)
+    ]
+    found: dict[tuple[int, MessageId, int, int], Segment] = {}
+    for segment in [
+        *(await unmatched.list_by_id(connection, keys, (low, high)) if keys else ()),
+        *(await unmatched.list_by_number(connection, numbers, low) if numbers else ()),
+    ]:
+        found[segment.place, segment.message_id, segment.number, segment.attempt] = segment
+    return [
+        _likeliest(one, [segment for segment in found.values() if segment.place == place])
+        for place, one in enumerate(kept)
+    ]
+
+
+def _likeliest(kept: Unmatched, segments: Iterable[Segment]) -> Sequence[Candidate]:
+    candidates = [_candidate(kept, segment) for segment in segments]
+    # Of what has ended only that is of interest whose id says that the receipt came twice.
+    likely = [one for one in candidates if one.is_open or one.is_alike]
+    return sorted(likely, key=lambda one: _order(kept, one))[:SHOWN_MAX]
+
+
+def _order(kept: Unmatched, candidate: Candidate) -> tuple[bool, bool, int, float]:
+    segment = candidate.segment
+    before_s = (kept.received_at - segment.submitted_at).total_seconds()
+    return not candidate.is_alike, not candidate.is_open, len(candidate.conditions), abs(before_s)
+
+
+def _candidate(kept: Unmatched, segment: Segment) -> Candidate:
+    reference = kept.receipt.carrier_ref
+    condition = None if reference is None else receipt_ids.condition(reference, segment.carrier_ref)
+    conditions = [_ANY_ID if condition is None else condition]
+    if not same_number(segment.recipient, kept.receipt.recipient):
+        conditions.append(_ANY_NUMBER)
+    if segment.carrier_id != kept.carrier_id:
+        conditions.append(f"it had come over {segment.carrier}, which has the message")
+    return Candidate(
+        segment, [one for one in conditions if one != receipt_ids.SAME], is_alike=condition is not None
+    )
+
+
+async def match_by_hand(
+    database: Database, receipt_id: int, segment: tuple[MessageId, int, int], note: str, actor: Actor
+) -> None:
+    """Settle a message as a receipt says that an operator takes for its own: id, segment and try of it."""
+    note = _read_note(note)
+    async with database.transaction() as connection:
+        kept = await unmatched.hold(connection, receipt_id)
+        if kept is None:
+            raise Trouble(GONE)
+        (candidates,) = await list_candidates(connection, [kept])
+        chosen = next((one for one in candidates if _is(one.segment, segment)), None)
+        if chosen is None or not chosen.is_open:
+            raise FieldTrouble("segment", "That message does not wait for this receipt any more.")
+        found = chosen.segment
+        reported = Reported(
+            found.message_id, found.number, found.attempt, found.carrier_id, kept.receipt, kept.received_at
+        )
+        refunded = (await settlement.list_refund_rules(connection))[found.carrier_id]
+        await settle(connection, [reported], worker="", refunded=refunded)
+        await delete(connection, [receipt_id])
+        await _note_match(connection, kept, found, note, actor)
+
+
+def _is(segment: Segment, chosen: tuple[MessageId, int, int]) -> bool:
+    return (segment.message_id, segment.number, segment.attempt) == chosen
+
+
+async def _note_match(
+    connection: Connection, kept: Unmatched, segment: Segment, note: str, actor: Actor
+) -> None:
+    detail = f"{_describe(kept)}, with {write_id(MESSAGE, segment.message_id)}: {note}"
+    await audit_log.record_by_operator(
+        connection, actor, "receipt matched by hand", detail, segment.account_id
+    )
+    told = f"{write_id(MESSAGE, segment.message_id)}, {kept.receipt.state}"
+    await audit_log.record(
+        connection, segment.account_id, actor, "message matched with its receipt by hand", told
+    )
+
+
+async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) -> None:
+    """Forget a receipt; no message is settled by it."""
+    note = _read_note(note)
+    async with database.transaction() as connection:
+        kept = await unmatched.hold(connection, receipt_id)
+        if kept is None:
+            raise Trouble(GONE)
+        await delete(connection, [receipt_id])
+        await audit_log.record_by_operator(
+            connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}"
+        )
+
+
+def _read_note(note: str) -> str:
+    note = " ".join(note.split())
+    if not note or not note.isprintable():
+        raise FieldTrouble("note", "Say in a few words why; it stands among the changes.")
+    if len(note) > NOTE_MAX:
+        raise FieldTrouble("note", f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
+    return note
+
+
+def _describe(kept: Unmatched) -> str:
+    """Name a receipt without the whole number."""
+    reference = kept.receipt.carrier_ref or "no id"
+    return f"{kept.receipt.state} for {mask(kept.receipt.recipient)}, {reference}, over {kept.carrier}"

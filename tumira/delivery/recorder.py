@@ -1,0 +1,386 @@
+"""How does what a carrier says get on disk? In the order in which it came, a group at a time.
+
+What arrives while one group is decided becomes the next. A receipt is acknowledged to the carrier after the
+commit, so one that we lose is one that the carrier still has.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+from msgspec import Struct
+
+from tumira.core import metrics
+from tumira.core.ids import AccountId, MessageId
+from tumira.delivery.match_receipts import find_by_id
+from tumira.delivery.observer import Observer
+from tumira.delivery.outcomes import Outcome, Reported, Taken
+from tumira.delivery.receipt_rules import Receipt, key, same_number, spellings
+from tumira.delivery.settle import settle
+from tumira.delivery.settle_rules import Ending
+from tumira.delivery.smpp.session import Session
+from tumira.delivery.store import receipts
+from tumira.delivery.store.receipts import Match
+from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pool import BUSY, Database, is_unavailable
+from tumira.postgres.statement import Connection
+
+GROUP_MAX: Final = 500
+RECENT_MAX: Final = 50_000
+PAUSE_S: Final = 0.2
+BEHIND_S: Final = 5.0
+# A small group costs nearly what a large one does, and nobody waits for it: the hand-over is done.
+BREATH_S: Final = 0.02
+
+_log: Final = structlog.get_logger()
+
+
+class _Arrival(Struct, frozen=True, gc=False):
+    """A receipt that came over a line, with what its acknowledgement needs."""
+
+    receipt: Receipt
+    received_at: datetime
+    session: Session
+    token: object
+
+
+class _Recent(Struct, frozen=True, gc=False):
+    """A segment that a carrier took lately; its receipt need not be looked for in the database."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    recipient: str
+
+
+class Owner(Protocol):
+    """Who waits for its outcomes to be on disk."""
+
+    def recorded(self, count: int) -> None:
+        """Note that so many of them are."""
+
+
+# An outcome comes with the recipient of its message, against which a receipt is checked, and its owner.
+Item = tuple[Outcome, str, Owner] | _Arrival
+
+
+class _OutOfTurnError(Exception):
+    """The group before could not be written; raised so that this one lets go of what it holds."""
+
+
+class _Written(Struct, frozen=True):
+    """What is counted of a group: the messages that end with it, and its receipts."""
+
+    endings: Sequence[Ending]
+    matched: int
+    unmatched: int
+
+
+class _Group:
+    """What is recorded in one transaction, and how far that is."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.decided = asyncio.Event()
+        # Whether it could be written at the first try.
+        self.written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None]
+
+
+class Recorder:
+    """Writes down what one carrier says to one worker."""
+
+    def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
+        self._lines = (Line(database), Line(database))
+        self.clock = database.clock
+        self._carrier_id = carrier_id
+        self._observer = observer
+        # The final statuses whose cost messages of this carrier get back.
+        self.refunded: frozenset[str] = frozenset()
+        # The accounts that are told as soon as the carrier has a message.
+        self.tell_sent: frozenset[AccountId] = frozenset()
+        self._worker = worker
+        self._waiting: deque[Item] = deque()
+        self._arrived = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # How many were given to us and how many are written, in the same order; and who waits for how many.
+        self._given = 0
+        self._done = 0
+        self._awaited: list[tuple[int, asyncio.Event]] = []
+        # In the order in which they came, so the first are the oldest.
+        self._recent: dict[str, _Recent] = {}
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+        self._groups: set[asyncio.Task[None]] = set()
+        self._task = asyncio.create_task(self._run())
+
+    def put(self, outcome: Outcome, recipient: str, owner: Owner) -> None:
+        """Have an outcome written down, and its owner told."""
+        self._add((outcome, recipient, owner))
+
+    def receive(self, receipt: Receipt, received_at: datetime, session: Session, token: object) -> None:
+        """Have a receipt written down, and then acknowledged on the line over which it came."""
+        self._add(_Arrival(receipt, received_at, session, token))
+
+    def _add(self, item: Item) -> None:
+        self._waiting.append(item)
+        self._given += 1
+        self._arrived.set()
+        self._idle.clear()
+
+    def hurry(self) -> None:
+        """Record without delay: somebody has no room left until then."""
+        self._hurry.set()
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether what it was given may wait for seconds until it is written."""
+        stuck = not self._idle.is_set() and self._loop.time() - self._written_at > BEHIND_S
+        return stuck or len(self._waiting) > 4 * GROUP_MAX
+
+    def check(self) -> None:
+        """Fail if recording has ended by a fault of ours: a worker that records nothing cannot seem well."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def drain(self, wait_s: float) -> None:
+        """Wait until all is written down that we have, but not for ever: the database may be away."""
+        if self._done == self._given:
+            return
+        awaited = (self._given, asyncio.Event())
+        self._awaited.append(awaited)
+        try:
+            async with asyncio.timeout(wait_s):
+                await awaited[1].wait()
+        except TimeoutError:
+            count = awaited[0] - self._done
+            _log.warning("answers not recorded; their messages are in doubt", count=count)
+        finally:
+            self._awaited.remove(awaited)
+
+    async def close(self) -> None:
+        """Stop."""
+        tasks = [self._task, *self._groups]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for line in self._lines:
+            line.hang_up()
+
+    async def _run(self) -> None:
+        """Record group after group; while one is being written, the next one is read and decided."""
+        before: _Group | None = None
+        lines = itertools.cycle(self._lines)
+        while True:
+            await self._arrived.wait()
+            await self._breathe()
+            items = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+            group = _Group(items)
+            group.task = asyncio.create_task(self._record(group, before, next(lines)))
+            self._groups.add(group.task)
+            group.task.add_done_callback(self._groups.discard)
+            await group.decided.wait()
+            if before is not None:
+                # Its line is the next group's.
+                await before.task
+            before = group
+            if not self._waiting:
+                self._arrived.clear()
+                await group.task
+                if not self._waiting:
+                    self._idle.set()
+
+    async def _breathe(self) -> None:
+        """Let a group grow, unless it is large or somebody waits for it."""
+        if len(self._waiting) < GROUP_MAX // 2 and not self._hurry.is_set():
+            timer = self._loop.call_later(BREATH_S, self._hurry.set)
+            await self._hurry.wait()
+            timer.cancel()
+        self._hurry.clear()
+
+    async def _record(self, group: "_Group", before: "_Group | None", line: Line) -> None:
+        """Record a group, after the one before it."""
+
+        async def wait_for_turn() -> None:
+            group.decided.set()
+            if before is not None and not await before.written:
+                # It has to be written first, and may need what we hold.
+                raise _OutOfTurnError
+
+        try:
+            connection = await line.begin()
+            written = await self._write(connection, group.items, wait_for_turn)
+            await line.end()
+        except Exception as error:  # noqa: BLE001 - nothing that a carrier said is dropped for it
+            await line.roll_back(error)
+            group.written.set_result(False)
+            group.decided.set()
+            if before is not None:
+                await before.task
+            if not isinstance(error, _OutOfTurnError):
+                _log.warning("not recorded yet", error=repr(error), count=len(group.items))
+            await self._record_again(group.items, line)
+        else:
+            group.written.set_result(True)
+            group.decided.set()
+            self._go_on(group.items, written)
+
+    async def _record_again(self, items: Sequence[Item], line: Line) -> None:
+        """Record by itself what could not be recorded at first, until it can, or in parts."""
+        while True:
+            try:
+                connection = await line.begin()
+                written = await self._write(connection, items, None, again=True)
+                await line.end()
+            except Exception as error:  # noqa: BLE001 - as above
+                await line.roll_back(error)
+                if is_unavailable(error) or isinstance(error, BUSY):
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                if len(items) == 1:
+                    # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
+                    _log.error("cannot be recorded", exc_info=error)
+                    self._forget(items)
+                    _tell_owners(items)
+                    self._count(items)
+                    return
+                middle = len(items) // 2
+                await self._record_again(items[:middle], line)
+                await self._record_again(items[middle:], line)
+                return
+            self._go_on(items, written)
+            return
+
+    def _go_on(self, items: Sequence[Item], written: "_Written") -> None:
+        """Tell all who wait for it that a group is on disk, and count it."""
+        self._written_at = self._loop.time()
+        _acknowledge(items)
+        _tell_owners(items)
+        self._count(items)
+        self._observer.ended(self._carrier_id, written.endings)
+        carrier = self._observer.carriers.get(self._carrier_id, str(self._carrier_id))
+        if written.matched:
+            metrics.RECEIPTS.labels(carrier, "matched").inc(written.matched)
+        if written.unmatched:
+            metrics.RECEIPTS.labels(carrier, "unmatched").inc(written.unmatched)
+
+    def _count(self, items: Sequence[Item]) -> None:
+        self._done += len(items)
+        for count, event in self._awaited:
+            if self._done >= count:
+                event.set()
+
+    async def _write(
+        self,
+        connection: Connection,
+        items: Sequence[Item],
+        before_writing: Callable[[], Awaitable[None]] | None,
+        *,
+        again: bool = False,
+    ) -> "_Written":
+        """Write down a group, and return what is to be counted of it."""
+        outcomes: list[Outcome] = []
+        endings: list[Ending] = []
+        arrivals: list[_Arrival] = []
+        for item in items:
+            if isinstance(item, _Arrival):
+                arrivals.append(item)
+                continue
+            outcome, recipient, _ = item
+            outcomes.append(outcome)
+            if isinstance(outcome, Taken):
+                part = outcome.part
+                self._recent[part.carrier_key] = _Recent(
+                    part.message_id, part.number, part.attempt, recipient
+                )
+        reported, unmatched = await self._match(connection, arrivals)
+        outcomes.extend(reported)
+        if unmatched:
+            await receipts.keep(connection, self._carrier_id, unmatched)
+        if outcomes:
+            await settle(
+                connection,
+                outcomes,
+                worker=self._worker,
+                refunded=self.refunded,
+                tell_sent=self.tell_sent,
+                before_writing=before_writing,
+                again=again,
+                endings=endings,
+            )
+        elif before_writing is not None:
+            await before_writing()
+        while len(self._recent) > RECENT_MAX:
+            del self._recent[next(iter(self._recent))]
+        return _Written(endings, len(arrivals) - len(unmatched), len(unmatched))
+
+    async def _match(
+        self, connection: Connection, arrivals: Sequence[_Arrival]
+    ) -> tuple[Sequence[Reported], Sequence[tuple[Receipt, datetime]]]:
+        """Return what receipts say of messages, and those that match none."""
+        reported: list[Reported] = []
+        unmatched: list[tuple[Receipt, datetime]] = []
+        unknown: list[tuple[Receipt, datetime]] = []
+        for arrival in arrivals:
+            recent = self._find_recent(arrival.receipt)
+            if recent is None:
+                unknown.append((arrival.receipt, arrival.received_at))
+            else:
+                reported.append(self._reported(recent, arrival.receipt, arrival.received_at))
+        if unknown:
+            readings = [self._find_recent(receipt, readings=True) for receipt, _ in unknown]
+            as_spelt = {place for place, reading in enumerate(readings) if reading is not None}
+            found = await find_by_id(connection, self._carrier_id, unknown, as_spelt)
+            for (receipt, received_at), reading, matches in zip(unknown, readings, found, strict=True):
+                # An id as it is spelt comes before another reading of it, however recent that is.
+                segment = matches[0] if matches else reading
+                if segment is None:
+                    unmatched.append((receipt, received_at))
+                else:
+                    reported.append(self._reported(segment, receipt, received_at))
+        return reported, unmatched
+
+    def _find_recent(self, receipt: Receipt, *, readings: bool = False) -> _Recent | None:
+        """Return the segment that was taken lately under a receipt's id, or under another reading of it."""
+        if receipt.carrier_ref is None:
+            return None
+        for spelling in spellings(receipt.carrier_ref)[1:] if readings else (key(receipt.carrier_ref),):
+            recent = self._recent.get(spelling)
+            if recent is not None and same_number(recent.recipient, receipt.recipient):
+                return recent
+        return None
+
+    def _reported(self, segment: _Recent | Match, receipt: Receipt, received_at: datetime) -> Reported:
+        return Reported(
+            segment.message_id, segment.number, segment.attempt, self._carrier_id, receipt, received_at
+        )
+
+    def _forget(self, items: Sequence[Item]) -> None:
+        """Forget segments that could not be recorded: a receipt would settle a message without them."""
+        for item in items:
+            if not isinstance(item, _Arrival) and isinstance(item[0], Taken):
+                self._recent.pop(item[0].part.carrier_key, None)
+
+
+def _acknowledge(items: Sequence[Item]) -> None:
+    tokens: dict[Session, list[object]] = {}
+    for item in items:
+        if isinstance(item, _Arrival):
+            tokens.setdefault(item.session, []).append(item.token)
+    for session, own in tokens.items():
+        session.acknowledge(own)
+
+
+def _tell_owners(items: Sequence[Item]) -> None:
+    counts: dict[Owner, int] = {}
+    for item in items:
+        if not isinstance(item, _Arrival):
+            counts[item[2]] = counts.get(item[2], 0) + 1
+    for owner, count in counts.items():
+        owner.recorded(count)

@@ -1,0 +1,468 @@
+"""How are claimed messages handed over on one bind, and what do its answers ask for?
+
+A link keeps a line of messages that it may send, never more than the free window and a quarter of a second
+of the carrier's rate. It submits as the window, the pace and the circuit allow, and gives every outcome to
+the recorder. Before each submit it looks at its lease: a process that slept and woke may have been taken for
+dead, and what it holds may be on its way elsewhere.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Final, cast
+from uuid import UUID
+
+import structlog
+
+from tumira.core import metrics
+from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
+from tumira.core.ids import MESSAGE, write_id
+from tumira.delivery import fates, lanes
+from tumira.delivery import responses as answers
+from tumira.delivery.bind import Bind
+from tumira.delivery.circuit_breaker import Circuit
+from tumira.delivery.observer import Observer
+from tumira.delivery.outcomes import Doubtful, Known, Outcome
+from tumira.delivery.recorder import Recorder
+from tumira.delivery.responses import Action
+from tumira.delivery.smpp.session import Session, Timing
+from tumira.delivery.store.carriers import BindReport, BindState, Carrier
+from tumira.delivery.store.queue import BULK
+from tumira.delivery.submission import Handover, Writer
+from tumira.delivery.throttle import Pace
+from tumira.sending import validity
+
+# Nothing takes longer than an answer and this, unless a hand-over was left open by mistake.
+LEFT_OPEN_S: Final = 60.0
+
+_log: Final = structlog.get_logger()
+
+# What is submitted: the hand-over, the number of the segment, and when, by both clocks.
+Submission = tuple[Handover, int, datetime, float]
+
+
+class _Counts:
+    """What is counted of one carrier; looking a labelled metric up costs more than counting."""
+
+    __slots__ = ("answers", "doubted", "seconds", "submitted", "unanswered")
+
+    def __init__(self, carrier: str) -> None:
+        self.submitted = metrics.SUBMITTED.labels(carrier)
+        self.answers = {action: metrics.ANSWERS.labels(carrier, action.value) for action in Action}
+        self.unanswered = metrics.ANSWERS.labels(carrier, "none")
+        self.seconds = metrics.ANSWER_SECONDS.labels(carrier)
+        self.doubted = metrics.DOUBTED.labels(carrier)
+        # That none have come is to be seen too.
+        metrics.RECEIPTS.labels(carrier, "matched")
+
+
+class Link:
+    """One bind of a carrier, held by this worker."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        number: int,
+        worker: str,
+        recorder: Recorder,
+        observer: Observer,
+        timing: Timing,
+        room: Callable[[], None],
+    ) -> None:
+        self.carrier = carrier
+        self.number = number
+        self.bind = f"{carrier.name}/{number}"
+        self._worker = worker
+        self._recorder = recorder
+        self._observer = observer
+        self._room = room
+        self.writer = Writer(carrier.settings.source)
+        self._pace = Pace(carrier.settings.tps)
+        self._circuit = Circuit()
+        self._lines: tuple[deque[Handover], deque[Handover]] = (deque(), deque())
+        # Segments in the line, and messages of lane 1 that are in the line or unanswered.
+        self._held = 0
+        self.bulk_outstanding = 0
+        # What was answered and is not on disk yet fills the window too: should we die, it is in doubt.
+        self._unrecorded = 0
+        # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
+        self.claimed: dict[UUID, Handover] = {}
+        self._lease_until = 0.0
+        # Why the line is to be bound anew, once all that came together is taken.
+        self._fault: str | None = None
+        self._response_s = timing.response_s
+        self._quiet_s = timing.quiet_s
+        # Since when submits wait and none was answered; and whether any was on this line.
+        self._quiet_since: float | None = None
+        self._has_answered = False
+        self._counts = _Counts(carrier.name)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._connection = Bind(self.bind, carrier, recorder, timing, self)
+
+    # What the supervisor asks and tells.
+
+    @property
+    def state(self) -> BindState:
+        """How it is."""
+        if not self._connection.is_bound:
+            return BindState.DOWN if self._connection.problem is not None else BindState.CONNECTING
+        now = self._loop.time()
+        if self._is_quiet(now):
+            return BindState.FAILING
+        if self._circuit.is_well(now):
+            return BindState.BOUND
+        return BindState.THROTTLED if now < self._pace.paused_until else BindState.FAILING
+
+    def report(self) -> BindReport:
+        """Say how it is."""
+        rate = self._pace.rate(self._loop.time())
+        silence = self._silence()
+        return BindReport(
+            carrier_id=self.carrier.id,
+            number=self.number,
+            worker=self._worker,
+            state=self.state,
+            problem=self._connection.problem or silence,
+            outstanding=self._connection.outstanding,
+            pace=None if rate is None else max(1, round(rate)),
+            silent=silence is not None,
+        )
+
+    def _silence(self) -> str | None:
+        """Say in words that the carrier keeps the line and does not answer; None while it does."""
+        if not self._connection.is_bound:
+            return None
+        if self._circuit.is_silent:
+            return f"silent: {self._circuit.unanswered} submits in a row were not answered in time"
+        if self._is_quiet(self._loop.time()):
+            return f"silent: no submit was answered for {self._quiet_s:g} s or longer"
+        return None
+
+    def _is_quiet(self, now: float) -> bool:
+        """Tell whether submits wait and none was answered for so long that further ones would wait too."""
+        return (
+            self._quiet_since is not None
+            and now - self._quiet_since >= self._quiet_s
+            and self._connection.outstanding > 0
+        )
+
+    def renew(self, until: float, tps: float) -> None:
+        """Take note of a lease that was renewed, and of this bind's share of the carrier's rate."""
+        self._lease_until = until
+        self._pace.retune(self._loop.time(), tps)
+        self._pump()
+
+    def lose(self) -> None:
+        """Stop at once: the lease is somebody else's."""
+        self._connection.drop()
+
+    async def drain(self, wait_s: float) -> None:
+        """Hand over nothing more, give back what was not handed over, wait for answers, and part."""
+        self._give_back()
+        await self._connection.close(wait_s)
+
+    # What the dispatcher asks and tells.
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether messages may be claimed for it."""
+        return self._connection.usable is not None and self._loop.time() < self._lease_until
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether messages may go there freely, and not only one to try it out."""
+        now = self._loop.time()
+        return self._connection.is_bound and self._circuit.is_well(now) and not self._is_quiet(now)
+
+    def free(self) -> int:
+        """Return how many segments may be claimed for it."""
+        if not self.is_open:
+            return 0
+        now = self._loop.time()
+        if now < self._pace.paused_until or self._is_quiet(now):
+            return 0
+        room = lanes.free_places(self._window, self._under_way(), self._held, self._pace.rate(now))
+        if self._held and not self._circuit.is_well(now):
+            # While half open, the one place is that of the message already held.
+            return 0
+        return self._circuit.places(now, room)
+
+    @property
+    def _window(self) -> int:
+        """How many submits may wait for an answer; fewer than the carrier's setting after a silence."""
+        return self._circuit.window(self.carrier.settings.window_size)
+
+    def _under_way(self) -> int:
+        """Return how many segments a carrier has of us whose fate is not on disk."""
+        return self._connection.outstanding + self._unrecorded
+
+    @property
+    def capacity(self) -> int:
+        """Return how many segments it holds or awaits at most."""
+        rate = self._pace.rate(self._loop.time())
+        return self._window if rate is None else min(self._window, max(1, int(rate * lanes.HOLD_S)))
+
+    def take(self, handovers: Iterable[Handover]) -> None:
+        """Put claimed messages in line, and begin to hand them over."""
+        for handover in handovers:
+            if handover.claimed.lane == BULK:
+                self.bulk_outstanding += 1
+            handover.touched_at = self._loop.time()
+            self.claimed[handover.claimed.id] = handover
+            if not handover.todo:
+                # All of its segments were taken in earlier tries, as was learnt only now.
+                self._close(handover)
+                self._put(Known(handover.claimed.id, handover.claimed.claimed_at))
+                continue
+            handover.in_line = True
+            self._held += len(handover.todo)
+            self._lines[handover.claimed.lane].append(handover)
+        if self._connection.usable is None or not self._circuit.places(self._loop.time(), 1):
+            self._give_back()
+        else:
+            self._pump()
+
+    # What the line does.
+
+    def _pump(self) -> None:
+        """Submit what may be submitted now."""
+        session = self._connection.usable
+        if session is None or not self._held:
+            return
+        now = self._loop.time()
+        if now >= self._lease_until:
+            return
+        if self._is_quiet(now):
+            # Another carrier may take these meanwhile.
+            self._give_back()
+            return
+        room = self._window - self._under_way()
+        if room <= 0 and self._unrecorded:
+            self._recorder.hurry()
+        allowed = self._circuit.places(now, self._pace.allowance(now, max(0, room)))
+        sent = 0
+        at = self._recorder.clock.now()
+        while sent < allowed and self._held:
+            sent += self._submit_next(session, at, now)
+        if sent:
+            if self._quiet_since is None or self._connection.outstanding <= sent:
+                self._quiet_since = now
+            self._pace.spend(now, sent)
+            self._circuit.spend(now, sent)
+        if self._held and room > sent:
+            self._pump_later(max(self._pace.wait_s(now), self._circuit.wait_s(now)))
+
+    def _submit_next(self, session: Session, at: datetime, now: float) -> int:
+        """Submit the next segment in line, lane 0 first; return 0 if its message is not worth sending."""
+        line = self._lines[0] or self._lines[1]
+        handover = line[0]
+        left_s = validity.left_s(handover.claimed.created_at, at)
+        if left_s <= 0:
+            line.popleft()
+            self._drop_from_line(handover)
+            handover.refusal = "QUEUE_EXPIRED"
+            self._close_if_done(handover)
+            return 0
+        number = handover.todo.pop(0)
+        self._held -= 1
+        handover.waiting.add(number)
+        handover.touched_at = now
+        if not handover.todo:
+            line.popleft()
+            handover.in_line = False
+        session.submit((handover, number, at, now), self.writer.submission(handover, number, left_s))
+        self._counts.submitted.inc()
+        return 1
+
+    def _pump_later(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(0.001, wait_s), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+        self._room()
+
+    def _drop_from_line(self, handover: Handover) -> None:
+        """Forget the segments of a message that will not be sent; it has been taken out of the line."""
+        self._held -= len(handover.todo)
+        handover.todo.clear()
+        handover.in_line = False
+
+    def _give_back(self) -> None:
+        """Return what was not handed over, each message to its turn."""
+        for line in self._lines:
+            while line:
+                handover = line.popleft()
+                self._drop_from_line(handover)
+                # With a segment under way, its answer decides what becomes of the message.
+                self._close_if_done(handover)
+
+    # What the connection tells.
+
+    def bound(self) -> None:
+        """Begin: there is a line."""
+        self._quiet_since = None
+        self._has_answered = False
+        self._room()
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        """Take the answer to a submit."""
+        handover, number, submitted_at, _ = cast("Submission", tag)
+        handover.overdue.discard(number)
+        handover.waiting.discard(number)
+        now = self._loop.time()
+        handover.touched_at = now
+        self._has_answered = True
+        self._quiet_since = now if self._connection.outstanding else None
+        at = self._recorder.clock.now()
+        verdict = answers.judge(status)
+        self._counts.answers[verdict.action].inc()
+        self._counts.seconds.observe(max(0.0, (at - submitted_at).total_seconds()))
+        if verdict.action is not Action.TAKEN:
+            self._observer.refused(self.carrier.id, handover.claimed, status)
+        if verdict.action is Action.TAKEN:
+            self._pace.succeeded(now)
+            self._circuit.succeeded(now)
+            handover.taken += 1
+            taken = fates.of_segment(handover, number, self.carrier, (submitted_at, at), carrier_ref)
+            self._put(taken, handover.claimed.recipient)
+            if taken.complete:
+                self._observer.handed_over(self.carrier.id, handover.claimed)
+        elif handover.closed:
+            # Given up as doubtful before this refusal came; it will be tried again.
+            return
+        elif verdict.action is Action.THROTTLED:
+            pause_s = self._pace.throttled(now)
+            self._circuit.throttled(now, pause_s)
+            self._again(handover, number)
+        elif verdict.action is Action.LINK:
+            self._again(handover, number)
+            self._fault = answers.name(status)
+        elif verdict.action is Action.REFUSED:
+            self._circuit.succeeded(now)
+            if verdict.alarm:
+                _log.error(
+                    "carrier refuses our settings", carrier=self.carrier.name, status=answers.name(status)
+                )
+            handover.refusal = verdict.reason
+        else:
+            self._circuit.refused(now)
+            self._retry(handover, number, status, verdict)
+        self._close_if_done(handover)
+        if self._held and not self._circuit.is_well(now):
+            # Another carrier may take these meanwhile; when it is our turn again, one is claimed to try.
+            self._give_back()
+
+    def _again(self, handover: Handover, number: int) -> None:
+        """Put a segment back in front; what was refused with it goes no further."""
+        if handover.refusal is not None or handover.retry is not None:
+            return
+        handover.todo.insert(0, number)
+        self._held += 1
+        if not handover.in_line:
+            handover.in_line = True
+            self._lines[handover.claimed.lane].appendleft(handover)
+
+    def _retry(self, handover: Handover, number: int, status: int, verdict: answers.Verdict) -> None:
+        most = RETRIES_UNKNOWN_MAX if verdict.action is Action.UNKNOWN else RETRIES_MAX
+        if handover.retries >= most:
+            handover.refusal = verdict.reason
+        else:
+            handover.retry = (number, answers.name(status))
+
+    def unanswered(self, tag: object) -> None:
+        """Note that no answer came in time."""
+        handover, number, _, sent_at = cast("Submission", tag)
+        handover.overdue.add(number)
+        handover.waiting.discard(number)
+        self._observer.unanswered(self.carrier.id, handover.claimed)
+        self._counts.unanswered.inc()
+        self._note_silence(sent_at)
+        self._close_if_done(handover, "no answer came in time")
+
+    def _note_silence(self, sent_at: float) -> None:
+        now = self._loop.time()
+        was_silent = self._circuit.is_silent
+        self._circuit.silent(now, sent_at)
+        if self._circuit.is_silent and not was_silent:
+            _log.warning("carrier does not answer", bind=self.bind, unanswered=self._circuit.unanswered)
+        if self._held and not self._circuit.is_well(now):
+            self._give_back()
+
+    def settled(self) -> None:
+        """Go on after a lot of answers."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._connection.rebind(fault)
+        self._pump()
+        self._room()
+
+    def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        """Note that the line is gone."""
+        self._give_back()
+        self._fault = None
+        # A line that answered and fell is an accident. One that answered nothing will do so again.
+        silent = not self._has_answered or not self._circuit.is_well(self._loop.time())
+        for tag in unanswered:
+            handover, number, _, sent_at = cast("Submission", tag)
+            handover.overdue.add(number)
+            handover.waiting.discard(number)
+            if silent:
+                self._note_silence(sent_at)
+            self._close_if_done(handover, f"the line fell: {problem}")
+
+    def close_left_open(self) -> None:
+        """Close hand-overs to which nothing has happened for longer than an answer can take.
+
+        One may wait in line while nobody renews the lease. Any other should have been closed; left open, it
+        would keep its place of the lane and its message `sending`.
+        """
+        before = self._loop.time() - self._response_s - LEFT_OPEN_S
+        for handover in [one for one in self.claimed.values() if one.touched_at < before]:
+            if handover.in_line:
+                self._lines[handover.claimed.lane].remove(handover)
+                self._drop_from_line(handover)
+            else:
+                message = write_id(MESSAGE, handover.claimed.id)
+                _log.error("hand-over left open", bind=self.bind, message=message)
+            handover.todo.clear()
+            handover.overdue |= handover.waiting
+            handover.waiting.clear()
+            self._close_if_done(handover, "its hand-over was left open")
+
+    def _close_if_done(self, handover: Handover, doubt: str = "no answer came in time") -> None:
+        """Say what became of a message, once no answer to it is due any more."""
+        if handover.closed:
+            return
+        trouble = handover.refusal is not None or handover.retry is not None or bool(handover.overdue)
+        if trouble and handover.in_line:
+            # The rest of it goes no further.
+            self._lines[handover.claimed.lane].remove(handover)
+            self._drop_from_line(handover)
+        if handover.waiting or handover.todo:
+            return
+        self._close(handover)
+        fate = fates.of_message(handover, self.carrier, doubt)
+        if isinstance(fate, Doubtful):
+            self._counts.doubted.inc()
+        if fate is not None:
+            self._put(fate)
+
+    def _close(self, handover: Handover) -> None:
+        handover.closed = True
+        self.claimed.pop(handover.claimed.id, None)
+        if handover.claimed.lane == BULK:
+            self.bulk_outstanding -= 1
+
+    def _put(self, outcome: Outcome, recipient: str = "") -> None:
+        self._unrecorded += 1
+        self._recorder.put(outcome, recipient, self)
+
+    def recorded(self, count: int) -> None:
+        """Go on with the room that outcomes on disk leave."""
+        self._unrecorded -= count
+        self.settled()

@@ -1,0 +1,222 @@
+"""What becomes of messages when carriers answer, receipts come or time runs out? One transaction a group.
+
+Every change of a message's status goes through here: it is held, moved by the one table of legal moves, paid
+back where the carrier's rule says so, counted off its batch, told, and counted to the day on which it was
+accepted, all in the same transaction. What follows from each outcome is decided in `consequences`.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery.outcomes import Doubtful, Known, Outcome, PutOff, Refused, Reported, Returned, Taken
+from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending
+from tumira.delivery.store import latency as latencies
+from tumira.delivery.store import settlement
+from tumira.delivery.store import waiting as places
+from tumira.delivery.store.settlement import BatchChange, Change, Standing
+from tumira.delivery.store.waiting import QueuePlace
+from tumira.events import News, tell_events
+from tumira.postgres.statement import Connection
+from tumira.pricing.networks import network_of
+from tumira.sending import daily_totals
+
+# What a worker says of a message that it has claimed, and that counts only as long as it has.
+GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned, Known)
+
+
+async def settle(
+    connection: Connection,
+    outcomes: Sequence[Outcome],
+    *,
+    worker: str,
+    refunded: Collection[str] = REFUND_ALL,
+    refund_rules: Mapping[int, Collection[str]] = NO_RULES,
+    tell_sent: Collection[AccountId] = (),
+    before_writing: Callable[[], Awaitable[None]] | None = None,
+    again: bool = False,
+    endings: list[Ending] | None = None,
+) -> int:
+    """Carry out what became of messages, in order, and return how many of them changed.
+
+    `refunded` are the final statuses whose cost this carrier's messages get back; where receipts are of
+    several carriers, `refund_rules` has those of each. `tell_sent` are the accounts that want to know as soon
+    as a carrier has a message. `again` is for outcomes that may have been carried
+    out before. Whoever gives `endings` finds there which messages ended, and counts them after the commit;
+    else they are counted here. The caller has begun a transaction, and commits it.
+
+    A transaction settles once: messages are locked before batches, accounts and counters, so a second group
+    in the same transaction would lock messages while it holds counters for which others wait.
+    """
+    held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
+    return await settle_held(
+        connection,
+        held,
+        outcomes,
+        worker=worker,
+        refunded=refunded,
+        refund_rules=refund_rules,
+        tell_sent=tell_sent,
+        before_writing=before_writing,
+        again=again,
+        endings=endings,
+    )
+
+
+async def settle_held(
+    connection: Connection,
+    held: Mapping[UUID, Standing],
+    outcomes: Sequence[Outcome],
+    *,
+    worker: str,
+    refunded: Collection[str] = REFUND_ALL,
+    refund_rules: Mapping[int, Collection[str]] = NO_RULES,
+    tell_sent: Collection[AccountId] = (),
+    before_writing: Callable[[], Awaitable[None]] | None = None,
+    again: bool = False,
+    endings: list[Ending] | None = None,
+) -> int:
+    """Do the same for messages that the caller holds already."""
+    known = [outcome for outcome in outcomes if outcome.message_id in held]
+    if not known:
+        if before_writing is not None:
+            await before_writing()
+        return 0
+    now = max(standing.held_at for standing in held.values())
+    decided = Consequences(held, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules)
+    long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
+    if long:
+        decided.add_parts_before(await settlement.list_states(connection, long))
+    pieced = [one.message_id for one in known if type(one) is Taken and _is_pieced(one, held)]
+    if pieced:
+        decided.add_numbers_before(pieced, await settlement.list_numbers(connection, pieced))
+    given_back = [one.message_id for one in known if isinstance(one, GIVEN_BACK)]
+    if given_back:
+        decided.own = await places.land(connection, given_back, worker)
+    for outcome in known:
+        decided.apply(outcome)
+    if before_writing is not None:
+        await before_writing()
+    await _write(connection, decided)
+    if endings is not None:
+        endings.extend(decided.endings)
+    elif decided.endings:
+        await _count(connection, decided)
+    return len(decided.changed)
+
+
+async def _count(connection: Connection, decided: Consequences) -> None:
+    """Count how messages ended. It comes last, because everybody counts in the same few rows."""
+    counts: Counter[latencies.Outcome] = Counter()
+    for ending in decided.endings:
+        network = network_of(ending.recipient, ending.country)
+        carrier_id = latencies.NO_CARRIER if ending.carrier_id is None else ending.carrier_id
+        counts[carrier_id, network, ending.country, ending.status] += 1
+        if ending.reason is not None:
+            counts[carrier_id, network, ending.country, ending.reason] += 1
+    await latencies.add_outcomes(connection, latencies.slot_of(decided.now), counts)
+
+
+async def _write(connection: Connection, decided: Consequences) -> None:
+    """Write what was decided; locks have one order: batches, accounts, counters of events, traffic.
+
+    Accounts come as late as that allows, because an account's calls wait while its row is held.
+    """
+    batches = await _close_batches(connection, decided)
+    await _write_messages(connection, decided, batches)
+    if decided.refunds:
+        await settlement.hold_accounts(connection, sorted({one.account_id for one in decided.refunds}))
+        await settlement.refund(connection, decided.refunds)
+    await _tell(connection, decided, [one.id for one in batches if one.completed])
+    if decided.ended:
+        await daily_totals.count(connection, decided.ended)
+
+
+async def _write_messages(
+    connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
+) -> None:
+    """Write what becomes of messages and batches that are held, and let messages go where they wait now."""
+    if decided.elsewhere:
+        await _leave(connection, decided.elsewhere, decided.places)
+    landed = await settlement.write(
+        connection,
+        [
+            Change(
+                MessageId(message_id),
+                message.status,
+                message.sent_at,
+                message.delivered_at,
+                message.refunded_at,
+                message.reason,
+            )
+            for message_id, message in decided.changed.items()
+        ],
+        [standing.id for standing in decided.landed],
+        list(decided.reports.values()),
+        batches,
+    )
+    if landed < len(decided.landed):
+        # Somebody took us for dead meanwhile, and put what we had in flight somewhere else.
+        await _leave(connection, decided.landed, {})
+    if decided.parts:
+        await settlement.add_parts(connection, list(decided.parts.values()))
+    if decided.doubled:
+        await settlement.add_parts_once(connection, list(decided.doubled.values()))
+    # A later outcome of the same group may have settled what an earlier one had sent back to wait.
+    entries = [one for one in decided.entries if decided.changed[one.message_id].status == "queued"]
+    if entries:
+        await places.enqueue(connection, entries)
+    delays = [
+        one
+        for one in decided.delays
+        if decided.changed[one.message_id].status == ("sending" if one.in_doubt else "queued")
+    ]
+    if delays:
+        await places.put_off(connection, delays)
+    if decided.incidents:
+        await places.note(connection, decided.incidents)
+
+
+async def _leave(connection: Connection, left: Sequence[Standing], known: Mapping[UUID, QueuePlace]) -> None:
+    """Take messages out of wherever they wait."""
+    await places.leave(connection, {standing.id: standing.country for standing in left}, known)
+
+
+async def _close_batches(connection: Connection, decided: Consequences) -> Sequence[BatchChange]:
+    refunded: dict[BatchId, Decimal] = {}
+    for refund in decided.refunds:
+        refunded[refund.batch_id] = refunded.get(refund.batch_id, Decimal(0)) + refund.amount
+    touched = sorted(decided.settled.keys() | refunded.keys())
+    if not touched:
+        return []
+    pending = await settlement.hold_batches(connection, touched)
+    return [
+        BatchChange(
+            batch_id,
+            settled := decided.settled.get(batch_id, 0),
+            refunded.get(batch_id, Decimal(0)),
+            # A batch that was completed before stays so when a late receipt refunds one of its messages.
+            completed=settled > 0 and pending[batch_id] == settled,
+        )
+        for batch_id in touched
+    ]
+
+
+async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:
+    owners = {standing.batch_id: standing.account_id for standing, _ in decided.events}
+    await tell_events(
+        connection,
+        [
+            *(News(one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
+            *(News(owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
+        ],
+        decided.now,
+    )
+
+
+def _is_pieced(taken: Taken, held: Mapping[UUID, Standing]) -> bool:
+    """Tell whether a message may be complete with segments of several tries."""
+    return (taken.late or taken.part.attempt > 0) and held[taken.message_id].segments > 1

@@ -1,0 +1,89 @@
+"""Is a message from the carrier a receipt, and what does it say?"""
+
+from typing import Final
+
+from tumira.delivery.receipt_rules import TEXT_MAX, ParsedText, Receipt, digits, parse_text, without_quote
+from tumira.delivery.smpp.pdu import (
+    MESSAGE_STATE,
+    NETWORK_ERROR_CODE,
+    RECEIPTED_MESSAGE_ID,
+    ShortMessage,
+    read_text,
+)
+
+# The bits of esm_class that say what kind of message it is.
+_KIND: Final = 0x3C
+_PLAIN: Final = 0x00
+_RECEIPT: Final = 0x04
+_INTERMEDIATE: Final = 0x20
+_UDH: Final = 0x40
+_UCS_2: Final = 8
+_NETWORK_ERROR_OCTETS: Final = 3
+
+_STATES: Final = (
+    "SCHEDLD",
+    "ENROUTE",
+    "DELIVRD",
+    "EXPIRED",
+    "DELETED",
+    "UNDELIV",
+    "ACCEPTD",
+    "UNKNOWN",
+    "REJECTD",
+    "SKIPPED",
+)
+
+
+def read_receipt(message: ShortMessage) -> Receipt | None:
+    """Read a receipt; None for anything else that a carrier delivers."""
+    kind = message.esm_class & _KIND
+    if kind not in {_PLAIN, _RECEIPT, _INTERMEDIATE}:
+        return None
+    text = _text(message)
+    parsed = parse_text(text)
+    if kind == _PLAIN and not _is_unmarked_receipt(message, parsed):
+        return None
+    reference = state = error = None
+    if message.tlvs:
+        reference, state, error = _optional(message.tlvs)
+    if parsed is not None:
+        reference = reference or parsed.carrier_ref
+        state = state or parsed.state
+        error = error or parsed.error
+    # An intermediate notification tells of a try; whatever its word, the carrier goes on.
+    if kind == _INTERMEDIATE:
+        state = "ENROUTE"
+    return Receipt(
+        reference, digits(message.source), state or "UNKNOWN", error, without_quote(text)[:TEXT_MAX]
+    )
+
+
+def _is_unmarked_receipt(message: ShortMessage, parsed: ParsedText | None) -> bool:
+    """Tell a receipt that its carrier did not mark from a text that somebody wrote to look like one."""
+    if parsed is None or parsed.carrier_ref is None or parsed.state is None:
+        return False
+    return parsed.standard or RECEIPTED_MESSAGE_ID in message.tlvs
+
+
+def _optional(tlvs: dict[int, bytes]) -> tuple[str | None, str | None, str | None]:
+    """Return id, state and error, as far as the optional parameters name them."""
+    reference = read_text(tlvs.get(RECEIPTED_MESSAGE_ID, b"")) or None
+    state = tlvs.get(MESSAGE_STATE)
+    word = _STATES[state[0]] if state and state[0] < len(_STATES) else None
+    network_error = tlvs.get(NETWORK_ERROR_CODE, b"")
+    # The first octet names the kind of network; zero in the others means that there was no error.
+    code = int.from_bytes(network_error[1:], "big") if len(network_error) == _NETWORK_ERROR_OCTETS else 0
+    return reference, word, str(code) if code else None
+
+
+def _text(message: ShortMessage) -> str:
+    """Return the text without NULs: they end some carriers' texts, and the database takes none."""
+    payload = message.text
+    if message.esm_class & _UDH and payload:
+        payload = payload[1 + payload[0] :]
+    # Some carriers say UCS-2 and send one octet a letter; two-octet letters have a zero near the front.
+    if message.data_coding == _UCS_2 and 0 in payload[:4]:
+        text = payload.decode("utf-16-be", "replace").removeprefix("\ufeff")
+    else:
+        text = payload.decode("latin-1")
+    return text.replace("\0", "")

@@ -1,0 +1,372 @@
+"""How do we speak to a carrier: bind, submit, hear answers and receipts, part?
+
+A session never waits for whoever uses it. The window is the caller's, who looks at `outstanding`.
+
+Bounds, beside those of `peer`: `outstanding` is as large as the caller lets it be; a tag whose answer is
+overdue is kept for `late_s`; receipts that are not acknowledged yet are at most 50,000, and further ones are
+given back to the carrier, which is to deliver them again (RX_T_APPN).
+"""
+
+import asyncio
+import functools
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, cast
+
+from tumira.delivery import responses as answers
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.smpp.connection import DEFAULT_TIMING, Peer, Timing
+from tumira.delivery.smpp.deliver_sm import read_receipt
+from tumira.delivery.smpp.pdu import (
+    RESPONSE,
+    SEQUENCE_MAX,
+    BrokenError,
+    Command,
+    Pdu,
+    ShortMessage,
+    Status,
+    bind_body,
+    read_data_sm,
+    read_short_message,
+    read_text,
+    write,
+)
+
+__all__ = ["Address", "BindRefusedError", "Listener", "Session", "Timing", "connect"]
+
+_UNACKNOWLEDGED_MAX: Final = 50_000
+
+_SUBMIT_SM: Final = int(Command.SUBMIT_SM)
+_SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
+_DELIVER_SM: Final = int(Command.DELIVER_SM)
+_DATA_SM: Final = int(Command.DATA_SM)
+_GENERIC_NACK: Final = int(Command.GENERIC_NACK)
+_UNBIND_RESP: Final = int(Command.UNBIND_RESP)
+_ENQUIRE_LINK_RESP: Final = int(Command.ENQUIRE_LINK_RESP)
+
+# A tag may be anything, None too.
+_MISSING: Final = object()
+
+
+class Listener(Protocol):
+    """Who hears what a session hears; none of these may wait."""
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
+        """Take the answer to a submit; it may still come after `unanswered`."""
+
+    def unanswered(self, tag: object) -> None:
+        """Note that no answer came in time; the session goes on."""
+
+    def received(self, receipt: Receipt, token: object) -> None:
+        """Take a receipt; its token is for `Session.acknowledge`, once the receipt is on disk."""
+
+    def settled(self) -> None:
+        """Do what is due after a lot of the above that came together."""
+
+    def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        """Note that the line is gone, and which submits have no answer; called once, and last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a carrier is and who we are to it."""
+
+    host: str
+    port: int
+    tls: bool
+    system_id: str
+    password: str = field(repr=False)
+
+
+class BindRefusedError(Exception):
+    """The carrier does not let us in; `words` is the status by name and number."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(f"the carrier refused the bind: {words}")
+        self.status = status
+        self.words = words
+
+
+async def connect(
+    address: Address,
+    command: Command,
+    listener: Listener,
+    *,
+    timing: Timing = DEFAULT_TIMING,
+    ssl_context: ssl.SSLContext | None = None,
+) -> "Session":
+    """Open a line and bind; `ended` is heard only of a session that was returned from here.
+
+    Raises BindRefusedError, or OSError, which TimeoutError and what TLS raises are too.
+    """
+    loop = asyncio.get_running_loop()
+    context = (ssl_context or _verifying_context()) if address.tls else None
+    try:
+        async with asyncio.timeout(timing.bind_s):
+            _, session = await loop.create_connection(
+                lambda: Session(listener, timing), address.host, address.port, ssl=context
+            )
+            await session.bind(command, address)
+    except TimeoutError:
+        raise TimeoutError(
+            f"{address.host}:{address.port} did not answer in {timing.bind_s:g} s; check host and port"
+        ) from None
+    return session
+
+
+@functools.cache
+def _verifying_context() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+class _Overdue:
+    """Tells which of the numbers given out in order have reached an age; each is told once."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+        # How many had been given out at which time, one entry for a tick.
+        self._marks: deque[tuple[float, int]] = deque()
+        self._told = 0
+
+    def since_last(self, now: float, issued: int) -> range:
+        marks = self._marks
+        if issued > (marks[-1][1] if marks else self._told):
+            marks.append((now, issued))
+        first = self._told
+        while marks and marks[0][0] <= now - self._age_s:
+            self._told = marks.popleft()[1]
+        return range(first, self._told)
+
+
+class Session(Peer):
+    """A bound line to a carrier; made by `connect`."""
+
+    def __init__(self, listener: Listener, timing: Timing) -> None:
+        super().__init__(timing)
+        self.peer_system_id = ""
+        self._listener = listener
+        # Tags by sequence number: those that wait for an answer, and those that were called unanswered.
+        self._waiting: dict[int, object] = {}
+        self._late: dict[int, object] = {}
+        self._overdue = _Overdue(timing.response_s)
+        self._forgotten = _Overdue(timing.response_s + timing.late_s)
+        self._unacknowledged = 0
+        self._bind_response = 0
+        self._binding: asyncio.Future[None] | None = None
+        self._bound = False
+        # Whether the caller of `connect` has it, and its listener hears of its end; else why it ended.
+        self._given = False
+        self._problem = ""
+        # PDUs that came before the caller of `connect` could have its session.
+        self._held: list[Pdu] | None = None
+        self._closing = False
+        self._drained: asyncio.Future[None] | None = None
+        self._unbound: asyncio.Future[None] | None = None
+        self._enquiries: dict[int, asyncio.Future[None]] = {}
+        self._readers: dict[int, Callable[[bytes], ShortMessage]] = {
+            _DELIVER_SM: read_short_message,
+            _DATA_SM: read_data_sm,
+        }
+
+    @property
+    def outstanding(self) -> int:
+        """How many submits wait for an answer and are not overdue."""
+        return len(self._waiting)
+
+    async def bind(self, command: Command, address: Address) -> None:
+        """Say who we are, and wait to be let in."""
+        self._bind_response = command | RESPONSE
+        self._binding = self._loop.create_future()
+        self.send(write(command, self.next_sequence(), bind_body(address.system_id, address.password)))
+        try:
+            await self._binding
+        except BaseException:
+            # Whoever called `connect` hears of it from there, not from the listener.
+            self.end("not bound", at_once=True)
+            raise
+        if self.ended:
+            # By what came in the same packet as the answer to the bind.
+            raise ConnectionError(self._problem)
+        self._given = True
+
+    def submit(self, tag: object, body: bytes) -> None:
+        """Send a submit_sm; its answer comes to the listener with the tag."""
+        if self.ended or self._closing:
+            raise ConnectionError("the line to the carrier has ended")
+        issued = self._issued
+        self._issued = issued + 1
+        sequence = issued % SEQUENCE_MAX + 1
+        self._waiting[sequence] = tag
+        self.send(write(_SUBMIT_SM, sequence, body))
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Tell the carrier that receipts are safe; after the line's end it delivers them again."""
+        if self.ended or not tokens:
+            return
+        self._unacknowledged -= len(tokens)
+        # A token is the answer itself, made when the receipt came.
+        self.send_all(cast("Sequence[bytes]", tokens))
+
+    async def enquire(self) -> float:
+        """Ask whether the carrier is there, and return how many seconds its answer took."""
+        if self.ended:
+            raise ConnectionError("the line to the carrier has ended")
+        sequence = self.next_sequence()
+        answer = self._enquiries[sequence] = self._loop.create_future()
+        asked_at = self._loop.time()
+        self.send(write(Command.ENQUIRE_LINK, sequence))
+        try:
+            async with asyncio.timeout(self.timing.enquire_answer_s):
+                await answer
+        finally:
+            self._enquiries.pop(sequence, None)
+        return self._loop.time() - asked_at
+
+    async def close(self, wait_s: float) -> None:
+        """Wait for the answers that are due, at most `wait_s`; unbind, wait to be answered, close."""
+        if self.ended:
+            return
+        self._closing = True
+        try:
+            if self._waiting and wait_s > 0:
+                self._drained = self._loop.create_future()
+                await asyncio.wait({self._drained}, timeout=wait_s)
+            if not self.ended:
+                self._unbound = self._loop.create_future()
+                self.send(write(Command.UNBIND, self.next_sequence()))
+                await asyncio.wait({self._unbound}, timeout=self.timing.unbind_s)
+        finally:
+            self.end("closed by us")
+
+    def abort(self) -> None:
+        """Drop the line as it is."""
+        self.end("dropped by us", at_once=True)
+
+    def take(self, pdus: Sequence[Pdu]) -> None:
+        """Handle what came together from the carrier."""
+        if self._held is not None:
+            self._held.extend(pdus)
+        elif self._bound:
+            self._take_bound(pdus)
+        elif self._binding is not None:
+            self._take_binding(self._binding, pdus)
+
+    def _take_binding(self, binding: "asyncio.Future[None]", pdus: Sequence[Pdu]) -> None:
+        for index, pdu in enumerate(pdus):
+            if pdu.command not in {self._bind_response, _GENERIC_NACK}:
+                self.take_common(pdu)
+                continue
+            if binding.done():
+                return
+            if pdu.status != Status.ROK or pdu.command == _GENERIC_NACK:
+                binding.set_exception(BindRefusedError(pdu.status, answers.name(pdu.status)))
+                return
+            self.peer_system_id = read_text(pdu.body)
+            self._bound = True
+            binding.set_result(None)
+            # Receipts may come in the same packet. Whoever awaits `connect` runs next, and then these.
+            self._held = list(pdus[index + 1 :])
+            self._loop.call_soon(self._release)
+            return
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held and not self.ended:
+            self._take_bound(held)
+            self.part_if_due()
+
+    def _take_bound(self, pdus: Sequence[Pdu]) -> None:
+        waiting = self._waiting
+        answered = self._listener.answered
+        for pdu in pdus:
+            command, status, sequence, body = pdu
+            if command == _SUBMIT_SM_RESP:
+                tag = waiting.pop(sequence, _MISSING)
+                if tag is _MISSING:
+                    tag = self._late.pop(sequence, _MISSING)
+                if tag is not _MISSING:
+                    answered(tag, status, read_text(body))
+            elif command in self._readers:
+                self._take_delivery(command, sequence, body)
+            else:
+                self._take_rare(pdu)
+            # The listener may have dropped the line.
+            if self.ended:
+                return
+        self._listener.settled()
+        self._note_drained()
+
+    def _take_delivery(self, command: int, sequence: int, body: bytes) -> None:
+        response = command | RESPONSE
+        try:
+            receipt = read_receipt(self._readers[command](body))
+        except BrokenError:
+            # It would be no better when delivered again, and ending the line over it would only repeat it.
+            self.send(write(response, sequence, b"\0", Status.RX_P_APPN))
+            return
+        if receipt is None:
+            self.send(write(response, sequence, b"\0"))
+        elif self._unacknowledged >= _UNACKNOWLEDGED_MAX:
+            self.send(write(response, sequence, b"\0", Status.RX_T_APPN))
+        else:
+            self._unacknowledged += 1
+            self._listener.received(receipt, write(response, sequence, b"\0"))
+
+    def _take_rare(self, pdu: Pdu) -> None:
+        command, status, sequence, _ = pdu
+        if command == _GENERIC_NACK:
+            tag = self._waiting.pop(sequence, _MISSING)
+            if tag is _MISSING:
+                tag = self._late.pop(sequence, _MISSING)
+            if tag is not _MISSING:
+                # A refusal that calls itself fine is still a refusal.
+                self._listener.answered(tag, status or Status.RUNKNOWNERR, "")
+        if command in {_ENQUIRE_LINK_RESP, _GENERIC_NACK} and sequence in self._enquiries:
+            _resolve(self._enquiries[sequence])
+        elif command == _UNBIND_RESP:
+            _resolve(self._unbound)
+        else:
+            self.take_common(pdu)
+
+    def sweep(self, now: float) -> None:
+        """Call unanswered what has waited too long, and forget what nobody will answer any more."""
+        overdue = False
+        for issued in self._overdue.since_last(now, self._issued):
+            sequence = issued % SEQUENCE_MAX + 1
+            tag = self._waiting.pop(sequence, _MISSING)
+            if tag is not _MISSING:
+                self._late[sequence] = tag
+                self._listener.unanswered(tag)
+                overdue = True
+        forgotten = self._forgotten.since_last(now, self._issued)
+        if self._late:
+            for issued in forgotten:
+                self._late.pop(issued % SEQUENCE_MAX + 1, None)
+        if overdue and not self.ended:
+            self._listener.settled()
+            self._note_drained()
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and not self._waiting:
+            _resolve(self._drained)
+
+    def line_ended(self, problem: str) -> None:
+        """Tell the listener, or whoever waits for the bind."""
+        for waiter in (self._drained, self._unbound):
+            _resolve(waiter)
+        for waiter in (self._binding, *self._enquiries.values()):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(ConnectionError(problem))
+        self._problem = problem
+        unanswered = list(self._waiting.values())
+        self._waiting.clear()
+        self._late.clear()
+        if self._given:
+            self._listener.ended(unanswered, problem)
+
+
+def _resolve(waiter: "asyncio.Future[None] | None") -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

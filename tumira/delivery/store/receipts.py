@@ -1,0 +1,340 @@
+"""Which message is a receipt about, and what is kept of those that match none?"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from tumira.core.ids import MessageId
+from tumira.delivery.receipt_rules import Receipt
+from tumira.postgres.statement import Connection, Statement
+
+
+class Match(Struct, frozen=True):
+    """A segment whose carrier's id is spelt like one of a receipt's; `place` says which receipt's."""
+
+    place: int
+    key: str
+    message_id: MessageId
+    number: int
+    attempt: int
+    claimed_at: datetime
+    recipient: str
+
+
+# Carriers use their ids again: the newest few are enough, and none older than the bounds.
+SQL_MATCH: Final = Statement("""
+SELECT wanted.place, wanted.key, part.message_id, part.number, part.attempt, part.claimed_at,
+       message.recipient
+  FROM unnest(%(places)s::integer[], %(keys)s::text[]) AS wanted (place, key)
+ CROSS JOIN LATERAL (
+       SELECT message_id, number, attempt, claimed_at
+         FROM parts
+        WHERE carrier_id = %(carrier_id)s
+          AND carrier_key = wanted.key
+          AND message_id BETWEEN %(low)s AND %(high)s
+        ORDER BY message_id DESC
+        LIMIT 3
+       ) AS part
+ CROSS JOIN LATERAL (
+       SELECT recipient
+         FROM messages
+        WHERE id = part.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
+""")
+
+
+async def match(
+    connection: Connection,
+    carrier_id: int,
+    keys: Sequence[tuple[int, str]],
+    bounds: tuple[UUID, UUID],
+) -> Sequence[Match]:
+    """Find segments by the spellings of their carrier's id, each given with the place of its receipt."""
+    rows = await SQL_MATCH.rows(
+        connection,
+        carrier_id=carrier_id,
+        places=[place for place, _ in keys],
+        keys=[key for _, key in keys],
+        low=bounds[0],
+        high=bounds[1],
+    )
+    return [Match(*row) for row in rows]
+
+
+class Doubt(Struct, frozen=True):
+    """A try to hand over a message that ended in doubt: the carrier's ids may not have been learnt."""
+
+    recipient: str
+    message_id: MessageId
+    claimed_at: datetime
+    attempt: int
+    segments: int
+    status: str
+
+
+# One more than this is too many to tell anything by the number.
+DOUBTS_MAX: Final = 50
+
+# Also of messages that have ended: a receipt may be about a try that another one made needless.
+SQL_DOUBTS: Final = Statement("""
+SELECT wanted.recipient, doubt.message_id, doubt.claimed_at,
+       (SELECT count(*)
+          FROM incidents AS resend
+         WHERE resend.message_id = doubt.message_id
+           AND resend.message_id BETWEEN %(low)s AND %(high)s
+           AND resend.kind = 'resend'
+           AND resend.at < doubt.at) AS attempt,
+       message.segments, message.status
+  FROM unnest(%(recipients)s::text[]) AS wanted (recipient)
+ CROSS JOIN LATERAL (
+       SELECT message_id, at, coalesce(claimed_at, at) AS claimed_at
+         FROM incidents
+        WHERE carrier_id = %(carrier_id)s
+          AND recipient = wanted.recipient
+          AND kind = 'doubt'
+          AND message_id BETWEEN %(low)s AND %(high)s
+        LIMIT %(count_max)s
+       ) AS doubt
+ CROSS JOIN LATERAL (
+       SELECT segments, status
+         FROM messages
+        WHERE id = doubt.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
+""")
+
+
+async def list_doubts(
+    connection: Connection, carrier_id: int, recipients: Sequence[str], bounds: tuple[UUID, UUID]
+) -> Sequence[Doubt]:
+    """Return the tries in doubt to these numbers, digits alone, about which a receipt to them may be."""
+    rows = await SQL_DOUBTS.rows(
+        connection,
+        carrier_id=carrier_id,
+        recipients=recipients,
+        low=bounds[0],
+        high=bounds[1],
+        count_max=DOUBTS_MAX + 1,
+    )
+    return [Doubt(*row) for row in rows]
+
+
+class KnownPart(Struct, frozen=True):
+    """A segment whose carrier's id is known."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    carrier_ref: str
+    answered_at: datetime
+
+
+SQL_KNOWN_PARTS: Final = Statement("""
+SELECT message_id, number, attempt, carrier_ref, answered_at
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def list_known_parts(connection: Connection, ids: Sequence[UUID]) -> Sequence[KnownPart]:
+    """Return the segments of these messages whose carrier's id is known."""
+    rows = await SQL_KNOWN_PARTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return [KnownPart(*row) for row in rows]
+
+
+SQL_BEING_HANDED_OVER: Final = Statement("""
+SELECT DISTINCT message.recipient
+  FROM in_flight
+ CROSS JOIN LATERAL (
+       SELECT recipient
+         FROM messages
+        WHERE id = in_flight.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
+ WHERE in_flight.carrier_id = %(carrier_id)s
+   AND message.recipient = ANY(%(numbers)s::text[])
+""")
+
+
+async def list_being_handed_over(
+    connection: Connection, carrier_id: int, numbers: Sequence[str], bounds: tuple[UUID, UUID]
+) -> frozenset[str]:
+    """Return to which of these numbers a carrier is being handed a message; its receipt may be ahead."""
+    rows = await SQL_BEING_HANDED_OVER.rows(
+        connection, carrier_id=carrier_id, numbers=numbers, low=bounds[0], high=bounds[1]
+    )
+    return frozenset(row["recipient"] for row in rows)
+
+
+class Unmatched(Struct, frozen=True):
+    """A receipt that matched nothing when it came."""
+
+    id: int
+    carrier_id: int
+    receipt: Receipt
+    received_at: datetime
+
+
+# When it came, by the clock of the database: that is compared with when messages were claimed.
+SQL_KEEP: Final = Statement("""
+INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error, receipt, received_at,
+                                next_try_at)
+SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
+       statement_timestamp() - make_interval(secs => age_s), clock_timestamp() + interval '1 second'
+  FROM unnest(%(carrier_refs)s::text[], %(recipients)s::text[], %(states)s::text[], %(errors)s::text[],
+              %(receipts)s::text[], %(ages_s)s::double precision[])
+       AS kept (carrier_ref, recipient, state, error, receipt, age_s)
+""")
+
+
+async def keep(connection: Connection, carrier_id: int, receipts: Sequence[tuple[Receipt, datetime]]) -> None:
+    """Keep receipts that match nothing yet, each with the time when it came by the clock of this machine."""
+    now = datetime.now(UTC)
+    await SQL_KEEP.rows(
+        connection,
+        carrier_id=carrier_id,
+        carrier_refs=[receipt.carrier_ref for receipt, _ in receipts],
+        recipients=[receipt.recipient for receipt, _ in receipts],
+        states=[receipt.state for receipt, _ in receipts],
+        errors=[receipt.error for receipt, _ in receipts],
+        receipts=[receipt.text for receipt, _ in receipts],
+        ages_s=[max(0.0, (now - received_at).total_seconds()) for _, received_at in receipts],
+    )
+
+
+_KEPT: Final = "id, carrier_id, carrier_ref, recipient, state, error, receipt, received_at"
+
+# As many of each carrier, so that none waits behind another. Each waits again for as long as it is old, and
+# ten minutes at most. By a clock that stands still, so that the index tells what is due.
+SQL_TAKE: Final = Statement(f"""
+UPDATE unmatched_receipts
+   SET next_try_at = clock_timestamp()
+                     + least(greatest(clock_timestamp() - received_at, interval '1 second'),
+                             interval '10 minutes')
+ WHERE id = ANY(ARRAY(
+       SELECT due.id
+         FROM carriers
+        CROSS JOIN LATERAL (
+              SELECT unmatched_receipts.id
+                FROM unmatched_receipts
+               WHERE unmatched_receipts.carrier_id = carriers.id
+                 AND unmatched_receipts.next_try_at <= statement_timestamp()
+               ORDER BY unmatched_receipts.next_try_at
+               LIMIT %(count_max)s
+                 FOR UPDATE SKIP LOCKED
+              ) AS due))
+RETURNING {_KEPT}
+""")  # noqa: S608 - only a constant is put in
+
+
+async def take_due(connection: Connection, count_max: int) -> Mapping[int, Sequence[Unmatched]]:
+    """Take receipts whose next try is due, so many of each carrier, and set the try after it."""
+    taken: dict[int, list[Unmatched]] = {}
+    for row in await SQL_TAKE.rows(connection, count_max=count_max):
+        taken.setdefault(row["carrier_id"], []).append(_unmatched(row))
+    return taken
+
+
+# Of the receipts to one number so many, the newest first; that many tell nothing.
+TO_NUMBER_MAX: Final = 50
+
+SQL_TO_NUMBERS: Final = Statement(f"""
+SELECT kept.*
+  FROM unnest(%(ends)s::text[]) AS wanted (ending)
+ CROSS JOIN LATERAL (
+       SELECT {_KEPT}
+         FROM unmatched_receipts
+        WHERE carrier_id = %(carrier_id)s
+          AND right(recipient, 8) = wanted.ending
+        ORDER BY id DESC
+        LIMIT %(count_max)s
+       ) AS kept
+""")  # noqa: S608 - only a constant is put in
+
+
+async def list_to_numbers(
+    connection: Connection, carrier_id: int, ends: Collection[str]
+) -> Sequence[Unmatched]:
+    """Return the receipts of a carrier to numbers with these last digits that match nothing."""
+    rows = await SQL_TO_NUMBERS.rows(
+        connection, carrier_id=carrier_id, ends=sorted(set(ends)), count_max=TO_NUMBER_MAX
+    )
+    return [_unmatched(row) for row in rows]
+
+
+def _unmatched(row: asyncpg.Record) -> Unmatched:
+    return Unmatched(row[0], row[1], Receipt(*row[2:7]), row[7])
+
+
+# Not by waiting: whoever else holds one settles its message, and may wait for that.
+SQL_HOLD: Final = Statement("""
+SELECT id FROM unmatched_receipts WHERE id = ANY(%(ids)s::bigint[]) FOR UPDATE SKIP LOCKED
+""")
+
+
+async def hold_free(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
+    """Hold those of these receipts that are still there and that nobody else holds."""
+    return frozenset(row["id"] for row in await SQL_HOLD.rows(connection, ids=ids))
+
+
+SQL_DELETE: Final = Statement("DELETE FROM unmatched_receipts WHERE id = ANY(%(ids)s::bigint[])")
+
+
+async def delete(connection: Connection, ids: Sequence[int]) -> None:
+    """Forget receipts that have found their message."""
+    await SQL_DELETE.rows(connection, ids=ids)
+
+
+SQL_DELETE_OLD: Final = Statement("""
+WITH deleted AS (
+    DELETE FROM unmatched_receipts
+     WHERE received_at < clock_timestamp() - interval '72 hours'
+ RETURNING 1
+)
+SELECT count(*) FROM deleted
+""")
+
+
+async def delete_old(connection: Connection) -> int:
+    """Forget receipts that matched nothing in 72 hours, and return how many."""
+    return int(await SQL_DELETE_OLD.value(connection))
+
+
+# The newest are the likeliest to find a message yet.
+SQL_DELETE_BEYOND: Final = Statement("""
+WITH flooding AS (
+    SELECT carrier_id
+      FROM unmatched_receipts
+     GROUP BY carrier_id
+    HAVING count(*) > %(kept_max)s
+), deleted AS (
+    DELETE FROM unmatched_receipts
+     WHERE id = ANY(ARRAY(
+           SELECT beyond.id
+             FROM flooding
+            CROSS JOIN LATERAL (
+                  SELECT id
+                    FROM unmatched_receipts
+                   WHERE carrier_id = flooding.carrier_id
+                   ORDER BY id DESC
+                  OFFSET %(kept_max)s
+                  ) AS beyond
+            LIMIT %(count_max)s))
+ RETURNING 1
+)
+SELECT count(*) FROM deleted
+""")
+
+
+async def delete_beyond(connection: Connection, kept_max: int, count_max: int) -> int:
+    """Forget the oldest receipts of carriers of which more are kept than this, and return how many."""
+    return int(await SQL_DELETE_BEYOND.value(connection, kept_max=kept_max, count_max=count_max))

@@ -1,0 +1,360 @@
+"""How is written what became of messages? A group of them at once, under locks taken in one order.
+
+Messages first, then their batches, then the accounts that get money back, then the counters of events, then
+the traffic of the days, each by its key. Statements find rows by a list of ids, and by the bounds of these,
+which name the weeks to look in.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from msgspec import Struct, structs
+
+from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery.store.queue import batch_high, batch_low
+from tumira.postgres.statement import Connection, Statement
+
+
+class Standing(Struct, frozen=True):
+    """A message as it stands while we hold it."""
+
+    id: MessageId
+    batch_id: BatchId
+    account_id: AccountId
+    country: str
+    recipient: str
+    status: str
+    segments: int
+    cost: Decimal
+    refunded_at: datetime | None
+    # When we came to hold it, by the database's clock.
+    held_at: datetime
+
+
+_STANDING: Final = """
+SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at,
+       clock_timestamp() AS held_at
+  FROM messages
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+ ORDER BY id
+   FOR NO KEY UPDATE
+"""
+
+SQL_HOLD: Final = Statement(_STANDING)
+SQL_HOLD_FREE: Final = Statement(_STANDING + "SKIP LOCKED")
+
+
+async def hold(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+    """Hold these messages until the end of the transaction; unknown ones are left out."""
+    rows = await SQL_HOLD.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: Standing(*row) for row in rows}
+
+
+async def hold_free(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+    """Hold those of these messages that nobody else holds."""
+    rows = await SQL_HOLD_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: Standing(*row) for row in rows}
+
+
+SQL_STATES: Final = Statement("""
+SELECT message_id, number, state, error
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+   AND state IS NOT NULL
+ ORDER BY received_at
+""")
+
+
+async def list_states(
+    connection: Connection, ids: Sequence[UUID]
+) -> Sequence[tuple[UUID, int, str, str | None]]:
+    """Return what receipts said of the segments of these messages, as they came."""
+    rows = await SQL_STATES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return [(row["message_id"], row["number"], row["state"], row["error"]) for row in rows]
+
+
+SQL_NUMBERS: Final = Statement("""
+SELECT DISTINCT message_id, number
+  FROM parts
+ WHERE message_id = ANY(%(ids)s::uuid[])
+   AND message_id BETWEEN %(low)s AND %(high)s
+""")
+
+
+async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[tuple[UUID, int]]:
+    """Return which segments of these messages a carrier is known to have taken."""
+    rows = await SQL_NUMBERS.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return [(row["message_id"], row["number"]) for row in rows]
+
+
+SQL_HOLD_BATCHES: Final = Statement("""
+SELECT id, pending
+  FROM batches
+ WHERE id = ANY(%(ids)s::uuid[])
+   AND id BETWEEN %(low)s AND %(high)s
+ ORDER BY id
+   FOR NO KEY UPDATE
+""")
+
+
+async def hold_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
+    """Hold these batches, and return how many messages of each are not final yet."""
+    rows = await SQL_HOLD_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row["id"]: row["pending"] for row in rows}
+
+
+SQL_HOLD_ACCOUNTS: Final = Statement("""
+SELECT id FROM accounts WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+""")
+
+
+async def hold_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
+    """Hold the accounts that get money back."""
+    await SQL_HOLD_ACCOUNTS.rows(connection, ids=ids)
+
+
+class Change(Struct, frozen=True):
+    """Where a message stands from now on; a time or reason that is None stays as it was."""
+
+    id: MessageId
+    status: str
+    sent_at: datetime | None
+    delivered_at: datetime | None
+    refunded_at: datetime | None
+    reason: str | None
+
+
+class NewPart(Struct, gc=False):
+    """A segment that a carrier took, and its receipt if that came with it. The columns of `parts`."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    carrier_id: int
+    reference: int | None
+    carrier_ref: str
+    carrier_key: str
+    claimed_at: datetime
+    submitted_at: datetime
+    answered_at: datetime
+    state: str | None = None
+    error: str | None = None
+    receipt: str | None = None
+    received_at: datetime | None = None
+
+
+class PartReport(Struct, frozen=True):
+    """A receipt for a segment that was recorded before."""
+
+    message_id: MessageId
+    number: int
+    attempt: int
+    state: str
+    error: str | None
+    receipt: str
+    received_at: datetime
+
+
+class BatchChange(Struct, frozen=True):
+    """How many more messages of a batch are final, what was paid back, and whether these were the last."""
+
+    id: BatchId
+    settled: int
+    refunded: Decimal
+    completed: bool
+
+
+class Refund(Struct, frozen=True):
+    """The cost of a message, paid back."""
+
+    account_id: AccountId
+    batch_id: BatchId
+    message_id: MessageId
+    amount: Decimal
+
+
+_MOVE: Final = """
+moved AS (
+    UPDATE messages
+       SET status = change.status,
+           sent_at = coalesce(messages.sent_at, change.sent_at),
+           delivered_at = coalesce(messages.delivered_at, change.delivered_at),
+           refunded_at = coalesce(messages.refunded_at, change.refunded_at),
+           failure_reason = change.reason
+      FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(sent_ats)s::timestamptz[],
+                  %(delivered_ats)s::timestamptz[], %(refunded_ats)s::timestamptz[], %(reasons)s::text[])
+           AS change (id, status, sent_at, delivered_at, refunded_at, reason)
+     WHERE messages.id = change.id
+       AND messages.id = ANY(%(ids)s::uuid[])
+       AND messages.id BETWEEN %(low)s AND %(high)s
+)"""
+
+_LET_GO: Final = """
+let_go AS (
+    DELETE FROM in_flight WHERE message_id = ANY(%(landed_ids)s::uuid[]) RETURNING 1
+)"""
+
+_REPORT: Final = """
+reported AS (
+    UPDATE parts
+       SET state = report.state, error = report.error, receipt = report.receipt,
+           received_at = report.received_at
+      FROM unnest(%(report_message_ids)s::uuid[], %(report_numbers)s::smallint[],
+                  %(report_attempts)s::smallint[], %(report_states)s::text[], %(report_errors)s::text[],
+                  %(report_receipts)s::text[], %(report_received_ats)s::timestamptz[])
+           AS report (message_id, number, attempt, state, error, receipt, received_at)
+     WHERE parts.message_id = report.message_id
+       AND parts.number = report.number
+       AND parts.attempt = report.attempt
+       AND parts.message_id = ANY(%(report_message_ids)s::uuid[])
+       AND parts.message_id BETWEEN %(low)s AND %(high)s
+)"""
+
+_CLOSE: Final = """
+closed AS (
+    UPDATE batches
+       SET pending = pending - change.settled,
+           refunded = batches.refunded + change.refunded,
+           status = CASE WHEN change.completed THEN 'completed' ELSE status END,
+           completed_at = CASE WHEN change.completed THEN clock_timestamp() ELSE completed_at END
+      FROM unnest(%(batch_ids)s::uuid[], %(settled)s::integer[], %(refunded)s::numeric[],
+                  %(completed)s::boolean[]) AS change (id, settled, refunded, completed)
+     WHERE batches.id = change.id
+       AND batches.id = ANY(%(batch_ids)s::uuid[])
+       AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
+)"""
+
+_LANDED: Final = "SELECT count(*) FROM let_go"
+
+SQL_RECORD: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT} {_LANDED}")
+SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_LANDED}")
+
+
+async def write(
+    connection: Connection,
+    changes: Sequence[Change],
+    landed: Sequence[UUID],
+    reports: Sequence[PartReport],
+    batches: Sequence[BatchChange],
+) -> int:
+    """Write what was decided about messages that we hold; `landed` are those no longer in flight.
+
+    Return how many of these were in flight.
+    """
+    ids = [*(change.id for change in changes), *(report.message_id for report in reports)]
+    parameters = {
+        **_changes(changes),
+        "low": min(ids, default=None),
+        "high": max(ids, default=None),
+        "landed_ids": landed,
+        **_reports(reports),
+    }
+    if batches:
+        return int(await SQL_SETTLE.value(connection, **parameters, **_batches(batches)))
+    if changes or landed or reports:
+        return int(await SQL_RECORD.value(connection, **parameters))
+    return 0
+
+
+def _changes(changes: Sequence[Change]) -> dict[str, Any]:
+    return {
+        "ids": [change.id for change in changes],
+        "statuses": [change.status for change in changes],
+        "sent_ats": [change.sent_at for change in changes],
+        "delivered_ats": [change.delivered_at for change in changes],
+        "refunded_ats": [change.refunded_at for change in changes],
+        "reasons": [change.reason for change in changes],
+    }
+
+
+def _reports(reports: Sequence[PartReport]) -> dict[str, Any]:
+    return {
+        "report_message_ids": [report.message_id for report in reports],
+        "report_numbers": [report.number for report in reports],
+        "report_attempts": [report.attempt for report in reports],
+        "report_states": [report.state for report in reports],
+        "report_errors": [report.error for report in reports],
+        "report_receipts": [report.receipt for report in reports],
+        "report_received_ats": [report.received_at for report in reports],
+    }
+
+
+def _batches(batches: Sequence[BatchChange]) -> dict[str, Any]:
+    ids = [batch.id for batch in batches]
+    return {
+        "batch_ids": ids,
+        "settled": [batch.settled for batch in batches],
+        "refunded": [batch.refunded for batch in batches],
+        "completed": [batch.completed for batch in batches],
+        "batch_low": batch_low(min(ids)) if ids else None,
+        "batch_high": batch_high(max(ids)) if ids else None,
+    }
+
+
+async def add_parts(connection: Connection, parts: Sequence[NewPart]) -> None:
+    """Record segments that a carrier took."""
+    await connection.copy_records_to_table(
+        "parts", records=map(structs.astuple, parts), columns=NewPart.__struct_fields__
+    )
+
+
+# A late answer may come for a segment that another one has recorded already.
+SQL_ADD_PART_ONCE: Final = Statement("""
+INSERT INTO parts (message_id, number, attempt, carrier_id, reference, carrier_ref, carrier_key, claimed_at,
+                   submitted_at, answered_at, state, error, receipt, received_at)
+VALUES (%(message_id)s, %(number)s, %(attempt)s, %(carrier_id)s, %(reference)s, %(carrier_ref)s,
+        %(carrier_key)s, %(claimed_at)s, %(submitted_at)s, %(answered_at)s, %(state)s, %(error)s,
+        %(receipt)s, %(received_at)s)
+    ON CONFLICT (message_id, number, attempt) DO NOTHING
+""")
+
+
+async def add_parts_once(connection: Connection, parts: Sequence[NewPart]) -> None:
+    """Record segments that a carrier took, unless they are recorded already."""
+    await SQL_ADD_PART_ONCE.each(connection, [structs.asdict(part) for part in parts])
+
+
+SQL_REFUND: Final = Statement("""
+WITH credited AS (
+    UPDATE accounts
+       SET balance = balance + credit.amount
+      FROM unnest(%(account_ids)s::uuid[], %(totals)s::numeric[]) AS credit (account_id, amount)
+     WHERE accounts.id = credit.account_id
+       AND accounts.id = ANY(%(account_ids)s::uuid[])
+), recorded AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id, message_id)
+    SELECT account_id, 'revenue', 'customer', amount, batch_id, message_id
+      FROM unnest(%(owner_ids)s::uuid[], %(amounts)s::numeric[], %(batch_ids)s::uuid[],
+                  %(message_ids)s::uuid[]) AS refund (account_id, amount, batch_id, message_id)
+)
+SELECT 0
+""")
+
+
+async def refund(connection: Connection, refunds: Sequence[Refund]) -> None:
+    """Pay back the cost of messages; their accounts are held by us."""
+    totals: dict[AccountId, Decimal] = {}
+    for one in refunds:
+        totals[one.account_id] = totals.get(one.account_id, Decimal(0)) + one.amount
+    await SQL_REFUND.value(
+        connection,
+        account_ids=list(totals),
+        totals=list(totals.values()),
+        owner_ids=[one.account_id for one in refunds],
+        amounts=[one.amount for one in refunds],
+        batch_ids=[one.batch_id for one in refunds],
+        message_ids=[one.message_id for one in refunds],
+    )
+
+
+SQL_REFUND_RULES: Final = Statement("SELECT id, refund FROM carriers")
+
+
+async def list_refund_rules(connection: Connection) -> Mapping[int, frozenset[str]]:
+    """Return which final statuses each carrier's messages are paid back for, removed carriers included."""
+    return {row["id"]: frozenset(row["refund"]) for row in await SQL_REFUND_RULES.rows(connection)}

@@ -1,0 +1,224 @@
+"""What happened to a message, and when?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+
+from tumira.core import money
+from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery.receipt_rules import without_quote
+from tumira.delivery.store.queue import batch_high, batch_low
+from tumira.postgres.statement import Connection, Statement
+from tumira.sending import lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened; `at` is None where nobody wrote down the time.
+
+    Where the message waits for a moment, `at` is that moment. `attempt` counts how often a segment had been
+    sent before; `state` and `error` are the receipt's words.
+    """
+
+    at: datetime | None
+    event: str
+    carrier: str | None = None
+    part: int | None = None
+    attempt: int | None = None
+    state: str | None = None
+    error: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A message without its text, and all that happened to it, in order."""
+
+    message_id: MessageId
+    batch_id: BatchId
+    account_id: AccountId
+    recipient: str
+    country: str
+    status: str
+    failure_reason: str | None
+    segments: int
+    cost: Decimal
+    created_at: datetime
+    reference: str | None
+    entries: Sequence[Entry]
+
+
+# Of things that happened at the same moment, the one that led to the other stands first.
+_ORDER: Final[Mapping[str, int]] = {
+    event: place
+    for place, event in enumerate(
+        [
+            "queued",
+            "claimed",
+            "submitted",
+            "sent",
+            "answered",
+            "retry",
+            "doubt",
+            "resend",
+            "hold",
+            "receipt",
+            *(name for name, status in lifecycle.MESSAGE_STATUSES.items() if status.final),
+            "refunded",
+            "late_receipt",
+            "waiting",
+        ]
+    )
+}
+
+# One statement, so that all of it is of one moment. Each piece names the message itself, which tells the week
+# to look in. The queue is not searched: it has no way from a message to its place there, and a message that
+# is `queued` and waits nowhere else stands in it.
+_READ: Final = """
+WITH happened AS (
+    SELECT claimed_at AS at, 'claimed' AS event, min(carrier_id) AS carrier_id, NULL::smallint AS part,
+           NULL::smallint AS attempt, NULL AS state, NULL AS error, NULL AS detail
+      FROM parts
+     WHERE message_id = %(message_id)s
+     GROUP BY claimed_at
+     UNION ALL
+    SELECT submitted_at, 'submitted', carrier_id, number, attempt, NULL, NULL, NULL
+      FROM parts
+     WHERE message_id = %(message_id)s
+     UNION ALL
+    SELECT answered_at, 'answered', carrier_id, number, attempt, NULL, NULL, carrier_ref
+      FROM parts
+     WHERE message_id = %(message_id)s
+     UNION ALL
+    SELECT received_at, 'receipt', carrier_id, number, attempt, state, error, receipt
+      FROM parts
+     WHERE message_id = %(message_id)s
+       AND state IS NOT NULL
+     UNION ALL
+    SELECT at, kind, carrier_id, part, NULL, NULL, NULL, detail
+      FROM incidents
+     WHERE message_id = %(message_id)s
+     UNION ALL
+    SELECT created_at, 'refunded', NULL, NULL, NULL, NULL, NULL, amount::text
+      FROM transfers
+     WHERE message_id = %(message_id)s
+     UNION ALL
+    SELECT claimed_at, 'claimed', carrier_id, NULL, NULL, NULL, NULL,
+           'by ' || worker || ', connection ' || bind
+      FROM in_flight
+     WHERE message_id = %(message_id)s
+     UNION ALL
+    SELECT due_at, 'waiting', carrier_id, NULL, NULL, NULL, NULL,
+           CASE WHEN in_doubt THEN 'for a receipt, in doubt' ELSE 'for another try' END
+      FROM retries
+     WHERE message_id = %(message_id)s
+)
+SELECT m.id, m.batch_id, m.account_id, m.recipient, m.country, m.status, m.failure_reason, m.segments, m.cost,
+       b.created_at, b.reference, m.sent_at, m.delivered_at, m.refunded_at,
+       h.at, h.event, c.name AS carrier, h.part, h.attempt, h.state, h.error, h.detail
+  FROM messages m
+  JOIN batches b ON b.id = m.batch_id AND b.id BETWEEN %(batch_low)s AND %(batch_high)s
+  LEFT JOIN happened h ON true
+  LEFT JOIN carriers c ON c.id = h.carrier_id
+ WHERE m.id = %(message_id)s
+"""
+
+SQL_READ: Final = Statement(_READ)
+
+
+async def read(connection: Connection, message_id: MessageId) -> Timeline | None:
+    """Return what happened to any account's message, for the operator; None for an unknown one."""
+    return _timeline(await SQL_READ.rows(connection, **_named(message_id)))
+
+
+SQL_READ_FOR: Final = Statement(_READ + "   AND m.account_id = %(account_id)s")
+
+
+async def read_for(connection: Connection, account_id: AccountId, message_id: MessageId) -> Timeline | None:
+    """Return what happened to an account's message; None for an unknown one and for somebody else's."""
+    return _timeline(await SQL_READ_FOR.rows(connection, **_named(message_id), account_id=account_id))
+
+
+def _named(message_id: MessageId) -> Mapping[str, Any]:
+    return {
+        "message_id": message_id,
+        "batch_low": batch_low(message_id),
+        "batch_high": batch_high(message_id),
+    }
+
+
+def _timeline(rows: Sequence[asyncpg.Record]) -> Timeline | None:
+    if not rows:
+        return None
+    message = rows[0]
+    entries = [_entry(row) for row in rows if row["event"] is not None]
+    entries.extend(_known_from_the_message(message, entries))
+    entries.sort(key=_moment)
+    return Timeline(
+        message_id=message["id"],
+        batch_id=message["batch_id"],
+        account_id=message["account_id"],
+        recipient=message["recipient"],
+        country=message["country"],
+        status=message["status"],
+        failure_reason=message["failure_reason"],
+        segments=message["segments"],
+        cost=message["cost"],
+        created_at=message["created_at"],
+        reference=message["reference"],
+        entries=entries,
+    )
+
+
+def _entry(row: asyncpg.Record) -> Entry:
+    detail = row["detail"]
+    if row["event"] in {"receipt", "late_receipt"} and detail is not None:
+        detail = without_quote(detail)
+    elif row["event"] == "refunded":
+        detail = f"{money.write(Decimal(detail))} USD"
+    return Entry(
+        row["at"],
+        row["event"],
+        row["carrier"],
+        row["part"],
+        row["attempt"],
+        row["state"],
+        row["error"],
+        detail,
+    )
+
+
+def _known_from_the_message(message: asyncpg.Record, entries: Sequence[Entry]) -> Iterator[Entry]:
+    yield Entry(message["created_at"], "queued")
+    if message["sent_at"] is not None:
+        yield Entry(message["sent_at"], "sent")
+    status = message["status"]
+    if lifecycle.is_final(status):
+        yield Entry(_ended_at(message, entries), status, detail=message["failure_reason"])
+    elif status == "queued" and not any(entry.event == "waiting" for entry in entries):
+        yield Entry(None, "waiting", detail="for its turn")
+
+
+def _ended_at(message: asyncpg.Record, entries: Sequence[Entry]) -> datetime | None:
+    """Return when a message got its final status, as far as anybody wrote it down."""
+    # Money goes back in the transaction that settles the message.
+    written: datetime | None = message["delivered_at"] or message["refunded_at"]
+    if written is None and message["status"] in {"undelivered", "expired"}:
+        # It was settled by a receipt, or it waited until its validity ended, and then there is none.
+        received = [entry.at for entry in entries if entry.event == "receipt" and entry.at is not None]
+        return max(received, default=None)
+    return written
+
+
+def _moment(entry: Entry) -> tuple[bool, bool, float, int, int]:
+    return (
+        entry.event == "waiting",
+        entry.at is None,
+        0 if entry.at is None else entry.at.timestamp(),
+        _ORDER[entry.event],
+        entry.part or 0,
+    )

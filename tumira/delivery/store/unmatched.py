@@ -1,0 +1,202 @@
+"""Which receipts match nothing, and which segments may they be about?
+
+Segments are looked for by the carrier's id, in the spellings that are tried anyway and whatever the number,
+and by the number, whatever the id. What is found is for an operator to judge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from tumira.core.ids import AccountId, MessageId
+from tumira.delivery.receipt_rules import Receipt
+from tumira.postgres.statement import Connection, Statement
+from tumira.sending import recipients
+
+# Above all numbers that a receipt can have.
+LATEST: Final = 2**63 - 1
+# So many segments are looked at for each spelling of an id, and so many messages for each number.
+SEGMENTS_MAX: Final = 3
+MESSAGES_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A receipt that matches nothing, over which carrier it came, and when it is tried again."""
+
+    id: int
+    carrier_id: int
+    carrier: str
+    receipt: Receipt
+    received_at: datetime
+    next_try_at: datetime
+
+
+_UNMATCHED: Final = """
+SELECT u.id, u.carrier_id, coalesce(c.name, u.carrier_id::text), u.received_at, u.next_try_at,
+       u.carrier_ref, u.recipient, u.state, u.error, u.receipt
+  FROM unmatched_receipts u
+  LEFT JOIN carriers c ON c.id = u.carrier_id
+"""
+
+SQL_LIST: Final = Statement(
+    _UNMATCHED
+    + """
+ WHERE u.id < %(before)s
+ ORDER BY u.id DESC
+ LIMIT %(count_max)s
+"""
+)
+
+
+async def list_before(connection: Connection, count_max: int, before: int = LATEST) -> Sequence[Unmatched]:
+    """Return receipts that came before one of them, newest first."""
+    rows = await SQL_LIST.rows(connection, before=before, count_max=count_max)
+    return [_unmatched(*row) for row in rows]
+
+
+SQL_FIND: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s")
+
+
+async def find(connection: Connection, receipt_id: int) -> Unmatched | None:
+    """Return a receipt, or None when it has found its message or was dismissed."""
+    row = await SQL_FIND.row(connection, receipt_id=receipt_id)
+    return None if row is None else _unmatched(*row)
+
+
+# Held until the commit: a worker that tries receipts again passes it over meanwhile.
+SQL_HOLD: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s FOR UPDATE OF u")
+
+
+async def hold(connection: Connection, receipt_id: int) -> Unmatched | None:
+    """Hold a receipt until the end of the transaction; None as above."""
+    row = await SQL_HOLD.row(connection, receipt_id=receipt_id)
+    return None if row is None else _unmatched(*row)
+
+
+def _unmatched(
+    receipt_id: int,
+    carrier_id: int,
+    carrier: str,
+    received_at: datetime,
+    next_try_at: datetime,
+    *receipt: str,
+) -> Unmatched:
+    return Unmatched(receipt_id, carrier_id, carrier, Receipt(*receipt), received_at, next_try_at)
+
+
+SQL_COUNT: Final = Statement("""
+SELECT count(*) FROM (SELECT FROM unmatched_receipts LIMIT %(count_max)s) AS counted
+""")
+
+
+async def count(connection: Connection, count_max: int) -> int:
+    """Return how many there are, or this many where there are more."""
+    return int(await SQL_COUNT.value(connection, count_max=count_max))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment that a receipt may be about; `place` says which receipt's."""
+
+    place: int
+    message_id: MessageId
+    number: int
+    attempt: int
+    account_id: AccountId
+    recipient: str
+    # Where its message stands, and the word of its own last receipt.
+    status: str
+    state: str | None
+    carrier_id: int
+    carrier: str
+    carrier_ref: str
+    submitted_at: datetime
+
+
+_SEGMENT: Final = """
+SELECT wanted.place, part.message_id, part.number, part.attempt, message.account_id, message.recipient,
+       message.status, part.state, part.carrier_id, coalesce(c.name, part.carrier_id::text), part.carrier_ref,
+       part.submitted_at
+"""
+
+SQL_BY_ID: Final = Statement(f"""
+{_SEGMENT}
+  FROM unnest(%(places)s::integer[], %(carrier_ids)s::integer[], %(keys)s::text[])
+       AS wanted (place, carrier_id, key)
+ CROSS JOIN LATERAL (
+       SELECT message_id, number, attempt, state, carrier_id, carrier_ref, submitted_at
+         FROM parts
+        WHERE carrier_id = wanted.carrier_id
+          AND carrier_key = wanted.key
+          AND message_id BETWEEN %(low)s AND %(high)s
+        ORDER BY message_id DESC
+        LIMIT %(count_max)s
+       ) AS part
+ CROSS JOIN LATERAL (
+       SELECT account_id, recipient, status
+         FROM messages
+        WHERE id = part.message_id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
+  LEFT JOIN carriers c ON c.id = part.carrier_id
+""")  # noqa: S608 - only a constant is put in
+
+
+async def list_by_id(
+    connection: Connection, keys: Sequence[tuple[int, int, str]], bounds: tuple[UUID, UUID]
+) -> Sequence[Segment]:
+    """Find segments by the place of a receipt, its carrier and a spelling of its id, whatever the number."""
+    rows = await SQL_BY_ID.rows(
+        connection,
+        places=[place for place, _, _ in keys],
+        carrier_ids=[carrier_id for _, carrier_id, _ in keys],
+        keys=[key for _, _, key in keys],
+        low=bounds[0],
+        high=bounds[1],
+        count_max=SEGMENTS_MAX,
+    )
+    return [Segment(*row) for row in rows]
+
+
+SQL_OF_MESSAGES: Final = Statement(f"""
+{_SEGMENT}
+  FROM unnest(%(places)s::integer[], %(ids)s::uuid[]) AS wanted (place, id)
+ CROSS JOIN LATERAL (
+       SELECT account_id, recipient, status
+         FROM messages
+        WHERE id = wanted.id
+          AND id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS message
+ CROSS JOIN LATERAL (
+       SELECT message_id, number, attempt, state, carrier_id, carrier_ref, submitted_at
+         FROM parts
+        WHERE message_id = wanted.id
+          AND message_id BETWEEN %(low)s AND %(high)s
+        OFFSET 0
+       ) AS part
+  LEFT JOIN carriers c ON c.id = part.carrier_id
+""")  # noqa: S608 - only a constant is put in
+
+
+async def list_by_number(
+    connection: Connection, numbers: Sequence[tuple[int, str, UUID]], low: UUID
+) -> Sequence[Segment]:
+    """Find segments by the place of a receipt, the number and a bound of ids, whatever the carrier's id."""
+    # What was made after the receipt came cannot be what it is about.
+    found = [
+        (place, sent.id)
+        for place, number, high in numbers
+        for sent in await recipients.list_sent(connection, number, (low, high), MESSAGES_MAX)
+    ]
+    if not found:
+        return []
+    ids = [message_id for _, message_id in found]
+    rows = await SQL_OF_MESSAGES.rows(
+        connection, places=[place for place, _ in found], ids=ids, low=min(ids), high=max(ids)
+    )
+    return [Segment(*row) for row in rows]

@@ -1,0 +1,110 @@
+"""How is a claimed message written for a carrier, and how far is its hand-over?"""
+
+from functools import lru_cache
+from typing import Final
+
+from tumira.delivery.smpp.encoding import Encoded, encode
+from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
+from tumira.delivery.store.queue import Claimed, Past
+
+REFERENCES_MAX: Final = 20_000
+
+_REFERENCES: Final = 256
+
+
+class Handover:
+    """A claimed message on its way to a carrier; its segments are numbered from 1."""
+
+    __slots__ = (
+        "attempt",
+        "claimed",
+        "closed",
+        "encoded",
+        "in_line",
+        "overdue",
+        "reference",
+        "refusal",
+        "retries",
+        "retry",
+        "taken",
+        "todo",
+        "touched_at",
+        "waiting",
+    )
+
+    def __init__(self, claimed: Claimed, encoded: Encoded, reference: int | None, past: Past | None) -> None:
+        self.claimed = claimed
+        self.encoded = encoded
+        self.reference = reference
+        self.attempt = past.resends if past is not None else 0
+        self.retries = past.retries if past is not None else 0
+        self.taken = len(past.taken) if past is not None else 0
+        self.todo = [
+            number
+            for number in range(1, len(encoded.payloads) + 1)
+            if past is None or number not in past.taken
+        ]
+        # Segments whose answer is due, and those whose answer did not come in time.
+        self.waiting: set[int] = set()
+        self.overdue: set[int] = set()
+        # When it was last put in line, submitted or answered, by the clock of the event loop.
+        self.touched_at = 0.0
+        # Why a segment was refused for good, or for the time being.
+        self.refusal: str | None = None
+        self.retry: tuple[int, str] | None = None
+        self.in_line = False
+        self.closed = False
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether a carrier has taken all segments."""
+        return self.taken >= len(self.encoded.payloads)
+
+    @property
+    def again(self) -> bool:
+        """Tell whether whoever claims it next has to look at what was done before."""
+        return self.claimed.again or self.taken > 0
+
+
+class Writer:
+    """Writes messages for one carrier."""
+
+    def __init__(self, source: str) -> None:
+        self._bodies = SubmitBodies(source)
+        # Segments of different texts to one number must not be joined, so the reference goes round for each.
+        self._references: dict[str, int] = {}
+        self._encode = lru_cache(maxsize=1000)(encode)
+
+    def prepare(self, claimed: Claimed, past: Past | None) -> Handover:
+        """Begin the hand-over of a message, where it was left off if it was begun before."""
+        if claimed.segments == 1:
+            return Handover(claimed, self._encode(claimed.body, 0), None, past)
+        reference = past.reference if past is not None and past.taken else None
+        if reference is None:
+            reference = self._next_reference(claimed.recipient)
+        return Handover(claimed, encode(claimed.body, reference), reference, past)
+
+    def submission(self, handover: Handover, number: int, left_s: int) -> bytes:
+        """Return the body of one segment."""
+        encoded = handover.encoded
+        return self._bodies.body(
+            handover.claimed.recipient[1:],
+            encoded.payloads[number - 1],
+            encoded.esm_class,
+            encoded.data_coding,
+            _validity(left_s),
+        )
+
+    def _next_reference(self, recipient: str) -> int:
+        last = self._references.pop(recipient, None)
+        # Spread where it begins: after a restart the last one is forgotten.
+        following = (hash(recipient) if last is None else last + 1) % _REFERENCES
+        self._references[recipient] = following
+        if len(self._references) > REFERENCES_MAX:
+            del self._references[next(iter(self._references))]
+        return following
+
+
+@lru_cache(maxsize=4096)
+def _validity(left_s: int) -> str:
+    return relative_validity(left_s)

@@ -1,0 +1,296 @@
+"""Which binds does this worker hold? Takes its share, keeps the leases, and follows the carriers' rows.
+
+A worker says every second that it lives and renews its leases with that; who has not done so for ten seconds
+is taken for dead by the others. A link hands nothing over once half of that time has passed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from tumira.core import metrics
+from tumira.core.ids import MessageId
+from tumira.core.loops import say_unavailable
+from tumira.core.trace_exporter import Tracer
+from tumira.delivery.clocks import Clocks
+from tumira.delivery.dispatcher import Dispatcher
+from tumira.delivery.follow_up import DOUBT_WAIT_S
+from tumira.delivery.observer import Observer
+from tumira.delivery.outcomes import Doubtful
+from tumira.delivery.recorder import Recorder
+from tumira.delivery.routing import Routes
+from tumira.delivery.sender import Link
+from tumira.delivery.settle import settle
+from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
+from tumira.delivery.store import carriers, queue
+from tumira.delivery.store import waiting as places
+from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.postgres.notify import listen
+from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.statement import Connection
+from tumira.pricing import prices
+from tumira.webhooks import endpoints
+
+LEASE_S: Final = 10.0
+BEAT_S: Final = 1.0
+STRAY_S: Final = 15.0
+STRAYS_MAX: Final = 50_000
+DRAIN_S: Final = 12.0
+RECORD_S: Final = 5.0
+
+_log: Final = structlog.get_logger()
+
+Place = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A bind of ours, who claims for it, and the task that parts from the carrier once we leave."""
+
+    link: Link
+    dispatcher: Dispatcher
+    leaving: "asyncio.Task[None] | None" = None
+
+
+class Supervisor:
+    """Runs the links of one worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        worker: str,
+        timing: Timing = DEFAULT_TIMING,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._database = database
+        self._worker = worker
+        self._timing = timing
+        self._observer = Observer(database, tracer)
+        self._clocks = Clocks()
+        self._routes = Routes()
+        self._held: dict[Place, _Held] = {}
+        self._recorders: dict[int, Recorder] = {}
+        # Messages that were in flight for us at the last look, and that no link had.
+        self._strays: frozenset[UUID] = frozenset()
+        self._strays_at = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Work until cancelled, then part from all carriers in good order."""
+        tasks = [
+            asyncio.create_task(listen(self._database, self._wake)),
+            asyncio.create_task(self._publish()),
+            asyncio.create_task(self._observer.run()),
+        ]
+        try:
+            while True:
+                await self._try(self._beat)
+                await self._try(self._look_for_strays)
+                await self._try(self._close_left_open)
+                for recorder in self._recorders.values():
+                    recorder.check()
+                await asyncio.sleep(BEAT_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._stop()
+
+    async def _try(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 - carriers are kept as long as their leases last
+            if is_unavailable(error):
+                say_unavailable("carriers not followed", error)
+            else:
+                _log.error("carriers not followed", exc_info=error)
+
+    def _wake(self) -> None:
+        for held in self._held.values():
+            held.dispatcher.wake()
+
+    async def _publish(self) -> None:
+        while True:
+            try:
+                await self._clocks.publish(self._database)
+            except Exception as error:  # noqa: BLE001 - the next time will tell the same and more
+                say_unavailable("clocks not published", error)
+                await asyncio.sleep(BEAT_S)
+
+    async def _beat(self) -> None:
+        """Say that we live, keep what is ours, take our share of what is free, and look how all are."""
+        async with self._database.connection() as connection:
+            began = asyncio.get_running_loop().time()
+            await self._database.clock.follow(connection)
+            workers = await self._renew_leases(connection)
+            active = await carriers.list_active(connection)
+            self._observer.carriers.update({carrier.id: carrier.name for carrier in active})
+            self._follow(active)
+            health = await carriers.list_binds(connection)
+            for carrier in active:
+                wanted = self._share(carrier, health, workers)
+                if wanted:
+                    taken = await carriers.lease(connection, carrier.id, self._worker, wanted, LEASE_S)
+                    for number in taken:
+                        self._open(carrier, number)
+            countries = await prices.list_countries(connection)
+            avoided = await queue.list_avoided(connection)
+            tell_sent = await endpoints.list_accounts_told(connection, "message.sent")
+        for recorder in self._recorders.values():
+            recorder.tell_sent = tell_sent
+        self._pass_on(active, health, countries, avoided, began)
+        metrics.BEAT.set_to_current_time()
+
+    async def _renew_leases(self, connection: Connection) -> int:
+        """Say that we live and how our binds are; let go of those that are not ours any more."""
+        workers = await carriers.heartbeat(connection, self._worker, LEASE_S)
+        reports = [held.link.report() for held in self._held.values()]
+        if reports:
+            kept = await carriers.report(connection, reports, LEASE_S)
+            for place in [place for place in self._held if place not in kept]:
+                self._lose(place)
+        return workers
+
+    def _follow(self, active: Sequence[Carrier]) -> None:
+        """Part from carriers that were removed or changed; what changed is bound anew when that is done."""
+        now = {carrier.id: carrier for carrier in active}
+        for place, held in self._held.items():
+            carrier = now.get(place[0])
+            if carrier is None or carrier.changed_at != held.link.carrier.changed_at:
+                self._part(place)
+
+    def _share(self, carrier: Carrier, health: Sequence[Health], workers: int) -> Sequence[int]:
+        """Return the free numbers that we should take; give one up when we have more than our share."""
+        own = {number: held for (carrier_id, number), held in self._held.items() if carrier_id == carrier.id}
+        share = -(-carrier.settings.binds // workers)
+        if any(held.leaving for held in own.values()):
+            return ()
+        if len(own) > share:
+            self._part((carrier.id, max(own)))
+            return ()
+        taken = {one.number for one in health if one.carrier_id == carrier.id and one.lease_valid}
+        free = [number for number in range(1, carrier.settings.binds + 1) if number not in taken | own.keys()]
+        return free[: share - len(own)]
+
+    def _open(self, carrier: Carrier, number: int) -> None:
+        place = (carrier.id, number)
+        recorder = self._recorders.get(carrier.id)
+        if recorder is None:
+            recorder = Recorder(self._database, carrier.id, self._worker, self._observer)
+            self._recorders[carrier.id] = recorder
+        recorder.refunded = frozenset(carrier.settings.refund)
+        link = Link(
+            carrier, number, self._worker, recorder, self._observer, self._timing, lambda: self._room(place)
+        )
+        self._held[place] = _Held(
+            link, Dispatcher(link, self._worker, self._database, self._clocks, self._routes)
+        )
+
+    def _room(self, place: Place) -> None:
+        held = self._held.get(place)
+        if held is not None:
+            held.dispatcher.room()
+
+    def _pass_on(
+        self,
+        active: Sequence[Carrier],
+        health: Sequence[Health],
+        countries: Sequence[str],
+        avoided: Collection[tuple[str, int]],
+        began: float,
+    ) -> None:
+        """Pass on the leases, each bind's share of its carrier's rate, and who serves which country."""
+        well = {one.carrier_id for one in health if one.lease_valid and one.state is BindState.BOUND}
+        for held in self._held.values():
+            if held.link.is_well:
+                well.add(held.link.carrier.id)
+        self._routes.renew(active, well, countries, avoided)
+        for held in self._held.values():
+            carrier = held.link.carrier
+            bound = sum(
+                one.carrier_id == carrier.id and one.lease_valid and one.state is not BindState.DOWN
+                for one in health
+            )
+            held.link.renew(began + LEASE_S / 2, carrier.settings.tps / max(1, bound))
+
+    def _lose(self, place: Place) -> None:
+        held = self._held.pop(place)
+        _log.warning("lease lost", bind=held.link.bind)
+        held.link.lose()
+        if held.leaving is None:
+            held.leaving = asyncio.create_task(held.dispatcher.close())
+
+    def _part(self, place: Place) -> None:
+        held = self._held[place]
+        if held.leaving is None:
+            held.leaving = asyncio.create_task(self._drain(place, held))
+
+    async def _drain(self, place: Place, held: _Held) -> None:
+        """Part from a carrier on one bind; its lease is kept until that is done."""
+        await held.dispatcher.close()
+        await held.link.drain(DRAIN_S)
+        recorder = self._recorders.get(place[0])
+        if recorder is not None:
+            await recorder.drain(RECORD_S)
+        try:
+            async with self._database.connection() as connection:
+                await carriers.release(connection, self._worker, [place])
+        except Exception as error:  # noqa: BLE001 - then the lease ends by itself
+            _log.warning("bind not released", bind=held.link.bind, error=repr(error))
+        if self._held.get(place) is held:
+            del self._held[place]
+
+    async def _close_left_open(self) -> None:
+        for held in self._held.values():
+            held.link.close_left_open()
+
+    async def _look_for_strays(self) -> None:
+        """Put in doubt what is in flight for us and has been in no link's hands for a while.
+
+        The line may have broken just as a claim was committed, so that we never learnt of it.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._strays_at < STRAY_S or any(one.is_behind for one in self._recorders.values()):
+            return
+        self._strays_at = now
+        async with self._database.transaction() as connection:
+            in_flight = await places.list_in_flight(connection, self._worker, STRAYS_MAX)
+            known: set[UUID] = set()
+            known.update(*(held.link.claimed for held in self._held.values()))
+            astray = frozenset(in_flight.keys() - known)
+            twice = astray & self._strays
+            if twice:
+                _log.warning("messages astray", count=len(twice))
+                outcomes = [
+                    Doubtful(MessageId(one), in_flight[one], DOUBT_WAIT_S, "it went astray") for one in twice
+                ]
+                await settle(connection, outcomes, worker=self._worker)
+        self._strays = astray - twice
+
+    async def _stop(self) -> None:
+        """Part from everybody: nothing is left in doubt that was answered in time."""
+        for place in self._held:
+            self._part(place)
+        leaving = {held.leaving for held in self._held.values() if held.leaving is not None}
+        while leaving:
+            _, leaving = await asyncio.wait(leaving, timeout=BEAT_S)
+            if leaving:
+                # We are not dead yet, and nobody shall think so.
+                await self._try(self._renew_while_leaving)
+        for recorder in self._recorders.values():
+            # Each link has waited for it already.
+            await recorder.drain(BEAT_S)
+            await recorder.close()
+        await self._observer.flush()
+        try:
+            async with self._database.transaction() as connection:
+                await places.sign_off(connection, self._worker)
+        except Exception as error:  # noqa: BLE001 - then others find us dead
+            _log.warning("worker not signed off", error=repr(error))
+
+    async def _renew_while_leaving(self) -> None:
+        async with self._database.connection() as connection:
+            await self._renew_leases(connection)

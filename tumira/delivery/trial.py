@@ -1,0 +1,100 @@
+"""Does a carrier let us in? Binds, asks whether it is there, and unbinds; nothing is sent."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tumira.core.errors import Trouble
+from tumira.delivery.carrier_url import CarrierSettings
+from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.responses import Status
+from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
+from tumira.delivery.smpp.pdu import Command
+from tumira.delivery.smpp.session import Address, BindRefusedError, connect
+
+_ADVICE: Final[Mapping[int, str]] = {
+    Status.RINVPASWD: "the password is wrong",
+    Status.RINVSYSID: "it does not know this user",
+    Status.RBINDFAIL: "it does not let this user in; the user or the password may be wrong",
+    Status.RALYBND: "it takes no further bind beside those that are open; ask it how many you may have",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A carrier that let us in: who it says that it is, and how long it took to bind and to be asked."""
+
+    system_id: str
+    bind_ms: float
+    enquire_link_ms: float
+
+
+class _Deaf:
+    """Hears a session and does nothing.
+
+    A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
+    """
+
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None: ...
+
+    def unanswered(self, tag: object) -> None: ...
+
+    def received(self, receipt: Receipt, token: object) -> None: ...
+
+    def settled(self) -> None: ...
+
+    def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
+
+
+async def try_out(settings: CarrierSettings, timing: Timing = DEFAULT_TIMING) -> Tried:
+    """Try a carrier out from here; Trouble says in one line why it does not let us in."""
+    address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
+    command = Command.BIND_TRANSMITTER if settings.bind_mode == "pair" else Command.BIND_TRANSCEIVER
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    try:
+        session = await connect(address, command, _Deaf(), timing=timing)
+        bind_s = clock() - began
+        try:
+            enquire_s = await session.enquire()
+        finally:
+            await session.close(0)
+    except BindRefusedError as error:
+        advice = _ADVICE.get(error.status, "ask the carrier what that means")
+        raise Trouble(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
+    except OSError as error:
+        raise Trouble(_explain(error, settings)) from None
+    return Tried(session.peer_system_id, round(bind_s * 1000, 1), round(enquire_s * 1000, 1))
+
+
+def _explain(error: OSError, settings: CarrierSettings) -> str:
+    place = _place(settings)
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"The certificate of {place} is not trusted: {error.verify_message}."
+        case ssl.SSLError():
+            return (
+                f"{place} does not speak our TLS ({error.reason}); without TLS, write smpp:// and no tls=1."
+            )
+        case socket.gaierror():
+            return f"The host {settings.host} is not known ({error.strerror}); check the URL."
+        case ConnectionRefusedError():
+            return f"Nobody listens on {place}; check host and port, and that the carrier is up."
+        case TimeoutError():
+            return f"{place} did not answer in time; check host and port, and that it expects this address."
+        case _:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            hint = (
+                "does not want TLS, write smpp:// and no tls=1"
+                if settings.tls
+                else "wants TLS, write smpps://"
+            )
+            return f"The line to {place} broke ({reason}); where the carrier {hint}."
+
+
+def _place(settings: CarrierSettings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{host}:{settings.port}"
