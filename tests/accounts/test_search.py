@@ -16,8 +16,8 @@ from tumira.accounts.search import FIRST, LAST, Found, list_by_phone, list_by_wo
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import PLANNED_ONCE
 from tumira.postgres.statement import Statement
-from tumira.store import top_up_lists
-from tumira.store.top_ups import LAST as LAST_TOP_UP
+from tumira.topups import lists as top_up_lists
+from tumira.topups.store import LAST as LAST_TOP_UP
 
 MANY: Final = 20_000
 CODES: Final = ("263", "27")

@@ -22,15 +22,15 @@ from tests.support.browser import (
 from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
 from tests.support.service import Service
-from tumira.actions.settle_top_up import settle
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.identity import manage_accounts
 from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
-from tumira.rules.top_ups import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
-from tumira.store import top_ups
-from tumira.store.top_ups import NewTopUp
+from tumira.topups import store as top_ups
+from tumira.topups.settle import settle
+from tumira.topups.states import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
+from tumira.topups.store import NewTopUp
 
 ACCOUNTS: Final = "/operator/accounts"
 TOP_UPS: Final = "/operator/top-ups"

@@ -27,15 +27,15 @@ from tests.support.browser import (
     take_faults,
     wire_bytes,
 )
-from tests.support.chain import USDT, LocalChain, run_chain
 from tests.support.identity.customers import open_session
 from tests.support.identity.people import SESSION
-from tests.support.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import broken_promises
 from tests.support.service import Caller, Service, run_web
-from tests.support.voucher_servers import Issuers, run_issuers
-from tumira.actions.issue_vouchers import issue_vouchers
+from tests.support.topups.chain import USDT, LocalChain, run_chain
+from tests.support.topups.paynow_server import Outcome, PaynowServer, paynow_server
+from tests.support.topups.voucher_servers import Issuers, run_issuers
+from tumira.topups.issue_vouchers import issue_vouchers
 
 PLACE: Final = "/dashboard/top-up"
 SHIFT_MAX: Final = 0.1

@@ -17,22 +17,22 @@ from starlette.applications import Starlette
 
 from tests.support.chaos import WorkerProcess, ended_at_last, first_true
 from tests.support.mortal import KILLED, PUBLIC_URL, look_once, nursery
-from tests.support.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
 from tests.support.sending.gates import broken_promises
 from tests.support.service import new_caller
-from tumira.actions.settle_top_up import settle
-from tumira.actions.start_paynow import start_paynow
+from tests.support.topups.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.core.settings.payments import Payments
-from tumira.engine.cashier import order_of
 from tumira.hooks.paynow import routes
-from tumira.outbound.payments.paynow import PaynowProvider
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection, Statement
-from tumira.rules.paynow import Wallet
-from tumira.rules.top_ups import OPEN, News, Paid, Reason, State
-from tumira.store import top_ups
-from tumira.store.top_ups import TopUp
+from tumira.topups import store as top_ups
+from tumira.topups.providers.paynow import PaynowProvider
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.settle import settle
+from tumira.topups.start_paynow import start_paynow
+from tumira.topups.states import OPEN, News, Paid, Reason, State
+from tumira.topups.store import TopUp
+from tumira.topups.worker import order_of
 
 COPIES: Final = 50
 FIVE: Final = Decimal(5)

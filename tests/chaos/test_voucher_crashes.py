@@ -11,11 +11,11 @@ import pytest_asyncio
 
 from tests.support.mortal import KILLED, nursery
 from tests.support.sending.gates import broken_promises
-from tests.support.voucher_desk import Desk, open_desk
-from tests.support.voucher_servers import run_issuers
+from tests.support.topups.voucher_desk import Desk, open_desk
+from tests.support.topups.voucher_servers import run_issuers
 from tumira.core.ids import TopUpId
-from tumira.rules.top_ups import Reason, State
-from tumira.rules.voucher_pins import Issuer
+from tumira.topups.states import Reason, State
+from tumira.topups.voucher_pins import Issuer
 
 STEPS_MAX: Final = 100
 VALUE: Final = Decimal("150.00")

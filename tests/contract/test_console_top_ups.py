@@ -13,12 +13,13 @@ from tests.support.identity.customers import link, words
 from tests.support.identity.operators import new_operator
 from tests.support.identity.people import alert, at_once, goes_to, run_behind_proxy, sign_up
 from tests.support.service import Caller, Service
-from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.identity import manage_accounts
 from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
-from tumira.rules.top_ups import (
+from tumira.topups import store as top_ups
+from tumira.topups.settle import settle
+from tumira.topups.states import (
     Currency,
     Lapsed,
     Method,
@@ -30,8 +31,7 @@ from tumira.rules.top_ups import (
     Unclear,
     Waiting,
 )
-from tumira.store import top_ups
-from tumira.store.top_ups import NewTopUp
+from tumira.topups.store import NewTopUp
 
 TOP_UPS: Final = "/operator/top-ups"
 NAME: Final = "operator:Rudo Operator"

@@ -27,13 +27,12 @@ from scripts.metrics_list import listed, rules
 from tests.support.chaos import until
 from tests.support.mail.server import mail_server
 from tests.support.parts import Watched, read_samples, watch_web
-from tests.support.paynow_server import paynow_server
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import NO_TLS, Caller, Service, free_port
+from tests.support.topups.paynow_server import paynow_server
 from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
 from tests.support.webhooks.world import DATA
-from tumira.actions.start_paynow import start_paynow
 from tumira.core import metrics
 from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
@@ -44,9 +43,10 @@ from tumira.engine.worker import run_worker
 from tumira.events import News, tell_events
 from tumira.mail import outbox
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.rules.paynow import Wallet
 from tumira.simulator.smsc import run_smsc
 from tumira.store import audits
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start_paynow import start_paynow
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted

@@ -13,28 +13,36 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos import first_true
-from tests.support.paynow_server import INTEGRATION_ID, KEY, RESENDS_MAX, Call, Fault, Outcome, PaynowServer
-from tests.support.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
 from tests.support.postgres.databases import clone
 from tests.support.sending.gates import open_gates, send_call
 from tests.support.service import NO_TLS, new_caller
-from tests.support.voucher_servers import run_issuers
+from tests.support.topups.paynow_server import (
+    INTEGRATION_ID,
+    KEY,
+    RESENDS_MAX,
+    Call,
+    Fault,
+    Outcome,
+    PaynowServer,
+)
+from tests.support.topups.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
+from tests.support.topups.voucher_servers import run_issuers
 from tumira.accounts import store as accounts
-from tumira.actions.start_paynow import start_paynow
-from tumira.actions.start_voucher import start_voucher
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.dashboard.top_up_words import cannot_be_paid
-from tumira.engine.cashier import ASKING_MAX, CALL_S, LEASE_S, Cashier
 from tumira.hooks.paynow import BODY_BYTES_MAX
-from tumira.outbound.payments.ott import OttProvider
-from tumira.outbound.payments.paynow import LOST_AFTER, PaynowProvider
 from tumira.postgres.pool import Database
-from tumira.rules.paynow import Wallet
-from tumira.rules.top_ups import Currency, Method, Reason, State
-from tumira.rules.voucher_pins import Issuer
-from tumira.store import top_ups
-from tumira.store.top_ups import NewTopUp, TopUp
+from tumira.topups import store as top_ups
+from tumira.topups.providers.ott import OttProvider
+from tumira.topups.providers.paynow import LOST_AFTER, PaynowProvider
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start_paynow import start_paynow
+from tumira.topups.start_voucher import start_voucher
+from tumira.topups.states import Currency, Method, Reason, State
+from tumira.topups.store import NewTopUp, TopUp
+from tumira.topups.voucher_pins import Issuer
+from tumira.topups.worker import ASKING_MAX, CALL_S, LEASE_S, Cashier
 
 _numbers: Final = itertools.count(10_001, 100)
 

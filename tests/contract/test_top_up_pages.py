@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.identity.customers import link
 from tests.support.identity.people import alert, at_once
-from tests.support.payers import (
+from tests.support.postgres.databases import clone
+from tests.support.service import Service, run_web
+from tests.support.topups.payers import (
     HOSTILE,
     LEDGER,
     PAYNOW_URL,
@@ -28,13 +30,11 @@ from tests.support.payers import (
     started,
     words,
 )
-from tests.support.postgres.databases import clone
-from tests.support.service import Service, run_web
-from tumira.actions.issue_vouchers import issue_vouchers
 from tumira.core.ids import TOP_UP, read_id, write_id
 from tumira.dashboard.top_up_words import REASONS
 from tumira.identity import manage_accounts
-from tumira.rules.top_ups import Lapsed, Paid, Reason, Refused, TakenBack, Unclear, Waiting
+from tumira.topups.issue_vouchers import issue_vouchers
+from tumira.topups.states import Lapsed, Paid, Reason, Refused, TakenBack, Unclear, Waiting
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.identity.customers import link
 from tests.support.identity.people import at_once
-from tests.support.payers import (
+from tests.support.service import Service, run_web
+from tests.support.topups.payers import (
     ENVIRONMENT,
     HOSTILE,
     SECRET,
@@ -23,12 +24,11 @@ from tests.support.payers import (
     started,
     words,
 )
-from tests.support.service import Service, run_web
-from tumira.actions.issue_vouchers import issue_vouchers
-from tumira.rules.deposit_addresses import with_checksum
-from tumira.rules.sealing import Seal
-from tumira.rules.top_ups import Paid
-from tumira.rules.voucher_pins import Change, write_change
+from tumira.topups.issue_vouchers import issue_vouchers
+from tumira.topups.sealing import Seal
+from tumira.topups.states import Paid
+from tumira.topups.usdt.address_derivation import with_checksum
+from tumira.topups.voucher_pins import Change, write_change
 
 TX: Final = "0x" + "ab" * 32
 

@@ -10,18 +10,18 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from tests.support.chain import CHAIN_ID, USDT, LocalChain, run_chain
-from tests.support.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.postgres.databases import clone, complete, execute
 from tests.support.programs import STOP_S, Cli, start
 from tests.support.service import Caller, free_port, new_caller
-from tests.support.voucher_servers import Issuers, run_issuers
-from tests.unit.test_deposit_addresses import XPUB
-from tumira.actions.settle_top_up import settle
+from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
+from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
+from tests.support.topups.voucher_servers import Issuers, run_issuers
+from tests.topups.test_address_derivation import XPUB
 from tumira.cli import main
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.postgres.pool import Database
-from tumira.rules.top_ups import Lapsed, News, Unclear
+from tumira.topups.settle import settle
+from tumira.topups.states import Lapsed, News, Unclear
 
 WAIT_S: Final = 60
 NOBODY: Final = "acc_" + "0" * 26

@@ -9,11 +9,11 @@ import pytest
 from tests.support.postgres.databases import clone, complete
 from tests.support.programs import Cli
 from tests.support.service import new_caller
-from tumira.actions.start_voucher import start_voucher
 from tumira.core.ids import TOP_UP, AccountId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
-from tumira.rules.voucher_pins import Issuer, read_pin
+from tumira.topups.start_voucher import start_voucher
+from tumira.topups.voucher_pins import Issuer, read_pin
 
 NO_VOUCHER: Final = "vch_" + "0" * 26
 KEYS: Final = [

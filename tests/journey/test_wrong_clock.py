@@ -10,13 +10,13 @@ import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.shifted_clock import shift_clock
-from tumira.actions.settle_top_up import settle
 from tumira.core.ids import TopUpId, new_id
 from tumira.engine.chores import CHORES, Chore, run_chore
-from tumira.rules.top_ups import Currency, Method, State, Waiting
 from tumira.simulator.smsc import run_smsc
-from tumira.store import top_ups
-from tumira.store.top_ups import NewTopUp
+from tumira.topups import store as top_ups
+from tumira.topups.settle import settle
+from tumira.topups.states import Currency, Method, State, Waiting
+from tumira.topups.store import NewTopUp
 from tumira.webhooks.manage import add_endpoint, send_test
 
 # Longer than messages are worth sending, and than receipts are waited for.

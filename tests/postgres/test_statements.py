@@ -31,7 +31,9 @@ from tumira.sending import batches, daily_totals, recipients
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending import search as archive
-from tumira.store import audit, reconciliation, top_ups
+from tumira.store import audit
+from tumira.topups import reconciliation_store
+from tumira.topups import store as top_ups
 
 WEEKS: Final = 104
 
@@ -921,7 +923,7 @@ TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
         50,
     ),
     "make due": (top_ups.SQL_MAKE_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
-    "moved": (reconciliation.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
+    "moved": (reconciliation_store.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
     "claim": (
         top_ups.SQL_CLAIM_DUE,
         {"desks": ["paynow", "ott"], "rooms": [8, 8], "lease": timedelta(seconds=90)},

@@ -29,7 +29,7 @@ from argon2 import PasswordHasher
 
 from tumira.content import classifier
 from tumira.identity import passwords
-from tumira.outbound.payments import http
+from tumira.topups.providers import http
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WAIT_S: Final = 60

@@ -12,12 +12,12 @@ from typing import Any, Final
 import asyncpg
 
 from tumira.core.settings.payments import read_payments
-from tumira.engine.cashier import Cashier
-from tumira.outbound.payments.http import Caller
-from tumira.outbound.payments.port import Provider
-from tumira.outbound.payments.providers import open_providers
 from tumira.postgres.pool import Database
 from tumira.runtime import configure_logging
+from tumira.topups.providers.http import Caller
+from tumira.topups.providers.port import Provider
+from tumira.topups.providers.registry import open_providers
+from tumira.topups.worker import Cashier
 
 PUBLIC_URL: Final = "http://127.0.0.1:9"
 KILLED: Final = -signal.SIGKILL

@@ -10,11 +10,11 @@ from tumira.cli.output import json_option, load_settings, show, tell, with_datab
 from tumira.core.days import LOCAL_TIME, local_day
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
-from tumira.engine.reconciler import Period, Reconciler, Report
-from tumira.outbound.payments.providers import open_providers
 from tumira.postgres.pool import Database
-from tumira.rules.reconciliation import Difference, Unknown
-from tumira.rules.top_ups import Method
+from tumira.topups.providers.registry import open_providers
+from tumira.topups.reconcile import Period, Reconciler, Report
+from tumira.topups.reconciliation import Difference, Unknown
+from tumira.topups.states import Method
 
 DAYS: Final = 31
 DAYS_MAX: Final = 400

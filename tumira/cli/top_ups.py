@@ -7,11 +7,6 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import operate_top_ups
-from tumira.actions.settle_top_up import resolve
-from tumira.actions.start_paynow import start_paynow
-from tumira.actions.start_usdt import start_usdt
-from tumira.actions.start_voucher import start_voucher
 from tumira.audit_log import Actor
 from tumira.cli.output import (
     AccountIdType,
@@ -28,16 +23,21 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
-from tumira.rules.deposit_addresses import with_checksum
-from tumira.rules.deposits import in_usdt
-from tumira.rules.payment_links import network_name, payment_link
-from tumira.rules.paynow import Wallet
-from tumira.rules.reconciliation import write_exact
-from tumira.rules.top_ups import Method, State
-from tumira.rules.voucher_pins import TYPED_MAX, Issuer
-from tumira.store import reconciliation, top_ups
-from tumira.store.reconciliation import ShownDeposit
-from tumira.store.top_ups import TopUp
+from tumira.topups import operator_actions, reconciliation_store
+from tumira.topups import store as top_ups
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.reconciliation import write_exact
+from tumira.topups.reconciliation_store import ShownDeposit
+from tumira.topups.settle import resolve
+from tumira.topups.start_paynow import start_paynow
+from tumira.topups.start_usdt import start_usdt
+from tumira.topups.start_voucher import start_voucher
+from tumira.topups.states import Method, State
+from tumira.topups.store import TopUp
+from tumira.topups.usdt.address_derivation import with_checksum
+from tumira.topups.usdt.deposit_rules import in_usdt
+from tumira.topups.usdt.payment_links import network_name, payment_link
+from tumira.topups.voucher_pins import TYPED_MAX, Issuer
 
 LIST_MAX: Final = 10_000
 PAGE: Final = 500
@@ -214,7 +214,7 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
     """Show a top-up: how far it is, what its provider gave us, and the deposits that it credited."""
     found = await _find(database, top_up_id)
     async with database.connection() as connection:
-        deposits = await reconciliation.list_deposits_of(connection, top_up_id, DEPOSITS_SHOWN)
+        deposits = await reconciliation_store.list_deposits_of(connection, top_up_id, DEPOSITS_SHOWN)
     shown = {
         **_top_up(found),
         "note": found.note,
@@ -241,11 +241,11 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
 async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
     """Have a worker ask the provider what became of a top-up, and carry that out."""
     found = await _find(database, top_up_id)
-    if not operate_top_ups.can_be_asked(found):
+    if not operator_actions.can_be_asked(found):
         raise Trouble(
             "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
         )
-    await operate_top_ups.ask_again(database, top_up_id, Actor(actor()))
+    await operator_actions.ask_again(database, top_up_id, Actor(actor()))
     show(
         _top_up(await _find(database, top_up_id)),
         as_json=as_json,

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions.issue_vouchers import COUNT_MAX, issue_vouchers, void_voucher
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.ids import ACCOUNT, TOP_UP, VOUCHER, VoucherId, read_id, write_id
 from tumira.postgres.pool import Database
-from tumira.store import vouchers
-from tumira.store.vouchers import Voucher
+from tumira.topups import vouchers
+from tumira.topups.issue_vouchers import COUNT_MAX, issue_vouchers, void_voucher
+from tumira.topups.vouchers import Voucher
 
 LIST_MAX: Final = 10_000
 

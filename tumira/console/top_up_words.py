@@ -5,10 +5,10 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.html.layout import write_usd
-from tumira.rules.paynow import Wallet
-from tumira.rules.reconciliation import write_exact
-from tumira.rules.top_ups import Currency, Method, State
-from tumira.rules.voucher_pins import Issuer
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.reconciliation import write_exact
+from tumira.topups.states import Currency, Method, State
+from tumira.topups.voucher_pins import Issuer
 
 # What a state is called, and which of the badges' looks it has.
 STATES: Final[Mapping[State, tuple[str, str]]] = {

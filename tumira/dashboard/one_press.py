@@ -8,7 +8,7 @@ from typing import Final
 
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, made_at_ms, new_id, read_id, write_id
 from tumira.postgres.pool import Database
-from tumira.store import top_ups
+from tumira.topups import store as top_ups
 
 # A page that was left open for longer may show a price or a rate that has changed.
 OPEN_FOR_MS: Final = 24 * 3600 * 1000

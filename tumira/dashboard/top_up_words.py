@@ -6,10 +6,10 @@ from decimal import Decimal
 from typing import Final, assert_never
 
 from tumira.html.layout import write_usd
-from tumira.rules.paynow import PAID_WITH, Wallet
-from tumira.rules.top_ups import Currency, Method, Reason, State
-from tumira.rules.voucher_pins import Issuer
-from tumira.store.top_ups import TopUp
+from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
+from tumira.topups.states import Currency, Method, Reason, State
+from tumira.topups.store import TopUp
+from tumira.topups.voucher_pins import Issuer
 
 _METHODS: Final[Mapping[str, str]] = {Method.PAYNOW: "Paynow", Method.USDT: "USDT", Method.VOUCHER: "Voucher"}
 _PROVIDERS: Final[Mapping[str, str]] = {

@@ -13,13 +13,13 @@ from tumira.core.settings.tracing import Tracing
 from tumira.core.trace_exporter import tracing
 from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
 from tumira.delivery.supervisor import Supervisor
-from tumira.engine.cashier import Cashier
-from tumira.engine.chain_watcher import ChainWatcher
 from tumira.engine.chores import run_chores
 from tumira.engine.metrics_server import show_metrics
 from tumira.mail.worker import Postman
-from tumira.outbound.payments.providers import open_providers
 from tumira.postgres.pool import Database
+from tumira.topups.providers.registry import open_providers
+from tumira.topups.usdt.watcher import ChainWatcher
+from tumira.topups.worker import Cashier
 from tumira.uploads.worker import run_uploader
 from tumira.webhooks.http_client import Resolver, default_tls
 from tumira.webhooks.worker import Notifier

@@ -19,9 +19,9 @@ from tumira.core.ids import TOP_UP, TopUpId, read_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.html.forms import read_body
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.rules import paynow
-from tumira.rules.top_ups import Method
-from tumira.store import top_ups
+from tumira.topups import store as top_ups
+from tumira.topups.providers import paynow_messages
+from tumira.topups.states import Method
 
 BODY_BYTES_MAX: Final = 16 * 1024
 BODY_S: Final = 10.0
@@ -74,10 +74,10 @@ async def _take(database: Database, access: Paynow, request: Request) -> Respons
 
 def _problem(body: bytes, key: str, name: str) -> str | None:
     """Say what is wrong with a notice, in words that repeat nothing of it; None for nothing."""
-    pairs = paynow.read(body)
+    pairs = paynow_messages.read(body)
     if pairs is None:
         return "it cannot be read"
-    if not paynow.is_signed(pairs, key):
+    if not paynow_messages.is_signed(pairs, key):
         return "its hash is wrong"
     if dict(pairs).get("reference") != name:
         return "it is about another payment"

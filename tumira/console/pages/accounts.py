@@ -30,7 +30,7 @@ from tumira.identity.store import logins, sessions
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.sending import daily_totals
-from tumira.store import top_ups
+from tumira.topups import store as top_ups
 
 ACCOUNTS: Final = "/operator/accounts"
 PAGE: Final = 50

@@ -10,7 +10,6 @@ from starlette.routing import Route
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.actions import operate_top_ups, settle_top_up
 from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
 from tumira.console.top_up_words import name_of, write_money
@@ -23,8 +22,10 @@ from tumira.html.layout import write_usd
 from tumira.html.places import go
 from tumira.identity import manage_accounts
 from tumira.pricing import phone_numbers
-from tumira.rules.top_ups import worth
-from tumira.store.top_ups import TopUp
+from tumira.topups import operator_actions
+from tumira.topups import settle as settle_top_up
+from tumira.topups.states import worth
+from tumira.topups.store import TopUp
 
 TYPED_MAX: Final = 40
 REFERENCE_MAX: Final = 100
@@ -46,7 +47,7 @@ async def ask_again(visit: Visit) -> Response:
     await read_form(visit.request)
     top_up = await find_top_up(visit)
     try:
-        await operate_top_ups.ask_again(visit.services.database, top_up.id, visit.actor)
+        await operator_actions.ask_again(visit.services.database, top_up.id, visit.actor)
     except Trouble as trouble:
         return await top_up_page(visit, {"": str(trouble)}, 409)
     return go(f"{path_of(top_up.id)}?done=asked")

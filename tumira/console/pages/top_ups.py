@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import store as accounts
-from tumira.actions import operate_top_ups
 from tumira.console.pages.accounts import path_of as path_of_account
 from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.console.visits import Services, Visit, look
@@ -18,12 +17,14 @@ from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.layout import write_usd
 from tumira.html.places import go
 from tumira.postgres.statement import Connection
-from tumira.rules.deposits import in_usdt
-from tumira.rules.reconciliation import write_exact
-from tumira.rules.top_ups import Currency, State, may_resolve
-from tumira.store import reconciliation, top_up_lists, top_ups
-from tumira.store.top_up_lists import Listed, Movement
-from tumira.store.top_ups import LAST, TopUp
+from tumira.topups import lists as top_up_lists
+from tumira.topups import operator_actions, reconciliation_store
+from tumira.topups import store as top_ups
+from tumira.topups.lists import Listed, Movement
+from tumira.topups.reconciliation import write_exact
+from tumira.topups.states import Currency, State, may_resolve
+from tumira.topups.store import LAST, TopUp
+from tumira.topups.usdt.deposit_rules import in_usdt
 
 TOP_UPS: Final = "/operator/top-ups"
 SHOWN: Final = 10
@@ -152,7 +153,7 @@ async def top_up_page(
     async with visit.services.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
         movements = await top_up_lists.list_movements(connection, top_up.id)
-        deposits = await reconciliation.list_deposits_of(connection, top_up.id, DEPOSITS_SHOWN)
+        deposits = await reconciliation_store.list_deposits_of(connection, top_up.id, DEPOSITS_SHOWN)
     assert account is not None
     filled = {"outcome": "paid", "paid": _suggested(top_up), "reference": "", "note": "", "lift_note": ""}
     return visit.page(
@@ -170,7 +171,7 @@ async def top_up_page(
         state=STATES[top_up.state],
         story=_story(top_up, movements),
         deposits=[(one, write_exact(in_usdt(one.units))) for one in deposits],
-        can_ask=operate_top_ups.can_be_asked(top_up),
+        can_ask=operator_actions.can_be_asked(top_up),
         may_credit=may_resolve(top_up.state, State.CREDITED),
         may_deny=may_resolve(top_up.state, State.FAILED),
         may_lift=top_up.state is State.REVERSED and account.suspended_at is not None,

@@ -26,9 +26,9 @@ from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.postgres.statement import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store import top_up_proofs
 from tumira.store.audit import snapshot
-from tumira.store.top_up_proofs import Named
+from tumira.topups import proofs as top_up_proofs
+from tumira.topups.proofs import Named
 
 LEDGER: Final = "/dashboard/ledger"
 

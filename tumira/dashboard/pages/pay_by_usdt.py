@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.start_usdt import start_usdt
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.settings.payments import Usdt
@@ -20,12 +19,13 @@ from tumira.dashboard.top_up_words import write_money
 from tumira.dashboard.visits import VERIFY, Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.places import go
-from tumira.rules.deposit_addresses import with_checksum
-from tumira.rules.deposits import DepositState
-from tumira.rules.payment_links import network_name, payment_link
-from tumira.rules.top_ups import LARGEST, SMALLEST, Currency
-from tumira.store import deposits
-from tumira.store.deposits import Deposit
+from tumira.topups.start_usdt import start_usdt
+from tumira.topups.states import LARGEST, SMALLEST, Currency
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt.address_derivation import with_checksum
+from tumira.topups.usdt.deposit_rules import DepositState
+from tumira.topups.usdt.deposits import Deposit
+from tumira.topups.usdt.payment_links import network_name, payment_link
 
 DEPOSITS_MAX: Final = 20
 GIVEN_MAX: Final = 40

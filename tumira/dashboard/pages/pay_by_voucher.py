@@ -8,7 +8,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import start_voucher
 from tumira.core import money
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard import top_up_words
@@ -17,8 +16,9 @@ from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
-from tumira.rules.top_ups import SMALLEST
-from tumira.rules.voucher_pins import TYPED_MAX, Issuer
+from tumira.topups import start_voucher
+from tumira.topups.states import SMALLEST
+from tumira.topups.voucher_pins import TYPED_MAX, Issuer
 
 # The PIN is not among what is given back with a fault.
 GIVEN: Final = ("provider", "value", "phone")

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions.start_paynow import start_paynow
 from tumira.core import money
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
@@ -19,8 +18,9 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.places import go
 from tumira.pricing import prices
-from tumira.rules.paynow import Wallet
-from tumira.rules.top_ups import LARGEST, SMALLEST
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.start_paynow import start_paynow
+from tumira.topups.states import LARGEST, SMALLEST
 
 FIELDS: Final = frozenset({"amount", "wallet", "phone"})
 GIVEN_MAX: Final = 40

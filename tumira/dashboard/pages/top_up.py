@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.actions import start_voucher
 from tumira.core import money
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import TopUpId, read_id, write_id
@@ -21,9 +20,10 @@ from tumira.html.forms import Form
 from tumira.html.layout import write_usd
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
-from tumira.rules.voucher_pins import Issuer
-from tumira.store import top_ups
-from tumira.store.top_ups import TopUp
+from tumira.topups import start_voucher
+from tumira.topups import store as top_ups
+from tumira.topups.store import TopUp
+from tumira.topups.voucher_pins import Issuer
 
 TOP_UP: Final = "/dashboard/top-up"
 PAY_BY_WALLET: Final = TOP_UP + "/wallet"

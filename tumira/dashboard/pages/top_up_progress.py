@@ -21,12 +21,13 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.layout import write_usd
 from tumira.html.places import go
-from tumira.rules.paynow import Wallet
-from tumira.rules.sealing import Seal
-from tumira.rules.top_ups import OPEN, Currency, Method, State
-from tumira.rules.voucher_pins import Change, Issuer, read_change
-from tumira.store import top_up_proofs, top_ups
-from tumira.store.top_ups import TopUp
+from tumira.topups import proofs as top_up_proofs
+from tumira.topups import store as top_ups
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.sealing import Seal
+from tumira.topups.states import OPEN, Currency, Method, State
+from tumira.topups.store import TopUp
+from tumira.topups.voucher_pins import Change, Issuer, read_change
 
 # The address by which the InnBucks app opens with a code in it.
 INNBUCKS_APP: Final = "schinn.wbpycode://innbucks.co.zw?pymInnCode="

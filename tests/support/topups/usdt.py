@@ -1,0 +1,148 @@
+"""How does a test pay USDT to accounts and have it watched? A chain, two providers of it, and a database."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+from tests.support.postgres.databases import clone
+from tests.support.service import new_caller
+from tests.support.topups.chain import CHAIN_ID, LocalChain
+from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
+from tests.topups.test_address_derivation import XPUB
+from tumira.accounts import store as accounts
+from tumira.core.ids import AccountId, TopUpId
+from tumira.core.settings.payments import Payments, Usdt
+from tumira.postgres.pool import Database
+from tumira.store import audit
+from tumira.topups import store as top_ups
+from tumira.topups.start_usdt import start_usdt
+from tumira.topups.store import TopUp
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt.deposit_rules import DepositState
+from tumira.topups.usdt.deposits import Deposit
+from tumira.topups.usdt.watcher import ChainWatcher
+
+DEEP: Final = 15
+WAIT_S: Final = 30
+ROUNDS_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """An account and where it is paid."""
+
+    id: AccountId
+    address: str
+    top_up_id: TopUpId
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the tests share."""
+
+    chain: LocalChain
+    first: FakeProvider
+    second: FakeProvider
+    database: Database
+    settings: Usdt
+    watchers: dict[Usdt, ChainWatcher] = field(default_factory=dict)
+
+    async def customer(self) -> Customer:
+        """Open an account without money that wants to pay USDT."""
+        caller = await new_caller(self.database.url, balance="0")
+        started = await start_usdt(self.database, Payments(usdt=self.settings), caller.id)
+        return Customer(caller.id, started.address, started.top_up_id)
+
+    @asynccontextmanager
+    async def watcher(self, settings: Usdt | None = None) -> AsyncIterator[ChainWatcher]:
+        """Give a watcher as a process has it that was just started."""
+        watcher = ChainWatcher(self.database, settings or self.settings)
+        try:
+            yield watcher
+        finally:
+            await watcher.close()
+
+    async def look(self, settings: Usdt | None = None) -> None:
+        """Watch until there is nothing more to read now."""
+        wanted = settings or self.settings
+        if wanted not in self.watchers:
+            self.watchers[wanted] = ChainWatcher(self.database, wanted)
+        await watch(self.watchers[wanted])
+
+    async def look_anew(self, settings: Usdt | None = None) -> None:
+        """Watch so with a watcher that knows nothing yet."""
+        async with self.watcher(settings) as watcher:
+            await watch(watcher)
+
+    async def deposits(self, customer: Customer) -> Sequence[Deposit]:
+        """Return what is known of a customer's payments, the newest first."""
+        async with self.database.connection() as connection:
+            return await deposits.list_of_account(connection, customer.id, 100)
+
+    async def states(self, customer: Customer) -> Sequence[DepositState]:
+        """Return how far they have come."""
+        return [one.state for one in await self.deposits(customer)]
+
+    async def balance(self, customer: Customer) -> Decimal:
+        """Return what a customer has."""
+        async with self.database.connection() as connection:
+            account = await accounts.find(connection, customer.id)
+        assert account is not None
+        return account.balance
+
+    async def wait_for_balance(self, customer: Customer, amount: int) -> None:
+        """Wait until a customer has so much."""
+        async with asyncio.timeout(WAIT_S):
+            while await self.balance(customer) != amount:  # noqa: ASYNC110 - another process would do the same
+                await asyncio.sleep(0.05)
+
+    async def top_ups(self, customer: Customer) -> Sequence[TopUp]:
+        """Return a customer's top-ups, the newest first."""
+        async with self.database.connection() as connection:
+            return await top_ups.list_of_account(connection, customer.id, 100)
+
+    def lie(self, *, first: Sequence[Behaviour] = (), second: Sequence[Behaviour] = ()) -> None:
+        """Have the providers behave like this from now on."""
+        self.first.behaviours[:] = first
+        self.second.behaviours[:] = second
+
+    async def check(self) -> None:
+        """Check that all adds up."""
+        async with audit.snapshot(self.database) as connection:
+            findings = [await audit.run(connection, check) for check in audit.CHECKS]
+        assert [finding for finding in findings if finding.rows] == []
+
+    async def close(self) -> None:
+        """End what was opened."""
+        for watcher in self.watchers.values():
+            await watcher.close()
+        await self.database.close()
+
+
+async def watch(watcher: ChainWatcher) -> None:
+    """Do what a watcher does, without its lock, until there is nothing more to read."""
+    for _ in range(ROUNDS_MAX):
+        view = await watcher.see()
+        is_behind = await watcher.reader.read(view)
+        await watcher.reader.confirm(view)
+        await watcher.credit()
+        if not is_behind:
+            return
+    raise AssertionError("there is always more")
+
+
+@contextmanager
+def build_world(chain: LocalChain, server_url: str) -> Iterator[World]:
+    """Put providers before a chain, and a database beside it."""
+    with clone(server_url) as url, run_provider(chain) as first, run_provider(chain) as second:
+        settings = Usdt(
+            rpc_urls=(first.url, second.url),
+            xpub=XPUB,
+            contract=chain.token,
+            chain_id=CHAIN_ID,
+            confirmations=DEEP,
+        )
+        yield World(chain, first, second, Database(url, connections_max=8), settings)

@@ -1,0 +1,148 @@
+"""How does a test redeem vouchers? With a cashier of which it makes every step, and issuers that stand in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, Decimal
+from typing import Any, Final
+
+import asyncpg
+
+from tests.support.sending.gates import broken_promises
+from tests.support.service import new_caller
+from tests.support.topups.voucher_issuer import Issuer as Stand
+from tests.support.topups.voucher_servers import Issuers
+from tumira.core.ids import AccountId, TopUpId
+from tumira.core.settings.payments import Payments
+from tumira.postgres.pool import Database
+from tumira.topups import store as top_ups
+from tumira.topups.providers.blu import BluProvider
+from tumira.topups.providers.onevoucher import OneVoucherProvider
+from tumira.topups.providers.ott import OttProvider
+from tumira.topups.providers.port import Provider
+from tumira.topups.sealing import Seal
+from tumira.topups.start_voucher import start_voucher
+from tumira.topups.store import TopUp
+from tumira.topups.voucher_pins import Change, Issuer, read_change
+from tumira.topups.worker import Cashier
+
+RATE: Final = Decimal("18.50")
+SOUTH_AFRICAN: Final = "+27821230001"
+FOREIGN: Final = (Issuer.ONE_VOUCHER, Issuer.OTT, Issuer.BLU)
+# Long enough for a machine that is busy.
+ANSWER_S: Final = 10.0
+# A top-up that is not decided after so many looks will not be.
+LOOKS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A worker's cashier of which a test makes every step, and the issuers that it asks."""
+
+    database: Database
+    issuers: Issuers
+    providers: Mapping[str, Provider]
+    cashier: Cashier
+
+    @property
+    def payments(self) -> Payments:
+        """Return the settings with which the issuers are called."""
+        return self.issuers.payments
+
+    def stand_of(self, issuer: Issuer) -> Stand:
+        """Return the server that stands in for an issuer."""
+        return {
+            Issuer.ONE_VOUCHER: self.issuers.one_voucher,
+            Issuer.OTT: self.issuers.ott,
+            Issuer.BLU: self.issuers.blu,
+        }[issuer]
+
+    async def new_account(self) -> AccountId:
+        """Open an account with nothing on it."""
+        return (await new_caller(self.database.url, balance="0")).id
+
+    async def start(
+        self, account_id: AccountId, issuer: Issuer, pin: str, value: str | None = None
+    ) -> TopUpId:
+        """Begin to redeem a voucher."""
+        given = Decimal(value or "150.00") if issuer.needs_value else None
+        return await start_voucher(
+            self.database, self.payments, account_id, issuer, pin, value=given, phone=SOUTH_AFRICAN
+        )
+
+    async def look(self, top_up_id: TopUpId) -> TopUp:
+        """Have the cashier look at what is due now, and return what the top-up is then."""
+        await self.rows("UPDATE top_ups SET due_at = now() WHERE id = $1 AND due_at IS NOT NULL", top_up_id)
+        await self.cashier._look()
+        await asyncio.gather(*self.cashier._asking)
+        return await self.find(top_up_id)
+
+    async def decide(self, top_up_id: TopUpId) -> Sequence[TopUp]:
+        """Look until it is decided, and return what it was after each look."""
+        seen: list[TopUp] = []
+        while len(seen) < LOOKS_MAX and (not seen or seen[-1].due_at is not None):
+            seen.append(await self.look(top_up_id))
+        return seen
+
+    async def redeem(self, issuer: Issuer, pin: str, value: str | None = None) -> Sequence[TopUp]:
+        """Redeem a voucher for a new account, and return what the top-up was after each look."""
+        return await self.decide(await self.start(await self.new_account(), issuer, pin, value))
+
+    async def find(self, top_up_id: TopUpId) -> TopUp:
+        """Return a top-up."""
+        async with self.database.connection() as connection:
+            found = await top_ups.find_any(connection, top_up_id)
+        assert found is not None
+        return found
+
+    async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement."""
+        async with self.database.connection() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def pass_time(self, top_up_id: TopUpId, interval: str) -> None:
+        """Make a top-up older than it is."""
+        await self.rows(
+            "UPDATE top_ups SET asked_at = asked_at - $2::text::interval,"
+            " created_at = created_at - $2::text::interval, due_at = due_at - $2::text::interval"
+            " WHERE id = $1",
+            top_up_id,
+            interval,
+        )
+
+    def change_of(self, top_up: TopUp) -> Change | None:
+        """Open the change voucher of a top-up."""
+        settings = {"onevoucher": self.payments.one_voucher, "blu": self.payments.blu}.get(top_up.provider)
+        if top_up.sealed_change is None or settings is None:
+            return None
+        text = Seal(settings.secret).open(top_up.sealed_change)
+        assert text is not None
+        return read_change(text)
+
+    async def check_money(self, top_up: TopUp, taken: Decimal) -> None:
+        """Compare what the account has with what the issuer took from its only voucher."""
+        balance = (await self.rows("SELECT balance FROM accounts WHERE id = $1", top_up.account_id))[0][0]
+        assert balance == (taken / RATE).quantize(Decimal("0.0001"), ROUND_DOWN)
+        assert await broken_promises(self.database) == []
+
+
+@asynccontextmanager
+async def open_desk(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> AsyncIterator[Desk]:
+    """Give a cashier; what somebody left open is not its business."""
+    payments = issuers.payments
+    assert payments.one_voucher
+    assert payments.ott
+    assert payments.blu
+    providers: dict[str, Provider] = {
+        Issuer.ONE_VOUCHER: OneVoucherProvider(payments.one_voucher, answer_s=answer_s),
+        Issuer.OTT: OttProvider(payments.ott, answer_s=answer_s),
+        Issuer.BLU: BluProvider(payments.blu, answer_s=answer_s),
+    }
+    database = Database(url, connections_max=8)
+    desk = Desk(database, issuers, providers, Cashier(database, providers))
+    await desk.rows("UPDATE top_ups SET due_at = NULL")
+    yield desk
+    for provider in providers.values():
+        await provider.close()
+    await database.close()

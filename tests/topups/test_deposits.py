@@ -1,0 +1,282 @@
+"""Does every account get one address, and every deposit into one balance once?"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.support.postgres.databases import clone
+from tests.support.service import new_caller
+from tests.topups.test_address_derivation import XPUB
+from tumira.accounts import store as accounts
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, TopUpId, new_id
+from tumira.core.settings.payments import Payments, Usdt
+from tumira.postgres.pool import Database
+from tumira.store import audit
+from tumira.topups import store as top_ups
+from tumira.topups.start_usdt import DepositAddress, start_usdt
+from tumira.topups.states import Currency, Method, State
+from tumira.topups.store import NewTopUp, Step
+from tumira.topups.usdt import cursors, deposit_moves, deposits
+from tumira.topups.usdt.address_derivation import derive_address, read_xpub, with_checksum
+from tumira.topups.usdt.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
+from tumira.topups.usdt.cursors import Cursor
+from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState
+
+CHAIN: Final = 56
+USDT: Final = 10**18
+SETTINGS: Final = Usdt(
+    rpc_urls=("http://127.0.0.1:1",), xpub=XPUB, contract="0x" + "11" * 20, chain_id=CHAIN, confirmations=15
+)
+PAYMENTS: Final = Payments(usdt=SETTINGS)
+
+_numbers: Final = iter(range(1, 1_000_000))
+
+
+@pytest.fixture(scope="module")
+def shared_url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests share; each opens accounts of its own."""
+    with clone(server_url) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def database(shared_url: str) -> AsyncIterator[Database]:
+    """Give the database; afterwards all adds up."""
+    database = Database(shared_url)
+    yield database
+    async with audit.snapshot(database) as connection:
+        findings = [await audit.run(connection, check) for check in audit.CHECKS]
+    await database.close()
+    assert [finding for finding in findings if finding.rows] == []
+
+
+async def started(database: Database) -> tuple[AccountId, DepositAddress]:
+    caller = await new_caller(database.url, balance="0")
+    return caller.id, await start_usdt(database, PAYMENTS, caller.id)
+
+
+def deposit_to(address: str, units: int, **fields: object) -> ChainDeposit:
+    number = next(_numbers)
+    made = ChainDeposit(
+        tx_hash=f"0x{number:064x}",
+        log_index=0,
+        block_number=number,
+        block_hash=f"0x{number + (1 << 200):064x}",
+        sender="0x" + "22" * 20,
+        address=address.lower(),
+        units=units,
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+async def record(database: Database, *found: ChainDeposit, final: bool = True, chain_id: int = CHAIN) -> int:
+    async with database.transaction() as connection:
+        news = await deposit_moves.record(connection, chain_id, found)
+        if final:
+            await deposit_moves.mark_final(connection, chain_id, found)
+    return len(news)
+
+
+async def states(database: Database, account_id: AccountId) -> list[DepositState]:
+    async with database.connection() as connection:
+        return [one.state for one in await deposits.list_of_account(connection, account_id, 100)]
+
+
+async def balance(database: Database, account_id: AccountId) -> Decimal:
+    async with database.connection() as connection:
+        account = await accounts.find(connection, account_id)
+    assert account is not None
+    return account.balance
+
+
+async def test_an_account_keeps_one_address_and_one_open_top_up(database: Database) -> None:
+    caller = await new_caller(database.url, balance="0")
+    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, caller.id) for _ in range(8)))
+    assert len(set(every)) == 1
+    async with database.connection() as connection:
+        top_up = await top_ups.find(connection, caller.id, every[0].top_up_id)
+    assert top_up is not None
+    assert (top_up.state, top_up.provider, top_up.currency, top_up.due_at) == (
+        State.PENDING,
+        "bep20",
+        Currency.USDT,
+        None,
+    )
+
+
+async def test_accounts_that_start_at_once_get_addresses_of_their_own_from_the_key(
+    database: Database,
+) -> None:
+    callers = [await new_caller(database.url, balance="0") for _ in range(6)]
+    every = await asyncio.gather(*(start_usdt(database, PAYMENTS, caller.id) for caller in callers * 2))
+    addresses = {one.address for one in every}
+    assert len(addresses) == len(callers)
+    key = read_xpub(XPUB)
+    async with database.connection() as connection:
+        rows = await connection.fetch("SELECT address, place FROM usdt_addresses ORDER BY place")
+    assert [row["place"] for row in rows] == list(range(len(rows)))
+    assert [row["address"] for row in rows] == [derive_address(key, place) for place in range(len(rows))]
+    assert addresses <= {with_checksum(row["address"]) for row in rows}
+
+
+async def test_an_address_that_does_not_follow_from_the_key_is_not_given_out(database: Database) -> None:
+    account_id, given = await started(database)
+    async with database.connection() as connection:
+        await connection.execute(
+            "UPDATE usdt_addresses SET address = $1 WHERE address = $2",
+            "0x" + "66" * 20,
+            given.address.lower(),
+        )
+    with pytest.raises(Trouble, match="nothing may be paid there"):
+        await start_usdt(database, PAYMENTS, account_id)
+    async with database.connection() as connection:
+        await connection.execute(
+            "UPDATE usdt_addresses SET address = $2 WHERE address = $1",
+            "0x" + "66" * 20,
+            given.address.lower(),
+        )
+
+
+async def test_what_is_not_set_up_or_unknown_is_said(database: Database) -> None:
+    account_id, _ = await started(database)
+    with pytest.raises(Trouble, match="TUMIRA_USDT_XPUB do that"):
+        await start_usdt(database, Payments(), account_id)
+    with pytest.raises(Trouble, match="keep it offline"):
+        await start_usdt(database, Payments(usdt=replace(SETTINGS, xpub="xprv9s21")), account_id)
+    with pytest.raises(Trouble, match="no such account"):
+        await start_usdt(database, PAYMENTS, AccountId(uuid4()))
+
+
+async def test_what_is_recorded_twice_is_there_once_and_final_stays_final(database: Database) -> None:
+    account_id, given = await started(database)
+    found = deposit_to(given.address, USDT)
+    assert await record(database, found) == 1
+    assert await record(database, found, final=False) == 0
+    assert await states(database, account_id) == [DepositState.FINAL]
+    assert await record(database, deposit_to("0x" + "99" * 20, USDT)) == 0
+
+
+async def test_deposits_at_once_credit_once(database: Database) -> None:
+    account_id, given = await started(database)
+    await record(database, deposit_to(given.address, 2 * USDT), deposit_to(given.address, 4 * USDT + 123))
+    credited = await asyncio.gather(*(credit_deposits(database, CHAIN, account_id) for _ in range(10)))
+    assert [one for one in credited if one is not None] == [
+        Credited(given.top_up_id, Decimal("6.0000"), deposits=2)
+    ]
+    assert await balance(database, account_id) == 6
+    async with database.connection() as connection:
+        assert len(await deposits.list_of_top_up(connection, given.top_up_id)) == 2
+
+
+async def test_a_start_and_a_credit_at_once_never_make_two_open_top_ups(database: Database) -> None:
+    account_id, given = await started(database)
+    for _ in range(5):
+        await record(database, deposit_to(given.address, 5 * USDT))
+        await asyncio.gather(
+            credit_deposits(database, CHAIN, account_id),
+            start_usdt(database, PAYMENTS, account_id),
+            start_usdt(database, PAYMENTS, account_id),
+        )
+        async with database.connection() as connection:
+            every = await top_ups.list_of_account(connection, account_id, 100)
+        assert sum(top_up.state is State.PENDING for top_up in every) <= 1
+    assert await balance(database, account_id) == 25
+
+
+async def test_what_was_credited_is_neither_orphaned_nor_seen_again(database: Database) -> None:
+    account_id, given = await started(database)
+    found = deposit_to(given.address, 5 * USDT)
+    await record(database, found)
+    await credit_deposits(database, CHAIN, account_id)
+    elsewhere = replace(found, block_hash="0x" + "77" * 32, log_index=3)
+    assert await record(database, elsewhere, replace(elsewhere, log_index=0)) == 0
+    async with database.transaction() as connection:
+        assert await deposit_moves.mark_orphaned(connection, CHAIN, [found]) == 0
+        assert await deposit_moves.list_credited_elsewhere(connection, CHAIN, [found]) == []
+        assert await deposit_moves.list_credited_elsewhere(connection, CHAIN, [elsewhere]) == [found.tx_hash]
+    assert await credit_deposits(database, CHAIN, account_id) is None
+    assert await states(database, account_id) == [DepositState.CREDITED]
+
+
+async def test_too_little_and_another_chain_are_not_credited(database: Database) -> None:
+    account_id, given = await started(database)
+    await record(database, deposit_to(given.address, 5 * USDT - 1))
+    await record(database, deposit_to(given.address, 50 * USDT), chain_id=97)
+    async with database.connection() as connection:
+        assert account_id not in await deposits.list_accounts_with_enough(connection, CHAIN, 100)
+        outstanding = await deposits.add_up(connection, CHAIN, account_id)
+    assert await credit_deposits(database, CHAIN, account_id) is None
+    assert outstanding.missing == Decimal("0.000000000000000001")
+    assert outstanding.coming == 0
+
+
+async def test_more_than_can_be_written_down_harms_nobody_else(database: Database) -> None:
+    account_id, given = await started(database)
+    other_id, other = await started(database)
+    await record(database, deposit_to(given.address, 2**256 - 1), deposit_to(other.address, 5 * USDT))
+    with pytest.raises((asyncpg.PostgresError, ArithmeticError)):
+        await credit_deposits(database, CHAIN, account_id)
+    assert await balance(database, account_id) == 0
+    assert await states(database, account_id) == [DepositState.FINAL]
+    assert await credit_deposits(database, CHAIN, other_id) is not None
+    async with database.connection() as connection:
+        await connection.execute(
+            "UPDATE usdt_deposits SET state = 'orphaned' WHERE account_id = $1", account_id
+        )
+
+
+async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database: Database) -> None:
+    account_id, given = await started(database)
+    waiting_id, waiting = await started(database)
+    old = int((time.time() - (UNPAID_FOR + timedelta(minutes=1)).total_seconds()) * 1000)
+    async with database.transaction() as connection:
+        for one, address in ((account_id, given), (waiting_id, waiting)):
+            await top_ups.mark(connection, address.top_up_id, Step(State.EXPIRED))
+            new = NewTopUp(TopUpId(new_id(old)), one, Method.USDT, "bep20", Currency.USDT, is_due=False)
+            await top_ups.insert(connection, new)
+            await top_ups.mark(connection, new.id, Step(State.PENDING))
+    await record(database, deposit_to(waiting.address, 5 * USDT), final=False)
+    settled = await expire_unpaid(database)
+    assert [(one.top_up.account_id, one.top_up.state) for one in settled] == [(account_id, State.EXPIRED)]
+    assert await expire_unpaid(database) == []
+    # What comes later is credited by a top-up of its own.
+    await record(database, deposit_to(given.address, 6 * USDT))
+    credited = await credit_deposits(database, CHAIN, account_id)
+    assert credited is not None
+    assert credited.top_up_id not in {one.top_up.id for one in settled}
+    assert (await start_usdt(database, PAYMENTS, account_id)).address == given.address
+
+
+async def test_a_cursor_is_moved_only_from_where_it_stands(database: Database) -> None:
+    first, second, third = (Cursor(number, f"0x{number:064x}") for number in (5, 6, 7))
+    async with database.connection() as connection:
+        await cursors.insert(connection, 1, "0x1", first)
+        await cursors.insert(connection, 1, "0x1", third)
+        assert await cursors.find(connection, 1, "0x1") == first
+        assert await cursors.move(connection, 1, "0x1", first, second)
+        assert not await cursors.move(connection, 1, "0x1", first, third)
+        assert not await cursors.move(connection, 1, "0x1", replace(second, block_hash="0x0"), third)
+        assert await cursors.find(connection, 1, "0x1") == second
+
+
+async def test_depth_is_counted_from_what_was_read_last(database: Database) -> None:
+    account_id, given = await started(database)
+    found = deposit_to(given.address, USDT)
+    await record(database, found, final=False)
+    async with database.connection() as connection:
+        cursor = Cursor(found.block_number + 4, "0x" + "aa" * 32)
+        await cursors.insert(connection, CHAIN, SETTINGS.contract, cursor)
+        (shown,) = await deposits.list_of_account(connection, account_id, 10)
+        outstanding = await deposits.add_up(connection, CHAIN, account_id)
+    assert shown.depth == 5
+    assert [outstanding.coming, outstanding.held, outstanding.missing] == [Decimal(1), Decimal(0), Decimal(4)]

@@ -1,0 +1,340 @@
+"""Do we ask Paynow for money once, and believe only what it signed?"""
+
+import socket
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.support.service import NO_TLS
+from tests.support.topups.paynow_server import (
+    INTEGRATION_ID,
+    Call,
+    Fault,
+    Outcome,
+    PaynowServer,
+    paynow_server,
+)
+from tests.support.topups.paynow_till import FIVE, name_of, new_order
+from tumira.core.ids import TOP_UP
+from tumira.topups.providers.paynow import EXPIRY_GRACE, LOST_AFTER, PROBLEM_MAX, PaynowProvider
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.providers.port import Order
+from tumira.topups.states import Lapsed, News, Paid, Reason, Refused, Silent, TakenBack, Unclear, Waiting
+
+PUBLIC_URL: Final = "https://tumira.example"
+LOCAL: Final = "0771200001"
+
+
+def after(order: Order, news: News) -> Order:
+    """Return an order with what its start gave us to keep, as the cashier would pass it next."""
+    assert isinstance(news, Waiting), news
+    return replace(order, kept={**order.kept, **news.kept})
+
+
+@pytest_asyncio.fixture
+async def provider(paynow: PaynowServer) -> AsyncIterator[PaynowProvider]:
+    """Give a provider that speaks to it."""
+    made = PaynowProvider(paynow.access, PUBLIC_URL)
+    yield made
+    await made.close()
+
+
+async def test_a_wallet_is_asked_for_with_everything_that_paynow_needs(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    order = new_order()
+    news = await provider.start(order)
+    ((call, pairs),) = paynow.calls
+    assert call is Call.START
+    assert [name for name, _ in pairs][-1] == "hash"
+    assert dict(pairs[:-1]) == {
+        "id": INTEGRATION_ID,
+        "reference": name_of(order),
+        "amount": "5.00",
+        "additionalinfo": "Tumira top-up",
+        "returnurl": f"{PUBLIC_URL}/dashboard/top-up/{name_of(order)}",
+        "resulturl": f"{PUBLIC_URL}/hooks/paynow/{name_of(order)}",
+        "authemail": "owner@example.co.zw",
+        "phone": LOCAL,
+        "method": "ecocash",
+        "merchanttrace": name_of(order).removeprefix(TOP_UP),
+        "status": "Message",
+    }
+    (payment,) = paynow.payments
+    assert news == Waiting(
+        str(payment.number),
+        {
+            "poll_url": f"{paynow.url}/Interface/CheckPayment/?guid={payment.guid}",
+            "instructions": "Dial *151*2*4# and enter your PIN.",
+            "paynow_reference": str(payment.number),
+        },
+    )
+
+
+async def test_innbucks_gives_a_code_and_says_until_when(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    paynow.code_expires = "5-Nov-2026 14:30"
+    news = await provider.start(new_order(Wallet.INNBUCKS))
+    assert isinstance(news, Waiting)
+    assert news.kept["code"] == "951077"
+    assert news.kept["code_expires"] == "2026-11-05T12:30:00+00:00"
+
+
+async def test_a_card_is_given_on_a_page_of_paynow(paynow: PaynowServer, provider: PaynowProvider) -> None:
+    order = new_order(Wallet.CARD)
+    news = await provider.start(order)
+    assert isinstance(news, Waiting)
+    assert not {"phone", "method"} & dict(paynow.calls[0][1]).keys()
+    async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as browser:
+        page = await browser.get(news.kept["browser_url"])
+        assert "US$5.00" in page.text
+        answer = await browser.post(news.kept["browser_url"], data={"status": "Paid"})
+    assert answer.headers["location"] == f"{PUBLIC_URL}/dashboard/top-up/{name_of(order)}"
+    assert await provider.look(after(order, news)) == Paid("9510", FIVE)
+
+
+@pytest.mark.parametrize(
+    ("of_merchant", "of_customer", "told"),
+    [
+        ("shop@example.co.zw", "owner@example.co.zw", "shop@example.co.zw"),
+        (None, "owner@example.co.zw", "owner@example.co.zw"),
+        (None, None, "no-reply@tumira.example"),
+    ],
+)
+async def test_paynow_writes_to_the_merchant_in_test_mode_or_else_to_the_customer(
+    paynow: PaynowServer, of_merchant: str | None, of_customer: str | None, told: str
+) -> None:
+    provider = PaynowProvider(replace(paynow.access, email=of_merchant), PUBLIC_URL)
+    await provider.start(new_order(email=of_customer))
+    await provider.close()
+    assert dict(paynow.calls[0][1])["authemail"] == told
+
+
+@pytest.mark.parametrize(
+    ("number", "news"),
+    [
+        ("1111111", Paid("9510", FIVE)),
+        ("2222222", Paid("9510", FIVE)),
+        ("3333333", Refused(Reason.CANCELLED, "Paynow: Cancelled")),
+    ],
+)
+async def test_the_numbers_for_tests_do_as_documented(
+    provider: PaynowProvider, number: str, news: News
+) -> None:
+    order = new_order(phone=f"+26377{number}")
+    assert await provider.look(after(order, await provider.start(order))) == news
+
+
+async def test_a_wallet_without_money_is_refused_at_once(provider: PaynowProvider) -> None:
+    news = await provider.start(new_order(phone="+263774444444"))
+    assert news == Refused(Reason.DECLINED, "Insufficient balance")
+
+
+@pytest.mark.parametrize(
+    ("status", "news"),
+    [
+        ("Created", Waiting()),
+        ("Sent", Waiting()),
+        ("SENT", Waiting()),
+        ("Something New", Waiting()),
+        ("Paid", Paid("9510", FIVE)),
+        ("paid", Paid("9510", FIVE)),
+        ("Awaiting Delivery", Paid("9510", FIVE)),
+        ("Delivered", Paid("9510", FIVE)),
+        ("Cancelled", Refused(Reason.CANCELLED, "Paynow: Cancelled")),
+        ("Failed", Refused(Reason.DECLINED, "Paynow: Failed")),
+        ("Disputed", TakenBack("Paynow: Disputed")),
+        ("Refunded", TakenBack("Paynow: Refunded")),
+    ],
+)
+async def test_a_status_is_the_same_news_by_poll_and_by_trace_however_it_is_written(
+    paynow: PaynowServer, provider: PaynowProvider, status: str, news: News
+) -> None:
+    order = new_order()
+    begun = after(order, await provider.start(order))
+    paynow.move(paynow.payments[0], status)
+    assert await provider.look(begun) == news
+    assert paynow.count(Call.TRACE) == 0
+    paynow.mixes_case = paynow.adds_fields = True
+    assert await provider.look(begun) == news
+    assert await provider.look(order) == news
+    assert (paynow.count(Call.POLL), paynow.count(Call.TRACE)) == (2, 1)
+
+
+async def test_a_start_is_understood_with_other_letters_and_fields_that_nobody_knows(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    paynow.mixes_case = paynow.adds_fields = True
+    news = await provider.start(new_order())
+    assert isinstance(news, Waiting)
+    assert news.kept["poll_url"].startswith(f"{paynow.url}/")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault.NO_ANSWER, "no answer"),
+        (Fault.HANG, "no answer"),
+        (Fault.WRONG_HASH, "hash is wrong"),
+        (Fault.NO_HASH, "hash is wrong"),
+        (Fault.FIELD_TWICE, "cannot be read"),
+        (Fault.PAGE, "cannot be read (HTTP 503)"),
+        (Fault.FOREIGN_POLL_URL, "its pollurl is not at the place that TUMIRA_PAYNOW_URL names"),
+        (Fault.FOREIGN_BROWSER_URL, "its browserurl is not at the place that TUMIRA_PAYNOW_URL names"),
+    ],
+)
+async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_again_by_its_trace(
+    paynow: PaynowServer, fault: Fault, words: str
+) -> None:
+    provider = PaynowProvider(paynow.access, PUBLIC_URL, answer_s=0.5)
+    order = new_order()
+    paynow.outcomes[LOCAL] = Outcome("Paid")
+    paynow.misbehave(Call.START, fault)
+    news = await provider.start(order)
+    assert isinstance(news, Unclear)
+    assert words in news.problem
+    assert await provider.look(order) == Paid("9510", FIVE)
+    await provider.close()
+    assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
+
+
+async def test_a_slow_answer_is_waited_for(paynow: PaynowServer, provider: PaynowProvider) -> None:
+    paynow.misbehave(Call.START, Fault.SLOW)
+    assert isinstance(await provider.start(new_order()), Waiting)
+
+
+async def test_a_start_that_reached_nobody_never_arrived() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    with paynow_server() as paynow:
+        provider = PaynowProvider(replace(paynow.access, url=url), PUBLIC_URL)
+        news = await provider.start(new_order())
+        await provider.close()
+    assert isinstance(news, Refused)
+    assert news.reason is Reason.NEVER_ARRIVED
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"key": "another"}, "Invalid Hash. Hash should start with: "),
+        ({"integration_id": "7"}, "Invalid id."),
+    ],
+)
+async def test_wrong_access_is_the_operators_to_put_right(
+    paynow: PaynowServer, changes: Mapping[str, Any], words: str
+) -> None:
+    provider = PaynowProvider(replace(paynow.access, **changes), PUBLIC_URL)
+    news = await provider.start(new_order())
+    await provider.close()
+    assert isinstance(news, Refused)
+    assert news.reason is Reason.NOT_CONFIGURED
+    assert news.problem.startswith(words)
+
+
+async def test_an_error_inside_a_good_answer_is_a_refusal_in_paynows_words_and_not_too_many_of_them(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    paynow.misbehave(Call.START, Fault.ERROR_INSIDE)
+    assert await provider.start(new_order()) == Refused(Reason.DECLINED, "Something went wrong")
+    paynow.outcomes[LOCAL] = Outcome(error=f" Not\r\nnow\0{'!' * 1000}")
+    news = await provider.start(new_order())
+    assert isinstance(news, Refused)
+    assert news.problem.startswith("Not  now !!!")
+    assert len(news.problem) == PROBLEM_MAX
+
+
+@pytest.mark.parametrize("is_poll", [True, False])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.NO_ANSWER,
+        Fault.WRONG_HASH,
+        Fault.NO_HASH,
+        Fault.FIELD_TWICE,
+        Fault.FOREIGN_REFERENCE,
+        Fault.ERROR_INSIDE,
+        Fault.PAGE,
+    ],
+)
+async def test_an_answer_that_cannot_be_relied_upon_tells_nothing_of_the_money(
+    paynow: PaynowServer, provider: PaynowProvider, fault: Fault, *, is_poll: bool
+) -> None:
+    order = new_order(age=2 * LOST_AFTER)
+    begun = after(order, await provider.start(order))
+    paynow.move(paynow.payments[0], "Paid")
+    paynow.misbehave(Call.POLL if is_poll else Call.TRACE, fault)
+    asked = begun if is_poll else order
+    assert isinstance(await provider.look(asked), Silent)
+    assert await provider.look(asked) == Paid("9510", FIVE)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reference", "amount"),
+    [(Fault.CHANGED_AMOUNT, "9510", "50.00"), (Fault.SHIFTED_BOUNDARY, "951", "05.00")],
+)
+async def test_what_paynow_says_it_took_is_told_as_it_says_it(
+    paynow: PaynowServer, provider: PaynowProvider, fault: Fault, reference: str, amount: str
+) -> None:
+    order = new_order()
+    begun = after(order, await provider.start(order))
+    paynow.move(paynow.payments[0], "Paid")
+    paynow.misbehave(Call.POLL, fault)
+    assert await provider.look(begun) == Paid(reference, Decimal(amount))
+
+
+async def test_what_paynow_does_not_know_never_arrived_but_only_after_a_while(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    assert isinstance(await provider.look(new_order(age=LOST_AFTER)), Unclear)
+    news = await provider.look(new_order(age=LOST_AFTER + timedelta(seconds=1)))
+    assert news == Refused(Reason.NEVER_ARRIVED, "Paynow knows nothing of it")
+    # Unsigned, anybody could say so.
+    paynow.misbehave(Call.TRACE, Fault.NO_HASH)
+    assert isinstance(await provider.look(new_order(age=2 * LOST_AFTER)), Silent)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://localhost:{port}/Interface/CheckPayment/?guid={guid}",
+        "https://127.0.0.1:{port}/Interface/CheckPayment/?guid={guid}",
+        "http://127.0.0.1/Interface/CheckPayment/?guid={guid}",
+        "http://127.0.0.1:{port}@paynow.example/?guid={guid}",
+        "http://127.0.0.1:{port}\\@paynow.example/?guid={guid}",
+        "http://[::1:{port}/",
+        "/Interface/CheckPayment/?guid={guid}",
+    ],
+)
+async def test_an_address_elsewhere_is_never_called(
+    paynow: PaynowServer, provider: PaynowProvider, address: str
+) -> None:
+    order = new_order()
+    await provider.start(order)
+    kept = {"poll_url": address.format(port=paynow.port, guid=paynow.payments[0].guid)}
+    assert await provider.look(replace(order, kept=kept)) == Waiting()
+    assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
+
+
+async def test_a_code_that_was_not_used_lapses_a_while_after_its_end(
+    paynow: PaynowServer, provider: PaynowProvider
+) -> None:
+    order = new_order(Wallet.INNBUCKS)
+    begun = after(order, await provider.start(order))
+    assert await provider.look(begun) == Waiting()
+    ended = datetime.now(UTC) - EXPIRY_GRACE
+    late = replace(begun, kept={**begun.kept, "code_expires": ended.isoformat()})
+    just_ended = replace(
+        begun, kept={**begun.kept, "code_expires": (ended + timedelta(minutes=1)).isoformat()}
+    )
+    assert await provider.look(just_ended) == Waiting()
+    assert await provider.look(late) == Lapsed()
+    paynow.move(paynow.payments[0], "Paid")
+    assert await provider.look(late) == Paid("9510", FIVE)

@@ -1,0 +1,204 @@
+"""Is every way in which two books can differ seen, told apart, and followed by what to do?"""
+
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
+from tumira.topups.reconciliation import (
+    Difference,
+    Kind,
+    Moved,
+    OurDeposit,
+    Ours,
+    Unknown,
+    compare_with_chain,
+    compare_with_deposits,
+    compare_with_provider,
+    compare_with_transfers,
+    compare_with_voucher,
+    write_exact,
+)
+from tumira.topups.states import (
+    Currency,
+    Lapsed,
+    News,
+    Paid,
+    Reason,
+    Refused,
+    Silent,
+    State,
+    TakenBack,
+    Unclear,
+    Waiting,
+)
+from tumira.topups.usdt.deposit_rules import ChainDeposit
+
+FIVE: Final = Decimal(5)
+ACCOUNT: Final = AccountId(new_id(1))
+TOP: Final = TopUpId(new_id(2))
+NAME: Final = write_id(TOP_UP, TOP)
+PAID: Final = Paid("9510", FIVE)
+
+
+def ours(state: State, **changes: Any) -> Ours:
+    came = state in {State.CREDITED, State.REVERSED}
+    facts: dict[str, Any] = {
+        "id": TOP,
+        "account_id": ACCOUNT,
+        "state": state,
+        "currency": Currency.USD,
+        "paid": FIVE if came else None,
+        "amount": FIVE if came else None,
+        "rate": Decimal(1),
+        "owed": Decimal(0),
+        "reference": "9510" if came else None,
+        "was_resolved": False,
+    }
+    return Ours(**(facts | changes))
+
+
+# What a provider says, and in which states that is another thing than we say.
+WORDS: Final[list[tuple[News, dict[State, Kind]]]] = [
+    (Waiting(), {State.CREDITED: Kind.NOT_PAID}),
+    (Lapsed(), {State.CREDITED: Kind.NOT_PAID, State.DOUBT: Kind.DOUBT}),
+    (Refused(Reason.CANCELLED, "cancelled"), {State.CREDITED: Kind.NOT_PAID, State.DOUBT: Kind.DOUBT}),
+    (TakenBack("refunded"), {State.CREDITED: Kind.TAKEN_BACK, State.DOUBT: Kind.DOUBT}),
+    (PAID, {state: Kind.NOT_CREDITED for state in State if state is not State.CREDITED}),
+    (Paid("9510", Decimal(6)), dict.fromkeys(State, Kind.NOT_CREDITED) | {State.CREDITED: Kind.AMOUNT}),
+    (Paid("9511", FIVE), dict.fromkeys(State, Kind.NOT_CREDITED) | {State.CREDITED: Kind.REFERENCE}),
+]
+
+
+@pytest.mark.parametrize("place", range(len(WORDS)))
+@pytest.mark.parametrize("state", State)
+def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int, state: State) -> None:
+    news, kinds = WORDS[place]
+    found = compare_with_provider(ours(state), news)
+    if state not in kinds:
+        assert found is None
+        return
+    assert isinstance(found, Difference)
+    assert (found.kind, found.top_up_id, found.account_id) == (kinds[state], TOP, ACCOUNT)
+    assert found.ours.startswith(state)
+    assert "{" not in found.advice
+
+
+def test_a_provider_that_does_not_answer_is_no_difference() -> None:
+    for state in State:
+        for news in (Unclear("no answer"), Silent("no answer")):
+            assert compare_with_provider(ours(state), news) == Unknown(TOP, "no answer")
+
+
+def test_what_to_do_can_be_typed_as_it_stands() -> None:
+    late = compare_with_provider(ours(State.EXPIRED), Paid("9510 b", Decimal("5.50")))
+    assert isinstance(late, Difference)
+    assert late.advice == f"`tumira topup resolve {NAME} --paid 5.50 --reference '9510 b' --note …`"
+    doubt = compare_with_provider(ours(State.DOUBT), Lapsed())
+    assert isinstance(doubt, Difference)
+    assert f"`tumira topup resolve {NAME} --not-paid --note …`" in doubt.advice
+    waiting = compare_with_provider(ours(State.PENDING), PAID)
+    assert isinstance(waiting, Difference)
+    assert f"`tumira topup look {NAME}`" in waiting.advice
+    assert "resolve" not in waiting.advice
+
+
+def test_a_payment_that_the_operator_named_is_the_one_that_the_provider_names() -> None:
+    assert compare_with_provider(ours(State.CREDITED, reference=f"operator:{TOP}"), PAID) is None
+
+
+def test_a_top_up_differs_from_its_transfers_when_they_moved_anything_else() -> None:
+    none, once = Moved(), Moved(came=FIVE)
+    back = Moved(FIVE, Decimal(3))
+    reversed_ = ours(State.REVERSED, owed=Decimal(2))
+    for state in State:
+        expected = reversed_ if state is State.REVERSED else ours(state)
+        right = {State.CREDITED: once, State.REVERSED: back}.get(state, none)
+        for moved in (none, once, back, Moved(FIVE, FIVE), Moved(Decimal(6))):
+            found = compare_with_transfers(expected, moved)
+            assert (found is None) is (moved == right), (state, moved)
+    found = compare_with_transfers(ours(State.CREDITED, currency=Currency.ZAR, rate=Decimal(2)), once)
+    assert found is not None
+    assert found.kind is Kind.BOOKS
+
+
+def test_a_top_up_differs_from_a_voucher_of_ours_of_another_amount() -> None:
+    credited = ours(State.CREDITED)
+    assert compare_with_voucher(credited, FIVE) is None
+    assert compare_with_voucher(ours(State.CREDITED, was_resolved=True), None) is None
+    assert compare_with_voucher(ours(State.FAILED), None) is None
+    for one, voucher in ((credited, None), (credited, Decimal(6)), (ours(State.FAILED), FIVE)):
+        found = compare_with_voucher(one, voucher)
+        assert found is not None
+        assert (found.kind, "tumira audit" in found.advice) == (Kind.BOOKS, True)
+
+
+def test_a_top_up_differs_from_deposits_that_come_to_something_else() -> None:
+    credited = ours(State.CREDITED, currency=Currency.USDT)
+    assert compare_with_deposits(credited, 5 * 10**18) is None
+    assert compare_with_deposits(ours(State.CREDITED, was_resolved=True), 0) is None
+    assert compare_with_deposits(ours(State.PENDING), 0) is None
+    for one, units in ((credited, 0), (credited, 5 * 10**18 + 1), (ours(State.EXPIRED), 1)):
+        found = compare_with_deposits(one, units)
+        assert found is not None
+        assert found.kind is Kind.BOOKS
+
+
+ADDRESS: Final = "0x" + "a" * 40
+
+
+def shown(tx: int, units: int = 10**18) -> ChainDeposit:
+    return ChainDeposit(f"0x{tx:064x}", 0, 7, "0x", "0x", ADDRESS, units)
+
+
+def known(tx: int, units: int = 10**18, **changes: Any) -> OurDeposit:
+    facts: dict[str, Any] = {"account_id": ACCOUNT, "is_orphaned": False, "top_up_id": None}
+    return OurDeposit(f"0x{tx:064x}", 0, ADDRESS, units, **(facts | changes))
+
+
+def test_deposits_are_compared_one_by_one() -> None:
+    found = list(
+        compare_with_chain(
+            [
+                known(1),
+                known(2, units=2),
+                known(3, is_orphaned=True),
+                known(5),
+                known(6, top_up_id=TOP),
+                known(7, is_orphaned=True),
+            ],
+            [shown(1), shown(2), shown(3), shown(4)],
+            {ADDRESS: ACCOUNT},
+        )
+    )
+    assert [one.kind for one in found] == [
+        Kind.AMOUNT,
+        Kind.NOT_HERE,
+        Kind.NOT_HERE,
+        Kind.NOT_THERE,
+        Kind.NOT_PAID,
+    ]
+    assert {one.account_id for one in found} == {ACCOUNT}
+    assert [one.ours for one in found[1:3]] == ["taken for vanished", "not known"]
+    assert found[0].ours.startswith("0.000000000000000002 USDT to 0xaaa")
+    assert found[4].top_up_id == TOP
+
+
+def test_nothing_differs_where_nothing_is() -> None:
+    assert list(compare_with_chain([], [], {})) == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("5", "5.00"),
+        ("5.5", "5.50"),
+        ("5.123000", "5.123"),
+        ("100", "100.00"),
+        ("1E+2", "100.00"),
+        ("0", "0.00"),
+    ],
+)
+def test_amounts_are_written_whole(amount: str, text: str) -> None:
+    assert write_exact(Decimal(amount)) == text

@@ -1,0 +1,508 @@
+"""Can a top-up be credited twice, lost or taken back wrongly, whatever its provider says in any order?"""
+
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from tests.support.postgres.databases import clone
+from tests.support.sending.gates import broken_promises
+from tests.support.service import Caller, new_caller
+from tumira.accounts import store as accounts
+from tumira.audit_log import Actor
+from tumira.core.errors import Trouble
+from tumira.core.ids import TopUpId, new_id
+from tumira.identity import manage_accounts
+from tumira.postgres.pool import Database
+from tumira.topups import store as top_ups
+from tumira.topups.sealing import Seal
+from tumira.topups.settle import Settled, resolve, settle
+from tumira.topups.states import (
+    Currency,
+    Lapsed,
+    Method,
+    News,
+    Paid,
+    Reason,
+    Refused,
+    Silent,
+    State,
+    TakenBack,
+    Unclear,
+    Waiting,
+    worth,
+)
+from tumira.topups.store import NewTopUp, TopUp
+
+FIVE: Final = Decimal(5)
+OPENING: Final = Decimal(100)
+
+_references: Final = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests share; each has accounts of its own."""
+    with clone(server_url) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """Give an open database, and see that everything adds up afterwards."""
+    database = Database(url)
+    yield database
+    assert await broken_promises(database) == []
+    await database.close()
+
+
+@pytest_asyncio.fixture
+async def caller(url: str) -> Caller:
+    """Give an account with a hundred dollars."""
+    return await new_caller(url)
+
+
+async def start(
+    database: Database,
+    caller: Caller,
+    asked: Decimal | None = FIVE,
+    *,
+    provider: str = "ecocash",
+    rate: Decimal = Decimal(1),
+    sealed_pin: bytes | None = None,
+) -> TopUpId:
+    """Begin a top-up through Paynow, or with rand by voucher where it has another rate."""
+    is_voucher = rate != 1 or sealed_pin is not None
+    top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
+    async with database.transaction() as connection:
+        await top_ups.insert(
+            connection,
+            NewTopUp(
+                id=top_up_id,
+                account_id=caller.id,
+                method=Method.VOUCHER if is_voucher else Method.PAYNOW,
+                provider="ott" if is_voucher else provider,
+                currency=Currency.ZAR if is_voucher else Currency.USD,
+                asked=asked,
+                rate=rate,
+                sealed_pin=sealed_pin,
+                pin_hash=None if sealed_pin is None else bytes(32),
+            ),
+        )
+    return top_up_id
+
+
+def paid(amount: Decimal = FIVE) -> Paid:
+    """Say that it was paid, under a reference that nobody had before."""
+    return Paid(f"ref-{next(_references)}", amount)
+
+
+async def read(database: Database, top_up_id: TopUpId) -> TopUp:
+    async with database.connection() as connection:
+        found = await top_ups.find_any(connection, top_up_id)
+    assert found is not None
+    return found
+
+
+async def balance_of(database: Database, caller: Caller) -> Decimal:
+    async with database.connection() as connection:
+        account = await accounts.find(connection, caller.id)
+    assert account is not None
+    return account.balance
+
+
+async def moved(database: Database, top_up_id: TopUpId) -> tuple[Decimal, Decimal]:
+    """Return what the transfers of a top-up brought and took back."""
+    async with database.connection() as connection:
+        rows = await connection.fetch("SELECT to_book, amount FROM transfers WHERE top_up_id = $1", top_up_id)
+    assert len(rows) <= 2
+    came = sum((row["amount"] for row in rows if row["to_book"] == "customer"), Decimal(0))
+    return came, sum((row["amount"] for row in rows), Decimal(0)) - came
+
+
+# What brings a top-up into each state.
+WAYS: Final[dict[State, Sequence[News]]] = {
+    State.STARTED: [],
+    State.PENDING: [Waiting()],
+    State.DOUBT: [Unclear("no answer")],
+    State.CREDITED: [Paid("given", FIVE)],
+    State.FAILED: [Refused(Reason.DECLINED, "no money")],
+    State.EXPIRED: [Lapsed()],
+    State.REVERSED: [Paid("given", FIVE), TakenBack("refunded")],
+}
+NEWS: Final[dict[str, News]] = {
+    "waiting": Waiting(),
+    "paid": Paid("given", FIVE),
+    "paid another amount": Paid("given", Decimal(50)),
+    "refused": Refused(Reason.CANCELLED, "cancelled"),
+    "lapsed": Lapsed(),
+    "unclear": Unclear("no answer"),
+    "silent": Silent("not reached"),
+    "unclear for good": Unclear("no answer", is_last=True),
+    "taken back": TakenBack("refunded"),
+}
+OPEN_MOVES: Final = {
+    "waiting": State.PENDING,
+    "paid": State.CREDITED,
+    "paid another amount": State.DOUBT,
+    "refused": State.FAILED,
+    "lapsed": State.EXPIRED,
+    "unclear": State.DOUBT,
+    "unclear for good": State.DOUBT,
+    "silent": State.DOUBT,
+    "taken back": State.FAILED,
+}
+MOVES: Final[dict[State, dict[str, State]]] = {
+    State.STARTED: OPEN_MOVES,
+    # What waits for its customer does so although its provider could not be asked.
+    State.PENDING: OPEN_MOVES | {"silent": State.PENDING},
+    State.DOUBT: OPEN_MOVES,
+    State.CREDITED: {"taken back": State.REVERSED},
+    State.FAILED: {},
+    State.EXPIRED: {},
+    State.REVERSED: {},
+}
+WORTH: Final = {State.CREDITED: FIVE}
+
+
+def named(news: News) -> News:
+    """Give a payment a reference of its own."""
+    return paid(news.paid) if isinstance(news, Paid) else news
+
+
+@pytest.mark.parametrize("before", State)
+async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing(
+    database: Database, caller: Caller, before: State
+) -> None:
+    for name, news in NEWS.items():
+        top_up_id = await start(database, caller)
+        for way in WAYS[before]:
+            await settle(database, top_up_id, named(way))
+        assert (await read(database, top_up_id)).state is before
+        balance = await balance_of(database, caller)
+        expected = MOVES[before].get(name, before)
+
+        word = named(news)
+        settled = await settle(database, top_up_id, word)
+
+        assert (settled.before, settled.top_up.state) == (before, expected), name
+        gained = WORTH.get(expected, 0) - WORTH.get(before, 0)
+        assert await balance_of(database, caller) == balance + gained, name
+        came, went = await moved(database, top_up_id)
+        assert (came, went) == (
+            FIVE if expected in {State.CREDITED, State.REVERSED} else 0,
+            FIVE if expected is State.REVERSED else 0,
+        )
+
+        again = await settle(database, top_up_id, word)
+        assert again.top_up.state is MOVES[expected].get(name, expected) is expected, name
+        assert await balance_of(database, caller) == balance + gained, name
+
+
+async def test_what_is_not_open_any_more_is_not_looked_at_and_what_is_open_is(
+    database: Database, caller: Caller
+) -> None:
+    words: Sequence[tuple[News, bool]] = (
+        (Waiting(), True),
+        (Unclear("no answer"), True),
+        (Silent("not reached"), True),
+        (Unclear("no answer", is_last=True), False),
+        (Refused(Reason.DECLINED, "no"), False),
+        (Lapsed(), False),
+        (paid(), False),
+    )
+    for news, is_looked_at in words:
+        settled = await settle(database, await start(database, caller), news)
+        assert (settled.top_up.due_at is not None) is is_looked_at, news
+        is_open = settled.top_up.state in {State.PENDING, State.DOUBT}
+        assert (settled.top_up.finished_at is None) is is_open, news
+
+
+async def test_what_a_provider_gave_us_is_kept_through_what_it_says_later(
+    database: Database, caller: Caller
+) -> None:
+    top_up_id = await start(database, caller)
+    await settle(database, top_up_id, Waiting("9510", {"poll_url": "https://a", "instructions": "Dial"}))
+    await settle(database, top_up_id, Unclear("no answer"))
+    await settle(database, top_up_id, Waiting(None, {"instructions": "Dial again"}))
+    found = await read(database, top_up_id)
+    assert found.kept == {"poll_url": "https://a", "instructions": "Dial again"}
+    assert (found.provider_reference, found.state, found.problem) == ("9510", State.PENDING, None)
+
+
+async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
+    database: Database, caller: Caller, url: str
+) -> None:
+    word = paid()
+    await settle(database, await start(database, caller, provider="ecocash"), word)
+    other = await new_caller(url)
+    second = await start(database, other, provider="card")
+
+    settled = await settle(database, second, word)
+
+    assert (settled.top_up.state, settled.top_up.due_at) == (State.DOUBT, None)
+    assert settled.top_up.problem == f"{word.provider_reference} was credited for another top-up already"
+    assert await moved(database, second) == (Decimal(0), Decimal(0))
+    with pytest.raises(Trouble, match="credited for another top-up already; nothing was credited"):
+        await decide(database, second, FIVE, reference=word.provider_reference)
+    assert (await read(database, second)).state is State.DOUBT
+    assert await balance_of(database, other) == OPENING
+    # Another issuer may well call something the same.
+    rand = await start(database, other, None, rate=Decimal(20))
+    await settle(database, rand, Paid(word.provider_reference, Decimal(100)))
+    assert await balance_of(database, other) == OPENING + FIVE
+
+
+async def test_another_amount_than_was_asked_for_is_a_doubt(database: Database, caller: Caller) -> None:
+    for amount in ("4.99", "5.01", "50"):
+        settled = await settle(database, await start(database, caller), paid(Decimal(amount)))
+        assert settled.top_up.state is State.DOUBT
+        assert f"{amount} was taken where 5.00 was asked for" in (settled.top_up.problem or "")
+    assert await balance_of(database, caller) == OPENING
+
+
+async def test_rand_become_dollars_at_the_rate_of_the_start_rounded_down(
+    database: Database, caller: Caller
+) -> None:
+    top_up_id = await start(database, caller, None, rate=Decimal("18.57"))
+    settled = await settle(database, top_up_id, paid(Decimal("150.00")))
+    assert settled.top_up.amount == Decimal("8.0775")
+    assert await balance_of(database, caller) == OPENING + Decimal("8.0775")
+    nothing = await start(database, caller, None, rate=Decimal("18.57"))
+    settled = await settle(database, nothing, paid(Decimal("0.0001")))
+    assert settled.top_up.state is State.DOUBT
+
+
+@pytest.mark.parametrize("end", [Lapsed(), Refused(Reason.CANCELLED, "cancelled")])
+async def test_a_payment_that_comes_too_late_is_noted_and_left_to_the_operator(
+    database: Database, caller: Caller, end: News
+) -> None:
+    top_up_id = await start(database, caller)
+    ended = (await settle(database, top_up_id, end)).top_up.state
+    word = paid()
+
+    assert (await settle(database, top_up_id, word)).top_up.state is ended
+
+    found = await read(database, top_up_id)
+    reference = word.provider_reference
+    assert found.problem == f"{reference}: 5 USD was paid after it had {ended}"
+    assert await balance_of(database, caller) == OPENING
+    resolved = await decide(database, top_up_id, FIVE, reference=reference)
+    assert (resolved.before, resolved.top_up.state) == (ended, State.CREDITED)
+    assert await balance_of(database, caller) == OPENING + FIVE
+    # Once and for all.
+    assert (await settle(database, top_up_id, word)).top_up.state is State.CREDITED
+    with pytest.raises(Trouble, match="not the operator's to change"):
+        await decide(database, top_up_id, FIVE)
+    assert await balance_of(database, caller) == OPENING + FIVE
+
+
+@pytest.mark.parametrize(("left", "owed"), [("105", "0"), ("5", "0"), ("2.5", "2.5"), ("0", "5")])
+async def test_what_is_taken_back_is_what_is_there_and_the_rest_is_owed(
+    database: Database, caller: Caller, left: str, owed: str
+) -> None:
+    top_up_id = await start(database, caller)
+    await settle(database, top_up_id, paid())
+    spent = OPENING + FIVE - Decimal(left)
+    if spent:
+        await manage_accounts.credit(database, caller.id, -spent, note="spent", actor="test")
+
+    settled = await settle(database, top_up_id, TakenBack("refunded"))
+
+    assert (settled.top_up.state, settled.top_up.owed) == (State.REVERSED, Decimal(owed))
+    assert settled.top_up.problem == "refunded"
+    assert await moved(database, top_up_id) == (FIVE, FIVE - Decimal(owed))
+    assert await balance_of(database, caller) == Decimal(left) - (FIVE - Decimal(owed))
+    async with database.connection() as connection:
+        account = await accounts.find(connection, caller.id)
+        changed = await connection.fetchval(
+            "SELECT count(*) FROM changes WHERE account_id = $1 AND actor = 'gateway'", caller.id
+        )
+    assert account is not None
+    assert account.suspended_at is not None
+    assert changed == 1
+    # It is not credited again, whoever says that it was paid after all.
+    assert (await settle(database, top_up_id, paid())).top_up.state is State.REVERSED
+
+
+async def decide(
+    database: Database, top_up_id: TopUpId, amount: Decimal | None, reference: str | None = None
+) -> Settled:
+    return await resolve(
+        database, top_up_id, paid=amount, provider_reference=reference, note="seen there", actor=Actor("test")
+    )
+
+
+async def test_the_operator_decides_a_doubt_either_way_and_nothing_else(
+    database: Database, caller: Caller
+) -> None:
+    doubts = [await start(database, caller) for _ in range(2)]
+    for one in doubts:
+        await settle(database, one, Unclear("no answer", is_last=True))
+
+    credited = (await decide(database, doubts[0], Decimal("4.50"))).top_up
+    failed = (await decide(database, doubts[1], None)).top_up
+
+    assert (credited.state, credited.paid, credited.amount) == (
+        State.CREDITED,
+        Decimal("4.50"),
+        Decimal("4.50"),
+    )
+    assert credited.provider_reference == f"operator:{credited.id}"
+    assert (failed.state, failed.reason) == (State.FAILED, "DECIDED")
+    for decided in (credited, failed):
+        assert (decided.note, decided.resolved_by, decided.due_at) == ("seen there", "test", None)
+    assert await balance_of(database, caller) == OPENING + Decimal("4.50")
+    waiting = await start(database, caller)
+    for one in (doubts[0], doubts[1], waiting):
+        with pytest.raises(Trouble, match="not the operator's to change"):
+            await decide(database, one, None)
+    with pytest.raises(Trouble, match="no such top-up"):
+        await decide(database, TopUpId(new_id(1)), FIVE)
+    assert await balance_of(database, caller) == OPENING + Decimal("4.50")
+
+
+async def test_a_pin_is_kept_while_it_may_be_needed_and_no_longer(
+    database: Database, url: str, caller: Caller
+) -> None:
+    sealed = Seal("secret").close("1234567890123456")
+    for news, is_kept in (
+        (Waiting(), True),
+        (Unclear("no answer"), True),
+        (Unclear("no answer", is_last=True), False),
+        (Refused(Reason.VOUCHER_NOT_VALID, "used"), False),
+        (Paid("pin-kept", Decimal(100), b"change"), False),
+    ):
+        top_up_id = await start(database, caller, None, rate=Decimal(20), sealed_pin=sealed)
+        found = (await settle(database, top_up_id, news)).top_up
+        assert (found.sealed_pin == sealed) is is_kept, news
+        if found.state not in {State.CREDITED, State.FAILED}:
+            await settle(database, top_up_id, Lapsed())
+    assert found.sealed_change == b"change"
+    stranger = await new_caller(url)
+    async with database.connection() as connection:
+        await top_ups.forget_change(connection, stranger.id, found.id)
+        assert (await read(database, found.id)).sealed_change == b"change"
+        await top_ups.forget_change(connection, caller.id, found.id)
+    assert (await read(database, found.id)).sealed_change is None
+
+
+async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
+    database: Database, caller: Caller
+) -> None:
+    top_up_id = await start(database, caller)
+
+    async def claim(lease_s: float) -> bool | None:
+        async with database.transaction() as connection:
+            claimed = await top_ups.claim_due(connection, {"paynow": 1_000}, lease_s)
+        return next((one.was_asked for one in claimed if one.top_up.id == top_up_id), None)
+
+    assert [await claim(0), await claim(60), await claim(60)] == [False, True, None]
+    async with database.connection() as connection:
+        # A notice brings it forward; one that is put off waits.
+        await top_ups.make_due(connection, top_up_id)
+        assert await claim(0) is True
+        await top_ups.put_off(connection, top_up_id, 60)
+        assert await claim(0) is None
+        await top_ups.rest(connection, top_up_id)
+        await top_ups.make_due(connection, top_up_id)
+    assert await claim(60) is True
+    assert (await read(database, top_up_id)).tries == 4
+
+
+async def test_nobody_sees_anothers_top_up(database: Database, url: str, caller: Caller) -> None:
+    top_up_id = await start(database, caller)
+    stranger = await new_caller(url)
+    async with database.connection() as connection:
+        assert await top_ups.find(connection, stranger.id, top_up_id) is None
+        assert await top_ups.list_of_account(connection, stranger.id, 10) == []
+        found = await top_ups.find(connection, caller.id, top_up_id)
+        assert await top_ups.list_of_account(connection, caller.id, 10) == [found]
+        assert found in await top_ups.list_latest(connection, 1_000, states=[State.STARTED])
+        assert await top_ups.list_latest(connection, 1_000, methods=[Method.USDT]) == []
+
+
+# References are few, so that some payments claim another's.
+WORDS: Final = some.one_of(
+    some.just(Waiting()),
+    some.builds(
+        Paid,
+        some.sampled_from(["a", "b", "c", "d", "e"]),
+        some.sampled_from([FIVE, FIVE, FIVE, Decimal("12.50")]),
+    ),
+    some.just(Refused(Reason.DECLINED, "no")),
+    some.just(Lapsed()),
+    some.builds(Unclear, some.just("?"), is_last=some.booleans()),
+    some.just(Silent("?")),
+    some.just(TakenBack("back")),
+)
+# Whose top-up it is about, and how much is spent before.
+TURNS: Final = some.lists(
+    some.tuples(some.integers(0, 5), WORDS, some.sampled_from([0, 0, 1, 90])), min_size=8, max_size=30
+)
+
+
+@given(turns=TURNS)
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+async def test_after_any_history_money_adds_up(
+    database: Database, url: str, turns: Sequence[tuple[int, News, int]]
+) -> None:
+    callers = [await new_caller(url) for _ in range(2)]
+    made = [
+        await start(database, callers[place % 2], None, rate=Decimal("1.5"))
+        if place >= 4
+        else await start(database, callers[place % 2])
+        for place in range(6)
+    ]
+    run = f"{random.getrandbits(64):x}"
+    spent = dict.fromkeys((caller.id for caller in callers), Decimal(0))
+    for place, news, wish in turns:
+        # The references of another example are another's payments.
+        word = Paid(f"{run}-{news.provider_reference}", news.paid) if isinstance(news, Paid) else news
+        caller = callers[place % 2]
+        wanted = min(Decimal(wish), await balance_of(database, caller))
+        if wanted:
+            await manage_accounts.credit(database, caller.id, -wanted, note="spent", actor="test")
+            spent[caller.id] += wanted
+        before = await read(database, made[place])
+        settled = await settle(database, made[place], word)
+        assert settled.before is before.state
+        if before.state in {State.FAILED, State.EXPIRED, State.REVERSED}:
+            assert settled.top_up.state is before.state
+    for number, caller in enumerate(callers):
+        found = [await read(database, one) for place, one in enumerate(made) if place % 2 == number]
+        kept = sum((one.amount or 0 for one in found if one.state is State.CREDITED), Decimal(0))
+        owed = sum((one.owed for one in found), Decimal(0))
+        assert await balance_of(database, caller) == OPENING + kept + owed - spent[caller.id]
+        for one in found:
+            assert one.amount is None or one.amount == worth(one.paid or Decimal(0), one.rate)
+    assert await broken_promises(database) == []
+
+
+async def test_what_waits_for_too_long_is_given_up_or_shown_to_the_operator(
+    database: Database, caller: Caller
+) -> None:
+    for news, state in ((Waiting(), State.EXPIRED), (Unclear("no answer"), State.DOUBT)):
+        top_up_id = await start(database, caller)
+        async with database.connection() as connection:
+            await connection.execute(
+                "UPDATE top_ups SET created_at = created_at - $2::interval WHERE id = $1",
+                top_up_id,
+                timedelta(hours=25),
+            )
+        settled = await settle(database, top_up_id, news)
+        assert (settled.top_up.state, settled.top_up.due_at) == (state, None)

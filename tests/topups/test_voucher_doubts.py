@@ -1,0 +1,187 @@
+"""Is a voucher credited once whatever happens to its issuer's answers, and never where nobody can know?"""
+
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.postgres.databases import clone
+from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, Desk, open_desk
+from tests.support.topups.voucher_issuer import Twist
+from tests.support.topups.voucher_servers import run_issuers
+from tumira.audit_log import Actor
+from tumira.core.errors import FieldTrouble
+from tumira.topups import store as top_ups
+from tumira.topups.settle import resolve
+from tumira.topups.states import Reason, State
+from tumira.topups.voucher_pins import Issuer
+from tumira.topups.worker import LEASE_S, order_of
+
+TAKEN_WITHOUT_ANSWER: Final = (Twist.CUT, Twist.ERROR, Twist.NONSENSE, Twist.UNSURE)
+NOT_TAKEN: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests of this file share; each opens accounts of its own."""
+    with clone(server_url) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def desk(url: str) -> AsyncIterator[Desk]:
+    """Give a cashier and the issuers."""
+    with run_issuers() as issuers:
+        async with open_desk(url, issuers) as desk:
+            yield desk
+
+
+@pytest.mark.parametrize("twist", TAKEN_WITHOUT_ANSWER)
+@pytest.mark.parametrize("issuer", FOREIGN)
+async def test_a_lost_answer_is_a_doubt_that_is_resolved_by_asking(
+    desk: Desk, issuer: Issuer, twist: Twist
+) -> None:
+    stand = desk.stand_of(issuer)
+    pin = stand.issue("150.00", twist)
+    seen = await desk.redeem(issuer, pin)
+    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    assert stand.taken(pin) == Decimal("150.00")
+    assert issuer is not Issuer.OTT or stand.count("/RemitVoucher") == 1
+    await desk.check_money(seen[-1], stand.taken(pin))
+
+
+async def test_silence_after_taking_is_a_doubt_too(url: str) -> None:
+    with run_issuers() as issuers:
+        async with open_desk(url, issuers, answer_s=2.0) as desk:
+            account_id = await desk.new_account()
+            ids = [
+                await desk.start(account_id, issuer, desk.stand_of(issuer).issue("150.00", Twist.SILENT))
+                for issuer in FOREIGN
+            ]
+            states: set[State] = set()
+            for _ in range(LOOKS_MAX):
+                await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
+                states |= {(await desk.look(one)).state for one in ids}
+            assert State.DOUBT in states
+            assert {(await desk.find(one)).state for one in ids} == {State.CREDITED}
+            balance = (await desk.rows("SELECT balance FROM accounts WHERE id = $1", account_id))[0][0]
+            assert balance == 3 * Decimal("8.1081")
+            assert sum(stand.taken_in_all for stand in issuers.each) == Decimal("450.00")
+
+
+@pytest.mark.parametrize("twist", NOT_TAKEN)
+@pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
+async def test_what_never_came_through_is_taken_when_it_is_asked_for_again(
+    desk: Desk, issuer: Issuer, twist: Twist
+) -> None:
+    pin = desk.stand_of(issuer).issue("150.00", twist)
+    seen = await desk.redeem(issuer, pin)
+    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    await desk.check_money(seen[-1], Decimal("150.00"))
+
+
+@pytest.mark.parametrize("twist", NOT_TAKEN)
+async def test_ott_is_never_asked_twice_and_a_voucher_that_stays_whole_was_not_taken(
+    desk: Desk, twist: Twist
+) -> None:
+    pin = desk.issuers.ott.issue("150.00", twist)
+    seen = await desk.redeem(Issuer.OTT, pin)
+    assert {one.state for one in seen} == {State.DOUBT}
+    await desk.pass_time(seen[-1].id, "11 minutes")
+    last = await desk.look(seen[-1].id)
+    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert desk.issuers.ott.count("/RemitVoucher") == 1
+    await desk.check_money(last, Decimal(0))
+    assert (await desk.redeem(Issuer.OTT, pin))[-1].state is State.CREDITED
+
+
+@pytest.mark.parametrize(
+    ("issuer", "time"),
+    [(Issuer.ONE_VOUCHER, "31 minutes"), (Issuer.OTT, "25 hours"), (Issuer.BLU, "31 minutes")],
+)
+async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_decides(
+    desk: Desk, issuer: Issuer, time: str
+) -> None:
+    stand = desk.stand_of(issuer)
+    pin = stand.issue("150.00", Twist.LOST)
+    last = (await desk.redeem(issuer, pin))[-1]
+    assert last.state is State.DOUBT
+    assert last.sealed_pin is not None
+    await desk.pass_time(last.id, time)
+    last = await desk.look(last.id)
+    assert (last.state, last.due_at, last.sealed_pin) == (State.DOUBT, None, None)
+    with pytest.raises(FieldTrouble, match="being redeemed already"):
+        await desk.start(await desk.new_account(), issuer, pin)
+    await desk.check_money(last, Decimal(0))
+    settled = await resolve(
+        desk.database,
+        last.id,
+        paid=stand.taken(pin),
+        provider_reference=None,
+        note="Seen in the issuer's statement",
+        actor=Actor("operator"),
+    )
+    assert settled.top_up.state is State.CREDITED
+    await desk.check_money(last, Decimal("150.00"))
+
+
+async def test_a_blu_voucher_that_is_whole_after_half_an_hour_was_not_taken(desk: Desk) -> None:
+    pin = desk.issuers.blu.issue("150.00", Twist.ERROR_BEFORE)
+    top_up_id = await desk.start(await desk.new_account(), Issuer.BLU, pin)
+    assert (await desk.look(top_up_id)).state is State.PENDING
+    assert (await desk.look(top_up_id)).state is State.DOUBT
+    await desk.pass_time(top_up_id, "31 minutes")
+    last = await desk.look(top_up_id)
+    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    await desk.check_money(last, Decimal(0))
+
+
+@pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
+async def test_an_answer_for_somebody_elses_reference_is_not_believed(desk: Desk, issuer: Issuer) -> None:
+    pin = desk.stand_of(issuer).issue("150.00", Twist.MIXED_UP)
+    seen = await desk.redeem(issuer, pin)
+    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    await desk.check_money(seen[-1], Decimal("150.00"))
+
+
+@pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
+async def test_a_voucher_that_is_spent_when_it_is_asked_for_again_may_have_been_spent_by_us(
+    desk: Desk, issuer: Issuer
+) -> None:
+    stand = desk.stand_of(issuer)
+    # An issuer that does not keep to giving the same answer again.
+    stand.replays = False
+    pin = stand.issue("150.00", Twist.CUT)
+    last = (await desk.redeem(issuer, pin))[-1]
+    assert last.state is State.DOUBT
+    await desk.check_money(last, Decimal(0))
+
+
+@pytest.mark.parametrize("issuer", FOREIGN)
+async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything(
+    desk: Desk, issuer: Issuer
+) -> None:
+    stand = desk.stand_of(issuer)
+    # It died before it asked; or after it had asked once or twice, before it wrote the answer down.
+    for asked in range(3):
+        pin = stand.issue()
+        top_up_id = await desk.start(await desk.new_account(), issuer, pin)
+        for turn in range(asked + 1):
+            await desk.rows("UPDATE top_ups SET due_at = now() WHERE id = $1", top_up_id)
+            async with desk.database.transaction() as connection:
+                (claimed,) = await top_ups.claim_due(connection, {issuer: 1}, LEASE_S)
+            if turn < asked:
+                provider = desk.providers[issuer]
+                order = order_of(claimed.top_up, desk.database.clock.now())
+                await (provider.look(order) if claimed.was_asked else provider.start(order))
+        seen = await desk.decide(top_up_id)
+        if issuer is Issuer.OTT and asked == 0:
+            # It is not asked twice, and so never was.
+            assert {one.state for one in seen} == {State.DOUBT}
+            await desk.pass_time(top_up_id, "11 minutes")
+            assert (await desk.look(top_up_id)).state is State.FAILED
+        else:
+            assert seen[-1].state is State.CREDITED
+        await desk.check_money(seen[-1], stand.taken(pin))

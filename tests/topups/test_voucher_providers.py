@@ -1,0 +1,334 @@
+"""Is what an issuer takes for a voucher credited, and is it told plainly what is wrong with one?"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import structlog
+from structlog.testing import CapturingLogger
+
+from tests.support.postgres.databases import clone
+from tests.support.service import free_port
+from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, Desk, open_desk
+from tests.support.topups.voucher_issuer import SPARED_CENTS, Answer, Twist
+from tests.support.topups.voucher_servers import run_issuers
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import AccountId
+from tumira.core.settings.payments import Payments
+from tumira.topups import store as top_ups
+from tumira.topups import worker as cashiers
+from tumira.topups.providers.blu import BluProvider
+from tumira.topups.providers.onevoucher import OneVoucherProvider
+from tumira.topups.providers.ott import OttProvider
+from tumira.topups.providers.port import Provider
+from tumira.topups.start_voucher import offered, start_voucher
+from tumira.topups.states import Reason, State
+from tumira.topups.voucher_pins import Issuer
+from tumira.topups.worker import Cashier
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    """Give a database that the tests of this file share; each opens accounts of its own."""
+    with clone(server_url) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def desk(url: str) -> AsyncIterator[Desk]:
+    """Give a cashier and the issuers."""
+    with run_issuers() as issuers:
+        async with open_desk(url, issuers) as desk:
+            yield desk
+
+
+@pytest.mark.parametrize("issuer", FOREIGN)
+async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day(
+    desk: Desk, issuer: Issuer
+) -> None:
+    pin = desk.stand_of(issuer).issue("1,234.50".replace(",", ""))
+    seen = await desk.redeem(issuer, f" {pin[:4]} {pin[4:]}", "1234.50")
+    last = seen[-1]
+    assert State.DOUBT not in {one.state for one in seen}
+    assert (last.state, last.paid, last.amount) == (State.CREDITED, Decimal("1234.50"), Decimal("66.7297"))
+    assert (last.rate, str(last.rate_on)) == (RATE, "2026-11-01")
+    assert last.provider_reference == desk.stand_of(issuer).redemptions[0].number
+    assert (last.sealed_pin, last.sealed_change) == (None, None)
+    await desk.check_money(last, desk.stand_of(issuer).taken(pin))
+
+
+@pytest.mark.parametrize(
+    ("twist", "reason"),
+    [
+        (Twist.USED, Reason.VOUCHER_NOT_VALID),
+        (Twist.CANCELLED, Reason.VOUCHER_NOT_VALID),
+        (Twist.EXPIRED, Reason.VOUCHER_EXPIRED),
+        (None, Reason.VOUCHER_NOT_VALID),
+    ],
+)
+async def test_a_voucher_that_is_not_good_fails_and_nothing_is_credited(
+    desk: Desk, twist: Twist | None, reason: Reason
+) -> None:
+    for issuer in FOREIGN:
+        stand = desk.stand_of(issuer)
+        pin = "9" * issuer.pin_length if twist is None else stand.issue("150.00", twist)
+        last = (await desk.redeem(issuer, pin))[-1]
+        # OTT does not publish what its codes mean.
+        expected = Reason.VOUCHER_NOT_VALID if issuer is Issuer.OTT else reason
+        assert (last.state, last.reason, last.sealed_pin) == (State.FAILED, expected, None)
+        await desk.check_money(last, Decimal(0))
+
+
+@pytest.mark.parametrize("issuer", FOREIGN)
+async def test_what_was_taken_is_credited_and_the_rest_is_the_customers(desk: Desk, issuer: Issuer) -> None:
+    stand = desk.stand_of(issuer)
+    pin = stand.issue("150.00", Twist.PARTIAL)
+    last = (await desk.redeem(issuer, pin))[-1]
+    assert stand.taken(pin) == Decimal("150.00") - Decimal(SPARED_CENTS) / 100
+    assert (last.state, last.paid) == (State.CREDITED, Decimal("100.00"))
+    await desk.check_money(last, stand.taken(pin))
+    change = desk.change_of(last)
+    if issuer is Issuer.OTT:
+        # It sends the change to the customer's phone.
+        assert change is None
+    else:
+        assert change is not None
+        assert change.amount == Decimal("50.00")
+        assert change.expires == ("2029-11-30" if issuer is Issuer.ONE_VOUCHER else None)
+        assert stand.vouchers[change.pin].cents == SPARED_CENTS
+    async with desk.database.transaction() as connection:
+        await top_ups.forget_change(connection, last.account_id, last.id)
+    assert (await desk.find(last.id)).sealed_change is None
+
+
+async def test_a_1voucher_that_is_worth_more_than_was_said_gives_change(desk: Desk) -> None:
+    pin = desk.issuers.one_voucher.issue("500.00")
+    last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "120.50"))[-1]
+    change = desk.change_of(last)
+    assert (last.state, last.paid) == (State.CREDITED, Decimal("120.50"))
+    assert change is not None
+    assert change.amount == Decimal("379.50")
+    again = (await desk.redeem(Issuer.ONE_VOUCHER, change.pin, "379.50"))[-1]
+    assert again.state is State.CREDITED
+    await desk.check_money(again, Decimal("379.50"))
+
+
+async def test_a_1voucher_that_is_worth_less_than_was_said_is_not_taken(desk: Desk) -> None:
+    pin = desk.issuers.one_voucher.issue("100.00")
+    last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "150.00"))[-1]
+    assert (last.state, last.reason) == (State.FAILED, Reason.VALUE_DIFFERS)
+    assert (await desk.redeem(Issuer.ONE_VOUCHER, pin, "100.00"))[-1].state is State.CREDITED
+
+
+@pytest.mark.parametrize("issuer", [Issuer.OTT, Issuer.BLU])
+async def test_a_voucher_that_is_worth_too_little_or_too_much_is_left_whole(
+    desk: Desk, issuer: Issuer
+) -> None:
+    stand = desk.stand_of(issuer)
+    for value, reason in (("92.49", Reason.VALUE_TOO_SMALL), ("185000.50", Reason.VALUE_TOO_LARGE)):
+        pin = stand.issue(value)
+        last = (await desk.redeem(issuer, pin))[-1]
+        assert (last.state, last.reason) == (State.FAILED, reason)
+    assert stand.taken_in_all == 0
+    assert (await desk.redeem(issuer, stand.issue("92.50")))[-1].amount == Decimal("5.0000")
+
+
+async def test_a_part_of_a_cent_is_not_taken(desk: Desk) -> None:
+    pin = desk.issuers.ott.issue("150.00")
+    desk.issuers.ott.whole_cents = False
+    last = (await desk.redeem(Issuer.OTT, pin))[-1]
+    assert (last.state, last.reason) == (State.FAILED, Reason.DECLINED)
+    assert desk.issuers.ott.taken_in_all == 0
+
+
+async def test_one_token_serves_many_and_one_that_ended_early_is_replaced(desk: Desk) -> None:
+    stand = desk.issuers.one_voucher
+    for _ in range(2):
+        assert (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1].state is State.CREDITED
+    assert stand.count("/token") == 1
+    stand.tokens.clear()
+    seen = await desk.redeem(Issuer.ONE_VOUCHER, stand.issue())
+    assert [one.state for one in seen] == [State.CREDITED]
+    assert stand.count("/token") == 2
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(500, b""), Answer(200, b"{}"), Answer(200, b'{"access_token": 1}')]
+)
+async def test_without_a_token_nothing_was_asked_for(desk: Desk, answer: Answer) -> None:
+    stand = desk.issuers.one_voucher
+    stand.token_answer = answer
+    last = (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1]
+    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert stand.count("/redeem") == 0
+
+
+async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk) -> None:
+    payments = desk.payments
+    assert payments.one_voucher
+    assert payments.ott
+    assert payments.blu
+    away = f"http://127.0.0.1:{free_port()}"
+    providers: Sequence[tuple[Issuer, Provider]] = [
+        (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, url=away))),
+        (Issuer.OTT, OttProvider(replace(payments.ott, url=away))),
+        (Issuer.BLU, BluProvider(replace(payments.blu, url=away))),
+        (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, consumer_key="nobody"))),
+        (Issuer.OTT, OttProvider(replace(payments.ott, user="nobody"))),
+        (Issuer.BLU, BluProvider(replace(payments.blu, user="nobody"))),
+    ]
+    for issuer, provider in providers:
+        top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
+        cashier = Cashier(desk.database, {issuer: provider})
+        last = await replace(desk, cashier=cashier).look(top_up_id)
+        assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED), issuer
+        await provider.close()
+    assert sum(stand.taken_in_all for stand in desk.issuers.each) == 0
+
+
+async def test_a_pin_that_was_sealed_with_another_access_is_not_guessed(desk: Desk) -> None:
+    payments = desk.payments
+    assert payments.one_voucher
+    assert payments.ott
+    assert payments.blu
+    providers: Sequence[tuple[Issuer, Provider]] = [
+        (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, consumer_secret="new"))),
+        (Issuer.OTT, OttProvider(replace(payments.ott, password="new"))),
+        (Issuer.BLU, BluProvider(replace(payments.blu, password="new"))),
+    ]
+    for issuer, provider in providers:
+        top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
+        cashier = Cashier(desk.database, {issuer: provider})
+        last = await replace(desk, cashier=cashier).look(top_up_id)
+        assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+        await provider.close()
+
+
+async def test_the_cashiers_own_loop_redeems(desk: Desk) -> None:
+    async with open_desk(desk.database.url, desk.issuers) as other:
+        top_up_id = await desk.start(await desk.new_account(), Issuer.OTT, desk.issuers.ott.issue())
+        running = asyncio.create_task(other.cashier.run())
+        async with asyncio.timeout(20):
+            while (await desk.find(top_up_id)).state is not State.CREDITED:  # noqa: ASYNC110 - another's row
+                await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.wait([running])
+    await desk.check_money(await desk.find(top_up_id), Decimal("150.00"))
+
+
+async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = CapturingLogger()
+    log = structlog.wrap_logger(
+        lines, processors=[structlog.processors.JSONRenderer()], wrapper_class=structlog.BoundLogger
+    )
+    monkeypatch.setattr(cashiers, "_log", log)
+    pins: list[str] = []
+    for issuer in FOREIGN:
+        stand = desk.stand_of(issuer)
+        for twist in (Twist.NONE, Twist.USED, Twist.LOST, Twist.PARTIAL, Twist.CUT_BEFORE):
+            pins.append(stand.issue("150.00", twist))
+            await desk.start(await desk.new_account(), issuer, pins[-1])
+    for _ in range(LOOKS_MAX):
+        async for table in _tables_with(desk, pins):
+            raise AssertionError(table)
+        await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
+        while await desk.cashier._look():
+            await asyncio.gather(*desk.cashier._asking)
+        await asyncio.gather(*desk.cashier._asking)
+    changes = [pin for stand in desk.issuers.each for pin in stand.vouchers if pin not in pins]
+    async for table in _tables_with(desk, changes):
+        raise AssertionError(table)
+    assert len(lines.calls) > len(pins)
+    told = repr(lines.calls) + caplog.text
+    assert not [pin for pin in (*pins, *changes) if pin in told]
+
+
+async def _tables_with(desk: Desk, secrets: Sequence[str]) -> AsyncIterator[str]:
+    """Give the tables in which one of the secrets stands, as text or as octets."""
+    patterns = [f"%{one}%" for secret in secrets for one in (secret, secret.encode().hex())]
+    for (table,) in await desk.rows(
+        "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"
+    ):
+        if await desk.rows(f"SELECT 1 FROM {table} t WHERE t::text LIKE ANY($1::text[]) LIMIT 1", patterns):
+            yield table
+
+
+async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> None:
+    account_id = await desk.new_account()
+
+    async def refusal(issuer: Issuer, pin: str, value: str | None = None, phone: str | None = None) -> Any:
+        given = None if value is None else Decimal(value)
+        with pytest.raises(FieldTrouble) as refused:
+            await start_voucher(
+                desk.database, desk.payments, account_id, issuer, pin, value=given, phone=phone
+            )
+        assert pin not in str(refused.value)
+        return refused.value.field
+
+    good = "1234567890123456"
+    for issuer in FOREIGN:
+        assert await refusal(issuer, "12345", "150", SOUTH_AFRICAN) == "pin"
+    for value in (None, "0", "-150", "150.001", "NaN", "1e40", "92.49", "185001"):
+        assert await refusal(Issuer.ONE_VOUCHER, good, value) == "value"
+    # The account's own number is in Zimbabwe.
+    for phone in (None, "", "+263771200001", "nonsense"):
+        assert await refusal(Issuer.OTT, "123456789012", None, phone) == "phone"
+    for issuer in FOREIGN:
+        with pytest.raises(FieldTrouble) as refused:
+            await start_voucher(desk.database, Payments(), account_id, issuer, good, value=Decimal(150))
+        assert refused.value.field == "provider"
+    nobody = AccountId((await desk.find(await desk.start(account_id, Issuer.BLU, good))).id)
+    with pytest.raises(Trouble, match="no such account"):
+        await desk.start(nobody, Issuer.BLU, "6543210987654321")
+    await desk.start(account_id, Issuer.OTT, "123456789012")
+    number = await desk.rows(
+        "SELECT phone FROM top_ups WHERE provider = 'ott' AND account_id = $1", account_id
+    )
+    assert [row["phone"] for row in number] == [SOUTH_AFRICAN]
+    async with desk.database.connection() as connection:
+        assert list(await offered(connection, desk.payments)) == list(FOREIGN)
+        assert list(await offered(connection, Payments())) == []
+
+
+async def test_one_pin_is_tried_by_one_at_a_time(desk: Desk) -> None:
+    pin = desk.issuers.blu.issue()
+    accounts = [await desk.new_account() for _ in range(8)]
+    outcomes = await asyncio.gather(
+        *(desk.start(account_id, Issuer.BLU, pin) for account_id in accounts), return_exceptions=True
+    )
+    (top_up_id,) = [one for one in outcomes if not isinstance(one, BaseException)]
+    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
+    assert (await desk.decide(top_up_id))[-1].state is State.CREDITED
+    # A PIN that ended may be tried again; its issuer says what it thinks of it.
+    assert (await desk.redeem(Issuer.BLU, pin))[-1].state is State.FAILED
+
+
+async def test_an_account_tries_five_in_an_hour_that_are_not_good(desk: Desk) -> None:
+    account_id = await desk.new_account()
+    good = [desk.issuers.ott.issue() for _ in range(2)]
+    for pin in good:
+        assert (await desk.decide(await desk.start(account_id, Issuer.OTT, pin)))[-1].state is State.CREDITED
+    bad = [str(number) for number in range(100_000_000_000, 100_000_000_020)]
+    outcomes = await asyncio.gather(
+        *(desk.start(account_id, Issuer.OTT, pin) for pin in bad), return_exceptions=True
+    )
+    ids = [one for one in outcomes if not isinstance(one, BaseException)]
+    assert len(ids) == 5
+    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
+    for top_up_id in ids:
+        assert (await desk.decide(top_up_id))[-1].state is State.FAILED
+    with pytest.raises(FieldTrouble, match=r"try again in (59|60) minutes\."):
+        await desk.start(account_id, Issuer.OTT, "999999999999")
+    await desk.pass_time(ids[0], "59 minutes 30 seconds")
+    with pytest.raises(FieldTrouble, match=r"try again in a minute\."):
+        await desk.start(account_id, Issuer.OTT, "999999999999")
+    await desk.pass_time(ids[0], "1 minute")
+    await desk.start(account_id, Issuer.OTT, "999999999999")
+    # Somebody else is not held up.
+    await desk.start(await desk.new_account(), Issuer.OTT, "999999999998")

@@ -1,1 +1,0 @@
-"""Outbound: calls to servers of others that are no carriers."""

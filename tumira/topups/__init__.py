@@ -1,0 +1,1 @@
+"""Top-ups: Paynow, vouchers and USDT."""

@@ -1,0 +1,101 @@
+"""How does the operator issue vouchers, and make one worth nothing? Their codes are known this once."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
+from typing import Final
+
+from tumira.core.days import LOCAL_TIME
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import VoucherId, new_id
+from tumira.postgres.pool import Database
+from tumira.topups import vouchers
+from tumira.topups.start_paynow import check_amount
+from tumira.topups.voucher_pins import VoucherState, hash_code, new_code, tail_of, write_code
+from tumira.topups.vouchers import NewVoucher, Voucher
+
+COUNT_MAX: Final = 1_000
+NOTE_MAX: Final = 200
+
+# Some scripts and emoji cannot be written without these.
+_JOINERS: Final = "\u200c\u200d"
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A voucher with its code, which is told once and kept nowhere."""
+
+    id: VoucherId
+    code: str = field(repr=False)
+    amount: Decimal
+    expires_at: datetime | None
+
+
+async def issue_vouchers(
+    database: Database,
+    amount: Decimal,
+    count: int,
+    *,
+    note: str,
+    last_day: date | None,
+    actor: str,
+) -> Sequence[Issued]:
+    """Issue vouchers that are worth the same, good to the end of a day or for ever."""
+    check_amount(amount)
+    if not 1 <= count <= COUNT_MAX:
+        raise FieldTrouble("count", f"Issue 1 to {COUNT_MAX} vouchers at a time.")
+    expires_at = None if last_day is None else _end_of(last_day)
+    if expires_at is not None and expires_at <= datetime.now(UTC):
+        raise FieldTrouble("expires", "Give a day that is not over.")
+    at_ms = time.time_ns() // 1_000_000
+    codes = [new_code() for _ in range(count)]
+    # In the order of their ids, so that a list of them has the order in which they were told.
+    ids = sorted(VoucherId(new_id(at_ms)) for _ in range(count))
+    new = [
+        NewVoucher(voucher_id, hash_code(code), tail_of(code))
+        for voucher_id, code in zip(ids, codes, strict=True)
+    ]
+    async with database.transaction() as connection:
+        await vouchers.insert_many(
+            connection, new, amount=amount, note=_check_note(note), issued_by=actor, expires_at=expires_at
+        )
+    return [
+        Issued(voucher_id, write_code(code), amount, expires_at)
+        for voucher_id, code in zip(ids, codes, strict=True)
+    ]
+
+
+async def void_voucher(database: Database, voucher_id: VoucherId, *, note: str, actor: str) -> Voucher:
+    """Make a voucher that was not used worth nothing."""
+    why = _check_note(note)
+    if not why:
+        raise FieldTrouble("note", "Say why, as in --note 'Sent to the wrong shop'.")
+    async with database.transaction() as connection:
+        is_void = await vouchers.mark_void(connection, voucher_id, note=why, voided_by=actor)
+        found = await vouchers.find(connection, voucher_id)
+    if found is None:
+        raise Trouble("There is no such voucher; `tumira voucher list` shows them.")
+    if not is_void:
+        was = "was used" if found.state is VoucherState.USED else "is void already"
+        raise Trouble(f"This voucher {was}; nothing was changed.")
+    return found
+
+
+def _check_note(note: str) -> str:
+    note = " ".join(note.split())
+    if len(note) > NOTE_MAX:
+        raise FieldTrouble("note", f"Write at most {NOTE_MAX} characters.")
+    if not all(one.isprintable() or one in _JOINERS for one in note):
+        raise FieldTrouble("note", "The note is not text; write it in letters.")
+    return note
+
+
+def _end_of(day: date) -> datetime:
+    """Return when a day ends for our customers."""
+    try:
+        return datetime.combine(day + timedelta(days=1), time_of_day(), UTC) - LOCAL_TIME
+    except OverflowError:
+        raise FieldTrouble("expires", "Give a day before the year 9999.") from None

@@ -1,0 +1,164 @@
+"""How is a 1Voucher redeemed with Flash, who issue it? (Partner API, version 4)
+
+It cannot be looked up: the customer says what to take. It is taken by one call; the same call with the same
+reference gets the same answer for half an hour, and that is how a lost answer is found.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from tumira.core.settings.payments import OneVoucher
+from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
+from tumira.topups.providers.port import Order
+from tumira.topups.providers.voucher import read_cents, read_code, read_object, read_reference
+from tumira.topups.providers.voucher_orders import (
+    FAILURES,
+    FORBIDDEN,
+    REPLAYED_FOR,
+    TOO_LATE,
+    ChangeNames,
+    open_pin,
+    reference_of,
+    taken,
+    unsent,
+)
+from tumira.topups.sealing import Seal
+from tumira.topups.states import News, Reason, Refused, Unclear
+
+# Success and most failures come with HTTP 200; this code inside tells them apart.
+_TAKEN: Final = 0
+_REFUSALS: Final[Mapping[int, Reason]] = {
+    2401: Reason.VOUCHER_NOT_VALID,
+    2402: Reason.VOUCHER_NOT_VALID,
+    2403: Reason.VOUCHER_NOT_VALID,
+    2405: Reason.VOUCHER_EXPIRED,
+    2406: Reason.VALUE_TOO_SMALL,
+    2408: Reason.VALUE_DIFFERS,
+}
+# Used, or cancelled: after a lost answer it may have been our own call that did it.
+_SPENT: Final = frozenset({2401, 2403})
+
+_CHANGE: Final = ChangeNames(pin="pin", cents="amount", expires="expiryDate")
+
+_OK: Final = range(200, 300)
+_UNAUTHORIZED: Final = 401
+_MOBILE: Final = re.compile(r"\+(27[0-9]{9})")
+# A token is not used in its last minute, nor for longer than a day whatever is said about it.
+_TOKEN_MARGIN_S: Final = 60
+_TOKEN_MAX_S: Final = 86_400
+
+
+class OneVoucherProvider:
+    """Redeems 1Vouchers."""
+
+    def __init__(self, settings: OneVoucher, *, answer_s: float = ANSWER_S) -> None:
+        self._settings = settings
+        self._seal = Seal(settings.secret)
+        self._caller = Caller(answer_s=answer_s)
+        self._token = ""
+        self._token_until = 0.0
+        self._asking_for_token = asyncio.Lock()
+
+    async def start(self, order: Order) -> News:
+        """Take what the customer said that the voucher is worth."""
+        return await self._redeem(order, is_first=True)
+
+    async def look(self, order: Order) -> News:
+        """Ask again with the same reference, as long as that gets the same answer."""
+        if order.age >= REPLAYED_FOR:
+            return Unclear(TOO_LATE, is_last=True)
+        return await self._redeem(order, is_first=False)
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._caller.close()
+
+    async def _redeem(self, order: Order, *, is_first: bool) -> News:
+        pin = open_pin(self._seal, order)
+        if pin is None or order.asked is None:
+            return unsent("the PIN cannot be read with this access to Flash", is_first=is_first)
+        try:
+            reply = await self._send(order, pin, order.asked)
+        except NoAnswerError as error:
+            if error.was_heard:
+                return Unclear(f"Flash: {error.problem}")
+            return unsent(f"Flash: {error.problem}", is_first=is_first)
+        return self._read(order, pin, order.asked, reply, is_first=is_first)
+
+    async def _send(self, order: Order, pin: str, asked: Decimal) -> Reply:
+        body: dict[str, Any] = {
+            "reference": reference_of(order),
+            "accountNumber": self._settings.account,
+            "pin": pin,
+            "amount": int(asked * 100),
+        }
+        mobile = _MOBILE.fullmatch(order.phone or "")
+        if mobile is not None:
+            body["mobileNumber"] = mobile[1]
+        token = await self._get_token()
+        reply = await self._post(body, token)
+        if reply.status == _UNAUTHORIZED:
+            # It ended sooner than was said. A call that is refused so was not carried out.
+            reply = await self._post(body, await self._get_token(refused=token))
+        return reply
+
+    async def _post(self, body: Mapping[str, Any], token: str) -> Reply:
+        url = f"{self._settings.url}/aggregation/4.0/1voucher/redeem"
+        return await self._caller.call("POST", url, headers={"Authorization": f"Bearer {token}"}, json=body)
+
+    async def _get_token(self, refused: str | None = None) -> str:
+        """Return a token other than the refused one; raises NoAnswerError, and nothing was taken then."""
+        now = asyncio.get_running_loop().time
+        async with self._asking_for_token:
+            if now() < self._token_until and self._token != refused:
+                return self._token
+            try:
+                reply = await self._caller.call(
+                    "POST",
+                    f"{self._settings.url}/token",
+                    headers={"Content-Type": "application/x-www-form-urlencoded"},
+                    content=b"grant_type=client_credentials",
+                    auth=(self._settings.consumer_key, self._settings.consumer_secret),
+                )
+            except NoAnswerError as error:
+                raise NoAnswerError(f"no token, {error.problem}", was_heard=False) from None
+            told = read_object(reply.body)
+            token = told.get("access_token")
+            if reply.status not in _OK or not isinstance(token, str) or not _is_token(token):
+                raise NoAnswerError(f"no token, answered {reply.status}", was_heard=False)
+            lasts_s = min(read_code(told.get("expires_in")) or 0, _TOKEN_MAX_S)
+            self._token, self._token_until = token, now() + lasts_s - _TOKEN_MARGIN_S
+            return token
+
+    def _read(self, order: Order, pin: str, asked: Decimal, reply: Reply, *, is_first: bool) -> News:
+        told = read_object(reply.body)
+        code = read_code(told.get("responseCode"))
+        if code == _TAKEN and reply.status in _OK:
+            return self._read_taken(order, pin, asked, told)
+        if code is not None and code in _REFUSALS and reply.status < FAILURES:
+            if code in _SPENT and not is_first:
+                return Unclear(
+                    f"Flash answered {code} when asked again; our own call may have been the cause"
+                )
+            return Refused(_REFUSALS[code], f"Flash answered {code}")
+        if reply.status in FORBIDDEN:
+            return unsent(f"Flash refuses our access ({reply.status})", is_first=is_first)
+        return Unclear(f"Flash answered {reply.status}, code {code}")
+
+    def _read_taken(self, order: Order, pin: str, asked: Decimal, told: Mapping[str, Any]) -> News:
+        amount = read_cents(told.get("amount"))
+        if told.get("reference", reference_of(order)) != reference_of(order):
+            return Unclear("Flash answered for another reference")
+        if amount is None or amount > asked:
+            return Unclear("Flash has taken it, and does not say plainly how much")
+        change = told.get("voucher")
+        reference = read_reference(told.get("transactionId"), pin, reference_of(order))
+        return taken(order, self._seal, reference, amount, change, _CHANGE)
+
+
+def _is_token(text: str) -> bool:
+    """Tell whether a text can stand in a header."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text

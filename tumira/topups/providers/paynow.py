@@ -1,0 +1,235 @@
+"""How is Paynow asked for money, and what became of it? Nothing is believed that it has not signed.
+
+Wallets are asked for over our own pages, and the customer confirms on the phone; a card is given on a page of
+Paynow's. A start whose answer was lost is found again by our own trace, and never repeated.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, assert_never
+from urllib.parse import urlsplit
+
+import structlog
+
+from tumira.core.ids import TOP_UP, write_id
+from tumira.core.settings.payments import Paynow
+from tumira.topups.providers import paynow_messages
+from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
+from tumira.topups.providers.paynow_messages import Meaning, Pairs, Wallet
+from tumira.topups.providers.port import Order
+from tumira.topups.states import Lapsed, News, Paid, Reason, Refused, Silent, TakenBack, Unclear, Waiting
+
+# A start that is still on its way may not be found yet; none is under way for so long.
+LOST_AFTER: Final = timedelta(minutes=5)
+# A code ends with the minute that Paynow names, and what was paid in the last one comes a little later.
+EXPIRY_GRACE: Final = timedelta(minutes=5)
+PROBLEM_MAX: Final = 200
+KEPT_MAX: Final = 500
+
+_FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+_INFO: Final = "Tumira top-up"
+# What Paynow says when the access that the operator gave us is wrong, which no customer can help.
+_OUR_FAULTS: Final = ("invalid hash", "invalid id")
+_SERVER_ERROR: Final = 500
+
+_log: Final = structlog.get_logger()
+
+
+class _UnreadableError(Exception):
+    """An answer that cannot be relied upon; the words say why, for the operator."""
+
+
+class PaynowProvider:
+    """Takes money through one integration of a merchant with Paynow."""
+
+    def __init__(self, settings: Paynow, public_url: str, *, answer_s: float = ANSWER_S) -> None:
+        self._settings = settings
+        self._public_url = public_url
+        self._caller = Caller(answer_s=answer_s)
+
+    async def start(self, order: Order) -> News:
+        """Ask for the money; see Provider."""
+        wallet = Wallet(order.provider)
+        page = "initiatetransaction" if wallet is Wallet.CARD else "remotetransaction"
+        try:
+            reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(order, wallet))
+        except NoAnswerError as error:
+            if error.was_heard:
+                return Unclear(f"Paynow: {error.problem}")
+            return Refused(Reason.NEVER_ARRIVED, f"Paynow: {error.problem}")
+        refusal = _refusal(reply)
+        if refusal is not None:
+            return refusal
+        try:
+            return self._begun(self._signed(reply))
+        except _UnreadableError as error:
+            return Unclear(f"Paynow: {error}")
+
+    async def look(self, order: Order) -> News:
+        """Find out what became of an order; see Provider."""
+        poll_url = order.kept.get("poll_url")
+        is_poll = poll_url is not None and self._is_theirs(poll_url)
+        try:
+            if poll_url is not None and is_poll:
+                fields = self._signed(await self._caller.call("POST", poll_url, headers=_FORM, content=b""))
+            else:
+                fields = self._signed(await self._trace(order))
+            if paynow_messages.folded(fields["status"]) == paynow_messages.NOT_FOUND and not is_poll:
+                return _not_found(order)
+            return _news(order, fields)
+        except NoAnswerError as error:
+            return Silent(f"Paynow: {error.problem}")
+        except _UnreadableError as error:
+            return Silent(f"Paynow: {error}")
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._caller.close()
+
+    def _wanted(self, order: Order, wallet: Wallet) -> Pairs:
+        """Return what Paynow is told, in the order in which it is signed."""
+        assert order.asked is not None
+        name = write_id(TOP_UP, order.id)
+        pairs = [
+            ("id", self._settings.integration_id),
+            ("reference", name),
+            ("amount", paynow_messages.write_amount(order.asked)),
+            ("additionalinfo", _INFO),
+            ("returnurl", f"{self._public_url}/dashboard/top-up/{name}"),
+            ("resulturl", f"{self._public_url}/hooks/paynow/{name}"),
+            ("authemail", self._settings.email or order.email or self._no_reply()),
+        ]
+        if wallet is not Wallet.CARD:
+            assert order.phone is not None
+            pairs += [("phone", paynow_messages.local_phone(order.phone)), ("method", wallet.value)]
+        return [*pairs, ("merchanttrace", _trace_of(order)), ("status", "Message")]
+
+    def _no_reply(self) -> str:
+        return f"no-reply@{urlsplit(self._public_url).hostname or 'localhost'}"
+
+    async def _trace(self, order: Order) -> Reply:
+        pairs = [
+            ("id", self._settings.integration_id),
+            ("merchanttrace", _trace_of(order)),
+            ("status", "Message"),
+        ]
+        return await self._post(f"{self._settings.url}/interface/trace", pairs)
+
+    async def _post(self, url: str, pairs: Pairs) -> Reply:
+        body = paynow_messages.write(pairs, self._settings.key)
+        return await self._caller.call("POST", url, headers=_FORM, content=body)
+
+    def _signed(self, reply: Reply) -> Mapping[str, str]:
+        """Return the fields of an answer that Paynow signed; its status in HTTP means nothing."""
+        pairs = paynow_messages.read(reply.body)
+        fields = dict(pairs or ())
+        if pairs is None or "status" not in fields:
+            raise _UnreadableError(f"an answer that cannot be read (HTTP {reply.status})")
+        if paynow_messages.folded(fields["status"]) == paynow_messages.ERROR:
+            raise _UnreadableError(_shortened(fields.get("error", "an error without words")))
+        if not paynow_messages.is_signed(pairs, self._settings.key):
+            raise _UnreadableError("an answer whose hash is wrong; is TUMIRA_PAYNOW_KEY still right?")
+        return fields
+
+    def _begun(self, fields: Mapping[str, str]) -> News:
+        """Return what the customer has to do now."""
+        if paynow_messages.folded(fields["status"]) != paynow_messages.OK:
+            raise _UnreadableError(f"a start was answered with {_shortened(fields['status'])!r}")
+        expires = paynow_messages.read_expiry(fields.get("authorizationexpires", ""))
+        kept = {
+            "poll_url": self._address(fields, "pollurl"),
+            "browser_url": self._address(fields, "browserurl"),
+            "instructions": fields.get("instructions"),
+            "code": fields.get("authorizationcode"),
+            "code_expires": None if expires is None else expires.isoformat(),
+            "paynow_reference": fields.get("paynowreference"),
+        }
+        there = {name: value[:KEPT_MAX].replace("\0", "") for name, value in kept.items() if value}
+        return Waiting(there.get("paynow_reference"), there)
+
+    def _address(self, fields: Mapping[str, str], name: str) -> str | None:
+        """Return an address in an answer; one that leads elsewhere is neither called nor shown."""
+        address = fields.get(name)
+        if not address:
+            return None
+        if len(address) > KEPT_MAX or not self._is_theirs(address):
+            raise _UnreadableError(f"its {name} is not at the place that TUMIRA_PAYNOW_URL names")
+        return address
+
+    def _is_theirs(self, address: str) -> bool:
+        ours = _origin(self._settings.url)
+        return ours is not None and _origin(address) == ours
+
+
+def _trace_of(order: Order) -> str:
+    return write_id("", order.id)
+
+
+def _origin(address: str) -> tuple[str, str, int] | None:
+    """Return scheme, host and port of an address; None for one that cannot be relied upon."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except ValueError:
+        return None
+    # Programs differ in what they make of these, and so in where such an address leads.
+    is_plain = address.isascii() and address.isprintable() and not set(address) & set(" \\")
+    if not is_plain or parts.username is not None or not parts.hostname or port is None:
+        return None
+    return parts.scheme, parts.hostname, port
+
+
+def _refusal(reply: Reply) -> Refused | None:
+    """Return why Paynow did not begin; an answer that says so is not signed. None where it may have begun."""
+    fields = dict(paynow_messages.read(reply.body) or ())
+    status = paynow_messages.folded(fields.get("status", ""))
+    if reply.status >= _SERVER_ERROR or status not in {paynow_messages.ERROR, paynow_messages.INVALID_ID}:
+        return None
+    words = _shortened(fields.get("error") or fields["status"])
+    is_ours = any(fault in words.lower() for fault in _OUR_FAULTS)
+    return Refused(Reason.NOT_CONFIGURED if is_ours else Reason.DECLINED, words)
+
+
+def _not_found(order: Order) -> News:
+    if order.age > LOST_AFTER:
+        return Refused(Reason.NEVER_ARRIVED, "Paynow knows nothing of it")
+    return Unclear("Paynow knows nothing of it yet")
+
+
+def _news(order: Order, fields: Mapping[str, str]) -> News:
+    """Return what a signed status says about an order."""
+    name = write_id(TOP_UP, order.id)
+    if fields.get("reference") != name:
+        raise _UnreadableError("an answer that is about another payment")
+    amount = paynow_messages.read_amount(fields.get("amount", ""))
+    if amount is None:
+        raise _UnreadableError("an answer without an amount")
+    status, reference = fields["status"], fields.get("paynowreference") or name
+    match paynow_messages.meaning_of(status):
+        case Meaning.PAID:
+            return Paid(_shortened(reference), amount)
+        case Meaning.CANCELLED:
+            return Refused(Reason.CANCELLED, f"Paynow: {_shortened(status)}")
+        case Meaning.FAILED:
+            return Refused(Reason.DECLINED, f"Paynow: {_shortened(status)}")
+        case Meaning.TAKEN_BACK:
+            return TakenBack(f"Paynow: {_shortened(status)}")
+        case Meaning.OPEN:
+            return _still_open(order)
+        case None:
+            _log.warning("Paynow tells a status that is not known", top_up=name, status=_shortened(status))
+            return _still_open(order)
+        case other:
+            assert_never(other)
+
+
+def _still_open(order: Order) -> News:
+    expires = order.kept.get("code_expires")
+    if expires is not None and datetime.now(UTC) > datetime.fromisoformat(expires) + EXPIRY_GRACE:
+        return Lapsed()
+    return Waiting()
+
+
+def _shortened(words: str) -> str:
+    """Return another's words as they can be kept and shown: in one line, and not too many."""
+    return "".join(one if one.isprintable() else " " for one in words).strip()[:PROBLEM_MAX]

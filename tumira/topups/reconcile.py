@@ -1,0 +1,269 @@
+"""Do our books and those of the providers agree for a period? Asks them, and changes nothing.
+
+A top-up belongs to the day on which it was started, a deposit of USDT to that of its block.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from tumira.core.errors import Trouble
+from tumira.core.ids import AccountId, TopUpId, first_id
+from tumira.core.settings.payments import Payments, Usdt
+from tumira.postgres.pool import Database
+from tumira.topups import reconciliation_store
+from tumira.topups import store as top_ups
+from tumira.topups.providers.port import Provider
+from tumira.topups.reconciliation import (
+    Difference,
+    Moved,
+    Ours,
+    Unknown,
+    compare_with_chain,
+    compare_with_deposits,
+    compare_with_provider,
+    compare_with_transfers,
+    compare_with_voucher,
+)
+from tumira.topups.states import Method, News, Silent, State, Unclear
+from tumira.topups.store import TopUp
+from tumira.topups.usdt import cursors
+from tumira.topups.usdt.chain import blocks_between, deposits_on_chain
+from tumira.topups.worker import CALL_S, desk_of, order_of
+
+ASKING_MAX: Final = 4
+PAGE: Final = 200
+ADDRESSES_PAGE: Final = 1_000
+# So many blocks are read between two words to who waits.
+SPAN: Final = 20_000
+# A provider that has not answered so often in a row is away, and the rest would only take long.
+SILENT_MAX: Final = 20
+# The worker follows the chain a little behind; more than that, and somebody should know.
+BEHIND_MAX: Final = 1_000
+
+# Who can be asked what became of an order without any money being taken by that.
+_ASKABLE: Final = frozenset({"paynow", "ott"})
+_OWN: Final = "own"
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From when on, and before when."""
+
+    since: datetime
+    before: datetime
+
+
+@dataclass(slots=True)
+class Report:
+    """What was compared, what differs, who could not be asked, and what nobody can be asked about."""
+
+    top_ups: int = 0
+    asked: int = 0
+    deposits: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
+    # How many of whose, by why nobody was asked about them.
+    unchecked: Counter[str] = field(default_factory=Counter)
+
+    def add(self, found: Iterable[Difference | None]) -> None:
+        """Note what differs."""
+        self.differences.extend(one for one in found if one is not None)
+
+
+class Reconciler:
+    """Compares what we wrote down with what others say."""
+
+    def __init__(
+        self, database: Database, payments: Payments, providers: Mapping[str, Provider], tell: Tell
+    ) -> None:
+        self._database = database
+        self._payments = payments
+        self._providers = providers
+        self._tell = tell
+        self._places = asyncio.Semaphore(ASKING_MAX)
+        # By provider: how often in a row there was no answer.
+        self._silent: Counter[str] = Counter()
+
+    async def compare(self, period: Period, methods: Collection[Method]) -> Report:
+        """Compare everything of a period that was paid in these ways."""
+        report = Report()
+        before = first_id(_ms(period.before))
+        while True:
+            async with self._database.connection() as connection:
+                page = await top_ups.list_latest(
+                    connection,
+                    PAGE,
+                    methods=list(methods),
+                    since=first_id(_ms(period.since)),
+                    before=before,
+                )
+            if not page:
+                break
+            before = page[-1].id
+            report.top_ups += len(page)
+            await self._compare_books(report, page)
+            await self._ask(report, page)
+        self._note_silent(report)
+        if Method.USDT in methods:
+            await self._compare_chain(report, period)
+        return report
+
+    async def _compare_books(self, report: Report, page: Sequence[TopUp]) -> None:
+        """Compare top-ups with our own transfers, vouchers and deposits."""
+        ids = [top_up.id for top_up in page]
+        async with self._database.connection() as connection:
+            moved = await reconciliation_store.list_moved(connection, ids)
+            vouchers = await reconciliation_store.list_voucher_amounts(connection, ids)
+            units = await reconciliation_store.list_units(connection, ids)
+        for top_up in page:
+            ours = ours_of(top_up)
+            report.add([compare_with_transfers(ours, moved.get(top_up.id, Moved()))])
+            if top_up.method is Method.USDT:
+                report.add([compare_with_deposits(ours, units.get(top_up.id, 0))])
+            elif desk_of(top_up) == _OWN:
+                report.add([compare_with_voucher(ours, vouchers.get(top_up.id))])
+
+    async def _ask(self, report: Report, page: Sequence[TopUp]) -> None:
+        """Ask the providers of top-ups for which they may have been asked for money."""
+        asked = [top_up for top_up in page if top_up.asked_at is not None and desk_of(top_up) != _OWN]
+        askable: list[TopUp] = []
+        for top_up in asked:
+            desk = desk_of(top_up)
+            if desk in _ASKABLE and desk in self._providers:
+                askable.append(top_up)
+            elif desk in _ASKABLE:
+                self._silent[desk] += 1
+            elif top_up.method is not Method.USDT:
+                report.unchecked[f"{desk} cannot be asked what became of a voucher"] += 1
+        if not askable:
+            return
+        answers = await asyncio.gather(*(self._look(top_up) for top_up in askable))
+        for top_up, news in zip(askable, answers, strict=True):
+            if news is None:
+                continue
+            report.asked += 1
+            found = compare_with_provider(ours_of(top_up), news)
+            if not isinstance(found, Unknown):
+                report.add([found])
+            elif _may_be_unheard_of(top_up):
+                report.unchecked[f"{desk_of(top_up)} does not say plainly what it refused"] += 1
+            else:
+                report.unknown.append(found)
+        self._tell(f"Asked about {report.asked} top-ups, back to {page[-1].created_at:%Y-%m-%d %H:%M} UTC …")
+
+    async def _look(self, top_up: TopUp) -> News | None:
+        """Ask about one top-up; None where its provider has been silent for so long that it is left alone."""
+        desk = desk_of(top_up)
+        async with self._places:
+            if self._silent[desk] >= SILENT_MAX:
+                self._silent[desk] += 1
+                return None
+            news = await _asked(self._providers[desk], top_up, self._database.clock.now())
+        if not isinstance(news, Unclear | Silent):
+            self._silent[desk] = 0
+        elif not _may_be_unheard_of(top_up):
+            self._silent[desk] += 1
+        return news
+
+    def _note_silent(self, report: Report) -> None:
+        """Note about how many top-ups nobody was asked, because their provider is away or not set up here."""
+        for desk, count in self._silent.items():
+            if desk not in self._providers:
+                report.unknown.append(
+                    Unknown(None, f"{desk} is not set up here, and has {count} top-ups of the period")
+                )
+            elif count > SILENT_MAX:
+                problem = f"{desk} gave no answer {SILENT_MAX} times in a row; {count - SILENT_MAX} are left"
+                report.unknown.append(Unknown(None, problem))
+
+    async def _compare_chain(self, report: Report, period: Period) -> None:
+        """Compare the deposits that we know with those on the chain, as far as a worker has read it."""
+        owners = await self._addresses()
+        if not owners:
+            return
+        usdt = self._payments.usdt
+        if usdt is None:
+            problem = f"USDT is not set up here, and {len(owners)} addresses were given to accounts"
+            report.unknown.append(Unknown(None, problem))
+            return
+        async with self._database.connection() as connection:
+            cursor = await cursors.find(connection, usdt.chain_id, usdt.contract)
+        if cursor is None:
+            report.unknown.append(Unknown(None, "no worker has read the chain yet"))
+            return
+        try:
+            first, last = await blocks_between(usdt, period.since, period.before)
+            read = cursor.block_number
+            if last - read > BEHIND_MAX:
+                problem = (
+                    f"a worker has read the chain up to block {read} of {last}; the rest is not compared"
+                )
+                report.unknown.append(Unknown(None, problem))
+            # What lies above may still be exchanged for other blocks.
+            last = min(last, read - usdt.confirmations)
+            for start in range(first, last + 1, SPAN):
+                await self._compare_blocks(report, usdt, owners, (start, min(last, start + SPAN - 1)))
+                self._tell(f"Read the chain up to block {min(last, start + SPAN - 1)} of {last} …")
+        except Trouble as trouble:
+            report.unknown.append(Unknown(None, str(trouble)))
+
+    async def _compare_blocks(
+        self, report: Report, usdt: Usdt, owners: Mapping[str, AccountId], blocks: tuple[int, int]
+    ) -> None:
+        theirs = await deposits_on_chain(usdt, list(owners), *blocks)
+        async with self._database.connection() as connection:
+            ours = await reconciliation_store.list_deposits(connection, usdt.chain_id, *blocks)
+        report.deposits += len(theirs)
+        report.add(compare_with_chain(ours, theirs, owners))
+
+    async def _addresses(self) -> Mapping[str, AccountId]:
+        found: dict[str, AccountId] = {}
+        after = ""
+        while True:
+            async with self._database.connection() as connection:
+                page = await reconciliation_store.list_addresses(connection, after, ADDRESSES_PAGE)
+            if not page:
+                return found
+            found |= page
+            after = max(page)
+
+
+async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> News:
+    try:
+        async with asyncio.timeout(CALL_S):
+            return await provider.look(order_of(top_up, now))
+    except TimeoutError:
+        return Silent(f"no answer within {CALL_S:.0f} seconds")
+    except Exception as error:  # noqa: BLE001 - a fault of ours; the others are compared all the same
+        return Silent(f"asking failed here: {type(error).__name__}")
+
+
+def _may_be_unheard_of(top_up: TopUp) -> bool:
+    """Tell whether a provider may have nothing to tell: of what an issuer refused it keeps no record."""
+    return top_up.method is Method.VOUCHER and top_up.state in {State.FAILED, State.EXPIRED}
+
+
+def ours_of(top_up: TopUp) -> Ours:
+    """Return a top-up as it is compared."""
+    return Ours(
+        id=TopUpId(top_up.id),
+        account_id=top_up.account_id,
+        state=top_up.state,
+        currency=top_up.currency,
+        paid=top_up.paid,
+        amount=top_up.amount,
+        rate=top_up.rate,
+        owed=top_up.owed,
+        reference=top_up.provider_reference,
+        was_resolved=top_up.resolved_by is not None,
+    )
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""USDT deposits on an EVM chain."""

@@ -1,0 +1,231 @@
+"""Which deposits does the chain hold, and which of them stay? Every step can be done twice, also at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from tumira.core.settings.payments import Usdt
+from tumira.postgres.pool import Database
+from tumira.topups.usdt import addresses as deposit_addresses
+from tumira.topups.usdt import cursors, deposit_moves, deposits
+from tumira.topups.usdt.chain import Chain, ChainError, View
+from tumira.topups.usdt.cursors import Cursor
+from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState, last_final
+from tumira.topups.usdt.deposits import Deposit
+from tumira.topups.usdt.node import SPAN_MAX
+
+# Blocks near the newest are read several times: a provider may tell of one before it has all of its logs.
+OVERLAP: Final = 20
+STEP_BACK: Final = 64
+RANGES_PER_ROUND_MAX: Final = 10
+CHECKED_PER_ROUND_MAX: Final = 200
+# So far back deposits are looked for where addresses were given out before the chain was ever read.
+BACK_MAX: Final = timedelta(days=7)
+# A provider's clock and ours are no more apart than this.
+CLOCKS_APART: Final = timedelta(hours=1)
+
+_KNOWN_MAX: Final = 10_000
+
+_log: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """How far was read, and whether that was noted: only as long as enough providers answered."""
+
+    cursor: Cursor
+    is_sure: bool
+
+
+class ChainReader:
+    """Reads one token on one chain."""
+
+    def __init__(self, database: Database, settings: Usdt, chain: Chain) -> None:
+        self._database = database
+        self._settings = settings
+        self._chain = chain
+        self._span = SPAN_MAX
+        # Up to which block deposits were checked; those that nobody confirms must not hold up the others.
+        self._checked_to = -1
+        self._doubted: set[int] = set()
+
+    async def read(self, view: View) -> bool:
+        """Note the deposits in blocks that were not read yet; tell whether there are more of these."""
+        cursor = await self._find_cursor(view)
+        # Asked for after the newest block: an address that is given out later cannot have been paid in it.
+        async with self._database.connection() as connection:
+            addresses = await deposit_addresses.list_all(connection)
+        is_sure = True
+        for _ in range(RANGES_PER_ROUND_MAX):
+            block = await self._chain.block(view, cursor.block_number)
+            if block is None:
+                # A provider has fallen behind what was read; it catches up, or the blocks are replaced.
+                return False
+            if block.hash != cursor.block_hash:
+                return await self._step_back(view, cursor)
+            moved = await self._read_on(view, cursor, addresses, is_sure=is_sure)
+            if moved is None or moved.cursor.block_number >= view.head:
+                return False
+            cursor, is_sure = moved.cursor, moved.is_sure
+        # What is read for show alone begins anew in the next round, and so there is no hurry.
+        return is_sure
+
+    async def _find_cursor(self, view: View) -> Cursor:
+        settings = self._settings
+        async with self._database.connection() as connection:
+            cursor = await cursors.find(connection, settings.chain_id, settings.contract)
+            oldest = await deposit_addresses.find_oldest(connection)
+        if cursor is not None:
+            return cursor
+        number = view.head - OVERLAP
+        if oldest is not None:
+            since = max(oldest - CLOCKS_APART, self._database.clock.now() - BACK_MAX)
+            number = min(number, await self._chain.first_block_since(view, since) - 1)
+        block = await self._chain.block(view, max(0, number))
+        if block is None:
+            raise ChainError("the block to begin with is not there")
+        async with self._database.connection() as connection:
+            await cursors.insert(
+                connection, settings.chain_id, settings.contract, Cursor(block.number, block.hash)
+            )
+            begun = await cursors.find(connection, settings.chain_id, settings.contract)
+        assert begun is not None
+        _log.info("chain read from now on", block=begun.block_number)
+        return begun
+
+    async def _read_on(
+        self, view: View, cursor: Cursor, addresses: Sequence[str], *, is_sure: bool
+    ) -> "_Moved | None":
+        """Read the next blocks and some before them, and return where that ends; None where it did not."""
+        last = min(view.head, cursor.block_number + self._span)
+        # What the last block is called is asked first: when it is replaced while we read, that is noticed in
+        # the next round, and all is read again.
+        end = await self._chain.block(view, last)
+        if end is None:
+            return None
+        first = max(0, min(cursor.block_number, last) - OVERLAP + 1)
+        try:
+            reading = await self._chain.deposits(view, addresses, first, last)
+        except ChainError:
+            self._span = max(1, self._span // 2)
+            raise
+        self._span = min(SPAN_MAX, 2 * self._span)
+        moved = _Moved(Cursor(end.number, end.hash), is_sure=is_sure and reading.is_sure)
+        # While a provider is away, what the other tells is shown, and read again once both are there: it may
+        # leave something out.
+        if not moved.is_sure:
+            await self._note(reading.deposits)
+            return moved
+        return moved if await self._move(cursor, moved.cursor, reading.deposits) else None
+
+    async def _move(self, before: Cursor, after: Cursor, found: Sequence[ChainDeposit] = ()) -> bool:
+        """Write down how far was read and what was found; False where somebody else has read on meanwhile."""
+        return await self._note(found, (before, after))
+
+    async def _note(self, found: Sequence[ChainDeposit], way: tuple[Cursor, Cursor] | None = None) -> bool:
+        """Write down what was found, and in the same transaction from where to where was read for it."""
+        settings = self._settings
+        async with self._database.transaction() as connection:
+            if way is not None and not await cursors.move(
+                connection, settings.chain_id, settings.contract, *way
+            ):
+                return False
+            if not found:
+                return True
+            credited = await deposit_moves.list_credited_elsewhere(connection, settings.chain_id, found)
+            news = await deposit_moves.record(connection, settings.chain_id, found)
+        for tx_hash in credited:
+            _log.error("credited deposit stands in another block now; nothing is changed", tx_hash=tx_hash)
+        for tx_hash, log_index in news:
+            _log.info("deposit seen", tx_hash=tx_hash, log_index=log_index)
+        return True
+
+    async def _step_back(self, view: View, cursor: Cursor) -> bool:
+        """Read again what was replaced, and give up the deposits in blocks that are not there any more."""
+        number = max(0, cursor.block_number - STEP_BACK)
+        _log.warning("blocks replaced", block=cursor.block_number, read_again_from=number)
+        async with self._database.connection() as connection:
+            known = await deposits.list_since(connection, self._settings.chain_id, number, _KNOWN_MAX)
+        _, gone = await self._sort_out(view, known)
+        await self._give_up(gone)
+        block = await self._chain.block(view, number)
+        return block is not None and await self._move(cursor, Cursor(block.number, block.hash))
+
+    async def _sort_out(
+        self, view: View, known: Sequence[Deposit]
+    ) -> tuple[Sequence[ChainDeposit], Sequence[ChainDeposit]]:
+        """Return the deposits whose blocks stand, and those whose blocks are called otherwise now."""
+        standing: list[ChainDeposit] = []
+        gone: list[ChainDeposit] = []
+        names = {
+            number: await self._chain.block(view, number)
+            for number in sorted({one.facts.block_number for one in known})
+        }
+        for one in known:
+            block = names[one.facts.block_number]
+            if block is None:
+                continue
+            if block.hash == one.facts.block_hash:
+                standing.append(one.facts)
+            elif one.state is DepositState.CREDITED:
+                _log.error("block of a credited deposit is gone; nothing is changed", tx_hash=one.tx_hash)
+            else:
+                gone.append(one.facts)
+        return standing, gone
+
+    async def _give_up(self, gone: Sequence[ChainDeposit]) -> None:
+        if gone:
+            async with self._database.transaction() as connection:
+                count = await deposit_moves.mark_orphaned(connection, self._settings.chain_id, gone)
+            _log.warning("deposits gone with their blocks", count=count)
+
+    async def confirm(self, view: View) -> None:
+        """Mark deposits as final that are deep enough and still stand where they were seen."""
+        settings = self._settings
+        last = last_final(view.head, view.finalized, settings.confirmations)
+        async with self._database.connection() as connection:
+            seen = await deposits.list_seen(
+                connection, settings.chain_id, self._checked_to, last, CHECKED_PER_ROUND_MAX
+            )
+        if len(seen) < CHECKED_PER_ROUND_MAX:
+            self._checked_to = -1
+        else:
+            # Those of the last block may not be all here; they are looked at again from its beginning.
+            self._checked_to = max(self._checked_to + 1, seen[-1].facts.block_number - 1)
+        standing, gone = await self._sort_out(view, seen)
+        if gone:
+            # Before they are given up, so that whoever ends in between is followed by one that does both.
+            await self._read_again(view, min(one.block_number for one in gone))
+            await self._give_up(gone)
+        for number in sorted({one.block_number for one in standing}):
+            here = [one for one in standing if one.block_number == number]
+            await self._confirm(view, number, here)
+
+    async def _confirm(self, view: View, number: int, here: Sequence[ChainDeposit]) -> None:
+        addresses = sorted({one.address for one in here})
+        confirmed = sorted(
+            await self._chain.confirmed(view, number, addresses), key=lambda one: one.log_index
+        )
+        doubted = [one for one in here if one not in confirmed]
+        # They are asked for in every round, because a provider may only lag; that is told once.
+        if doubted and number not in self._doubted and len(self._doubted) < _KNOWN_MAX:
+            self._doubted.add(number)
+            tx_hashes = [one.tx_hash for one in doubted]
+            _log.warning("deposits not confirmed by the providers", block=number, tx_hashes=tx_hashes)
+        if confirmed:
+            async with self._database.transaction() as connection:
+                # What one of them told wrongly at first is put right before it counts.
+                await deposit_moves.record(connection, self._settings.chain_id, confirmed)
+                await deposit_moves.mark_final(connection, self._settings.chain_id, confirmed)
+
+    async def _read_again(self, view: View, number: int) -> None:
+        """Go back before a block whose deposits are gone: they may be in another that was read already."""
+        settings = self._settings
+        async with self._database.connection() as connection:
+            cursor = await cursors.find(connection, settings.chain_id, settings.contract)
+        block = await self._chain.block(view, max(0, number - 1))
+        if cursor is not None and block is not None and block.number < cursor.block_number:
+            await self._move(cursor, Cursor(block.number, block.hash))

@@ -1,0 +1,151 @@
+"""How does a voucher look: whose is it, what is typed of it, and what is kept?
+
+The operator's own vouchers carry 80 random bits, so a plain hash of one tells nobody what it was. The PINs of
+the South African issuers are short; of those only a keyed hash is kept (`topups/sealing`).
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+CODE_LENGTH: Final = 16
+TAIL_LENGTH: Final = 4
+# More is never typed; it is not looked at.
+TYPED_MAX: Final = 100
+
+_PREFIX: Final = "TMR"
+# Crockford's: without what looks like something else, which is read as what it looks like.
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ALIKE: Final = str.maketrans("OIL", "011")
+_CODE: Final = re.compile(f"[{_ALPHABET}]{{{CODE_LENGTH}}}")
+# People write dashes as their phone gives them.
+_BETWEEN: Final = re.compile("[\\s\\-\u2010-\u2015]+")
+_DIGITS: Final = re.compile("[0-9]+")
+
+
+class Issuer(StrEnum):
+    """Who issued a voucher."""
+
+    ONE_VOUCHER = "onevoucher"
+    OTT = "ott"
+    BLU = "blu"
+    # The operator of this gateway.
+    OWN = "own"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """Return what customers know it as."""
+        return _FACTS[self].title
+
+    @property
+    def pin_length(self) -> int:
+        """Return how many digits its PIN has, or letters and digits its code."""
+        return _FACTS[self].pin_length
+
+    @property
+    def needs_value(self) -> bool:
+        """Tell whether the customer has to say what it is worth, because its issuer does not."""
+        return self is Issuer.ONE_VOUCHER
+
+    @property
+    def needs_phone(self) -> bool:
+        """Tell whether its issuer wants to know where to send change."""
+        return self is Issuer.OTT
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    title: str
+    pin_length: int
+
+
+_FACTS: Final[Mapping[Issuer, _Facts]] = {
+    Issuer.ONE_VOUCHER: _Facts("1Voucher", 16),
+    Issuer.OTT: _Facts("OTT voucher", 12),
+    Issuer.BLU: _Facts("Blu Voucher", 16),
+    Issuer.OWN: _Facts("Tumira voucher", CODE_LENGTH),
+}
+
+
+class VoucherState(StrEnum):
+    """What became of a voucher of our own."""
+
+    UNUSED = "unused"
+    USED = "used"
+    VOID = "void"
+    EXPIRED = "expired"
+
+
+def read_pin(issuer: Issuer, text: str) -> str | None:
+    """Read a PIN or code as people type it; None for what cannot be one."""
+    if len(text) > TYPED_MAX:
+        return None
+    plain = _BETWEEN.sub("", text)
+    if issuer is Issuer.OWN:
+        return _read_code(plain)
+    return plain if _DIGITS.fullmatch(plain) and len(plain) == issuer.pin_length else None
+
+
+def _read_code(plain: str) -> str | None:
+    plain = plain.upper()
+    if len(plain) == len(_PREFIX) + CODE_LENGTH:
+        plain = plain.removeprefix(_PREFIX)
+    code = plain.translate(_ALIKE)
+    return code if _CODE.fullmatch(code) else None
+
+
+def new_code() -> str:
+    """Make the code of an own voucher, as it is read."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(CODE_LENGTH))
+
+
+def write_code(code: str) -> str:
+    """Write a code in groups, for somebody who types it: `TMR-XXXX-XXXX-XXXX-XXXX`."""
+    return "-".join((_PREFIX, *(code[start : start + 4] for start in range(0, CODE_LENGTH, 4))))
+
+
+def hash_code(code: str) -> bytes:
+    """Return what is kept of a code as it was read."""
+    return sha256(code.encode()).digest()
+
+
+def tail_of(code: str) -> str:
+    """Return the end of a code, by which the operator finds its voucher."""
+    return code[-TAIL_LENGTH:]
+
+
+def sign_for_ott(key: str, fields: Mapping[str, str]) -> str:
+    """Return OTT's hash of a call: over its key and the values in the order of their names."""
+    values = "".join(fields[name] for name in sorted(fields, key=str.lower))
+    return sha256((key + values).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new voucher for what was not taken of the one before; it is the customer's money, in rand."""
+
+    pin: str = field(repr=False)
+    amount: Decimal | None
+    expires: str | None = None
+
+
+def write_change(change: Change) -> str:
+    """Write a change voucher as the text that is sealed."""
+    amount = None if change.amount is None else str(change.amount)
+    return json.dumps({"pin": change.pin, "amount": amount, "expires": change.expires})
+
+
+def read_change(text: str) -> Change | None:
+    """Read a change voucher as it was written; None for anything else."""
+    try:
+        told = json.loads(text)
+        amount = None if told["amount"] is None else Decimal(told["amount"])
+        return Change(str(told["pin"]), amount, told["expires"])
+    except (ValueError, KeyError, TypeError, InvalidOperation):
+        return None

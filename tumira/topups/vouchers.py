@@ -1,0 +1,182 @@
+"""Which vouchers has the operator issued, and what became of each?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+import asyncpg
+
+from tumira.core.ids import AccountId, TopUpId, VoucherId
+from tumira.postgres.statement import Connection, Statement
+from tumira.topups.voucher_pins import VoucherState
+
+
+@dataclass(frozen=True, slots=True)
+class Voucher:
+    """A voucher as the operator sees it; nobody can see its code any more."""
+
+    id: VoucherId
+    tail: str
+    amount: Decimal
+    state: VoucherState
+    note: str
+    issued_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    voided_at: datetime | None
+    voided_by: str | None
+    void_note: str | None
+    top_up_id: TopUpId | None
+    # Who used it.
+    account_id: AccountId | None
+
+
+_VOUCHER: Final = """
+SELECT v.id, v.tail, v.amount,
+       CASE WHEN v.top_up_id IS NOT NULL THEN 'used'
+            WHEN v.voided_at IS NOT NULL THEN 'void'
+            WHEN v.expires_at <= clock_timestamp() THEN 'expired'
+            ELSE 'unused'
+       END AS state,
+       v.note, v.issued_by, v.created_at, v.expires_at, v.voided_at, v.voided_by, v.void_note, v.top_up_id,
+       t.account_id
+  FROM vouchers v
+  LEFT JOIN top_ups t ON t.id = v.top_up_id
+"""
+
+
+def _voucher(row: asyncpg.Record) -> Voucher:
+    values = dict(row)
+    values["state"] = VoucherState(values["state"])
+    return Voucher(**values)
+
+
+SQL_INSERT: Final = Statement("""
+INSERT INTO vouchers (id, code_sha256, tail, amount, note, issued_by, expires_at)
+SELECT one.id, one.code_sha256, one.tail, %(amount)s, %(note)s, %(issued_by)s, %(expires_at)s
+  FROM unnest(%(ids)s::uuid[], %(codes_sha256)s::bytea[], %(tails)s::text[]) AS one (id, code_sha256, tail)
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoucher:
+    """What is kept of a voucher that is being issued."""
+
+    id: VoucherId
+    code_sha256: bytes
+    tail: str
+
+
+async def insert_many(
+    connection: Connection,
+    new: Sequence[NewVoucher],
+    *,
+    amount: Decimal,
+    note: str,
+    issued_by: str,
+    expires_at: datetime | None,
+) -> None:
+    """Add vouchers that are worth the same."""
+    await SQL_INSERT.rows(
+        connection,
+        ids=[one.id for one in new],
+        codes_sha256=[one.code_sha256 for one in new],
+        tails=[one.tail for one in new],
+        amount=amount,
+        note=note,
+        issued_by=issued_by,
+        expires_at=expires_at,
+    )
+
+
+SQL_LIST: Final = Statement(_VOUCHER + "ORDER BY v.id DESC LIMIT %(count_max)s")
+
+
+async def list_latest(connection: Connection, count_max: int) -> Sequence[Voucher]:
+    """Return vouchers, newest first."""
+    return [_voucher(row) for row in await SQL_LIST.rows(connection, count_max=count_max)]
+
+
+SQL_FIND: Final = Statement(_VOUCHER + "WHERE v.id = %(voucher_id)s")
+
+
+async def find(connection: Connection, voucher_id: VoucherId) -> Voucher | None:
+    """Return a voucher, or None."""
+    row = await SQL_FIND.row(connection, voucher_id=voucher_id)
+    return None if row is None else _voucher(row)
+
+
+SQL_ANY: Final = Statement("SELECT EXISTS (SELECT FROM vouchers)")
+
+
+async def have_any(connection: Connection) -> bool:
+    """Tell whether the operator has ever issued a voucher."""
+    return bool(await SQL_ANY.value(connection))
+
+
+# Held until commit: of many who redeem one voucher at once the first finds it unused, and the others used.
+SQL_HOLD_BY_CODE: Final = Statement(_VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s FOR NO KEY UPDATE OF v")
+
+
+async def hold_by_code(connection: Connection, code_sha256: bytes) -> Voucher | None:
+    """Lock the voucher that has this code until the commit; None where there is none."""
+    row = await SQL_HOLD_BY_CODE.row(connection, code_sha256=code_sha256)
+    return None if row is None else _voucher(row)
+
+
+SQL_MARK_USED: Final = Statement("""
+UPDATE vouchers
+   SET top_up_id = %(top_up_id)s
+ WHERE id = %(voucher_id)s
+   AND top_up_id IS NULL
+   AND voided_at IS NULL
+RETURNING 1
+""")
+
+
+async def mark_used(connection: Connection, voucher_id: VoucherId, top_up_id: TopUpId) -> bool:
+    """Note by which top-up a voucher was used; False where it was used or made void before."""
+    marked = await SQL_MARK_USED.value(connection, voucher_id=voucher_id, top_up_id=top_up_id)
+    return marked is not None
+
+
+SQL_MARK_VOID: Final = Statement("""
+UPDATE vouchers
+   SET voided_at = clock_timestamp(),
+       voided_by = %(voided_by)s,
+       void_note = %(note)s
+ WHERE id = %(voucher_id)s
+   AND top_up_id IS NULL
+   AND voided_at IS NULL
+RETURNING 1
+""")
+
+
+async def mark_void(connection: Connection, voucher_id: VoucherId, *, note: str, voided_by: str) -> bool:
+    """Make a voucher worth nothing; False where it was used or made void before."""
+    marked = await SQL_MARK_VOID.value(connection, voucher_id=voucher_id, note=note, voided_by=voided_by)
+    return marked is not None
+
+
+SQL_FIND_WAIT: Final = Statement("""
+SELECT created_at + %(window)s::interval - clock_timestamp()
+  FROM top_ups
+ WHERE account_id = %(account_id)s
+   AND method = 'voucher'
+   AND state IN ('started', 'pending', 'doubt', 'failed')
+   AND created_at > clock_timestamp() - %(window)s::interval
+ ORDER BY created_at DESC
+OFFSET %(tries_max)s - 1
+ LIMIT 1
+""")
+
+
+async def find_wait(
+    connection: Connection, account_id: AccountId, tries_max: int, window: timedelta
+) -> timedelta | None:
+    """Return how long an account waits until it may try a voucher again; None where it may now."""
+    wait = await SQL_FIND_WAIT.value(connection, account_id=account_id, tries_max=tries_max, window=window)
+    assert wait is None or isinstance(wait, timedelta)
+    return wait
