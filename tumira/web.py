@@ -36,9 +36,9 @@ from tumira.hooks import paynow as hooks
 from tumira.html import assets
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
+from tumira.operations.scrape import Scrape
 from tumira.postgres.pool import PLANNED_ONCE, UNAVAILABLE, Database
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
-from tumira.scrape import Scrape
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages
 

@@ -19,8 +19,8 @@ from tumira.accounts import ledger
 from tumira.accounts.ledger import Kind
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import BATCH, AccountId, read_id
-from tumira.engine.chores import CHORES, run_chore
 from tumira.identity import manage_accounts
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Call
 

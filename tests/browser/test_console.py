@@ -26,15 +26,15 @@ from tests.support.identity.operators import (
 )
 from tests.support.identity.people import new_phone
 from tests.support.service import Caller, Service
-from tumira.actions import run_audit
 from tumira.audit_log import Actor
 from tumira.console.visits import NAVIGATION
 from tumira.content.store import digest_of
-from tumira.engine.chores import CHORES, run_chore
 from tumira.html.layout import LOCAL
 from tumira.identity import profile as manage_login
 from tumira.identity import totp
 from tumira.identity.store.operators import Role
+from tumira.operations import run_audit
+from tumira.operations.maintenance import CHORES, run_chore
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")

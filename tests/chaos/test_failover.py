@@ -22,12 +22,12 @@ from tests.support.sending.gates import Gates, broken_promises, open_gates, read
 from tests.support.service import NO_TLS, Caller, Service, new_caller
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
+from tumira.operations.scrape import Scrape
 from tumira.postgres import replication
 from tumira.postgres.connect import UnsureCommitError
 from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import Database
 from tumira.runtime import waits_for_standby
-from tumira.scrape import Scrape
 from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
 
 PATIENCE_S: Final = 40.0

@@ -11,7 +11,7 @@ import pytest
 from tests.support.sending.gates import broken_promises, open_gates, read_call, send_call
 from tests.support.service import new_caller
 from tumira.core.errors import InternalError, ServiceUnavailable
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres import clock, partitions
 from tumira.sending.types import Admitted, Answered, Refused
 

@@ -17,14 +17,14 @@ from tests.support.mortal import KILLED, Mortal, Nursery
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, add_batch, make_weeks, name_of
 from tests.support.sending.gates import broken_promises
 from tests.support.service import new_caller
-from tumira.engine.retention import drop_old
+from tumira.operations import retention_store
+from tumira.operations.retention import drop_old
+from tumira.operations.retention_store import Kind
 from tumira.postgres import partitions
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection
 from tumira.runtime import configure_logging
-from tumira.store import retention
-from tumira.store.retention import Kind
 
 # In each round the oldest week goes; there are more than a run has steps.
 ROUNDS_MAX: Final = 17
@@ -98,7 +98,7 @@ async def finish(database: Database, weeks_kept: int) -> None:
             assert time.monotonic() < deadline, await states(connection, weeks_kept + 1)
             await drop_old(database, Kind.MESSAGES, weeks_kept)
         assert await states(connection, weeks_kept) == ATTACHED
-        assert await retention.list_leaving(connection, Kind.MESSAGES) == []
+        assert await retention_store.list_leaving(connection, Kind.MESSAGES) == []
 
 
 async def test_whoever_dies_at_any_step_leaves_a_week_that_the_next_one_drops(database: Database) -> None:

@@ -20,8 +20,8 @@ from tumira.content.store import ContentRefusal, NewRefusal
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import ContentRejected, Trouble
 from tumira.core.ids import AccountId, TemplateId, new_id
-from tumira.engine.chores import CHORES, run_chore
 from tumira.identity import manage_accounts
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Decision, Refused
 

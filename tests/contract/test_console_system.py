@@ -14,17 +14,16 @@ from tests.support.identity.people import alert, at_once, count, goes_to, new_br
 from tests.support.postgres.databases import clone, complete
 from tests.support.service import Service
 from tumira import VERSION, audit_log
-from tumira.actions import run_audit
 from tumira.audit_log import Actor
 from tumira.console.pages.system import write_size
 from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
-from tumira.engine.auditor import run_auditor
-from tumira.engine.chores import CHORES, run_chore
 from tumira.identity.store.operators import Role
+from tumira.operations import audit_checks, audit_runs, run_audit
+from tumira.operations.auditor import run_auditor
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import audit, audits
 
 SYSTEM: Final = "/operator/system"
 CHANGES: Final = "/operator/changes"
@@ -118,7 +117,7 @@ def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin
 
 
 def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
-    async def break_and_audit(url: str) -> tuple[audits.Audit, str]:
+    async def break_and_audit(url: str) -> tuple[audit_runs.Audit, str]:
         database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
         try:
             async with database.connection() as connection:
@@ -129,7 +128,7 @@ def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
             assert await run_audit.ask_audit(database, Actor("cli:test"))
             assert await run_audit.run_next(database)
             async with database.connection() as connection:
-                (found,) = await audits.list_latest(connection, 5)
+                (found,) = await audit_runs.list_latest(connection, 5)
             return found, str(account)
         finally:
             await database.close()
@@ -155,7 +154,7 @@ def test_a_broken_result_is_shown_in_words(service: Service, admin: OperatorBrow
     )
     page = shown(admin)
     assert "2 promises are broken" in page
-    assert next(check.promise for check in audit.CHECKS if check.name == "balance") in page
+    assert next(check.promise for check in audit_checks.CHECKS if check.name == "balance") in page
     assert '{"balance": "7.0000"}' in page
     assert "1 ledger does not come to the balance" in page
     assert write_id(ACCOUNT, caller.id) in page
@@ -170,11 +169,11 @@ def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service:
     async def race(url: str) -> tuple[list[bool], bool]:
         one, other = (Database(url, connections_max=3) for _ in range(2))
         try:
-            async with audits.alone(one) as line:
+            async with audit_runs.alone(one) as line:
                 assert line is not None
                 kept_out = await run_audit.run_next(other)
                 async with one.connection() as connection:
-                    assert await audits.mark_started(connection) is not None
+                    assert await audit_runs.mark_started(connection) is not None
             # It was begun, and its worker is gone; of two who find it one takes it.
             ran = await asyncio.gather(run_audit.run_next(one), run_audit.run_next(other))
             return list(ran), kept_out
@@ -198,7 +197,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
         try:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:
-                    if not await audits.is_waiting(connection):
+                    if not await audit_runs.is_waiting(connection):
                         return
                 await asyncio.sleep(0.01)
             raise AssertionError("nobody ran the audit")
@@ -389,10 +388,10 @@ def test_a_size_is_written_with_few_figures() -> None:
 
 def test_a_connection_that_ran_an_audit_is_gone_afterwards(service: Service) -> None:
     async def hold(database: Database) -> bool:
-        async with audits.alone(database) as first, audits.alone(database) as second:
+        async with audit_runs.alone(database) as first, audit_runs.alone(database) as second:
             assert isinstance(first, asyncpg.Connection)
             assert second is None
-        async with audits.alone(database) as third:
+        async with audit_runs.alone(database) as third:
             return third is not None
 
     assert service.run(hold)

@@ -18,12 +18,12 @@ from tests.support.service import Service, run_web
 from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
-from tumira.engine.chores import CHORES, run_chore
 from tumira.identity import manage_accounts
+from tumira.operations import audit_checks
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.pricing import change_tariff
 from tumira.pricing.destinations import Destination, Price, PriceStatus
-from tumira.store import audit
 
 LEDGER: Final = "/dashboard/ledger"
 TOP_UP: Final = "/dashboard/top-up"
@@ -306,9 +306,9 @@ def test_cells_of_a_download_are_never_formulas(customer: Owner) -> None:
 
 async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
     """Return what `tumira audit` finds about balances."""
-    (check,) = [one for one in audit.CHECKS if one.name == "balance"]
-    async with audit.snapshot(database) as connection:
-        return {row["account_id"] for row in (await audit.run(connection, check)).rows}
+    (check,) = [one for one in audit_checks.CHECKS if one.name == "balance"]
+    async with audit_checks.snapshot(database) as connection:
+        return {row["account_id"] for row in (await audit_checks.run(connection, check)).rows}
 
 
 def proof(customer: Owner) -> str:

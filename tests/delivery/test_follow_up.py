@@ -14,7 +14,7 @@ from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store import carriers
 from tumira.delivery.store.queue import Claimed
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.sending import validity
 
 LONG: Final = "Your statement is ready. " * 8

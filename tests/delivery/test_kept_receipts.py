@@ -16,7 +16,7 @@ from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.session import Session
 from tumira.delivery.store.queue import Claimed
-from tumira.engine.chores import CHORES, RECEIPTS_KEPT_MAX, run_chore
+from tumira.operations.maintenance import CHORES, RECEIPTS_KEPT_MAX, run_chore
 
 LONG: Final = "Your statement is ready. " * 8
 BY_NAME: Final = {chore.name: chore for chore in CHORES}

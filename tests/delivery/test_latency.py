@@ -16,11 +16,11 @@ from tumira.core.ids import BatchId, first_id, message_ids, new_id
 from tumira.delivery.outcomes import Refused
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import End, NetworkEnds, NetworkTimes, Step, Taken, Windows
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations import totals
+from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.totals import Accepted, Elsewhere
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.postgres.statement import Statement
-from tumira.store import totals
-from tumira.store.totals import Accepted, Elsewhere
 
 NOW: Final = datetime(2026, 11, 16, 12, 34, 56, 789, UTC)
 SLOT: Final = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)

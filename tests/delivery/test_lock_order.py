@@ -25,12 +25,12 @@ from tumira.delivery.store.queue import Wanted
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
 from tumira.identity.store.attempts import Budget, Kind
+from tumira.operations.erasure import statements as erasure
+from tumira.operations.erasure.statements import Fault
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.postgres.statement import Connection
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
-from tumira.store import erasure
-from tumira.store.erasure import Fault
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted as FileWanted
 from tumira.webhooks.manage import add_endpoint

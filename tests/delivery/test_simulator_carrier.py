@@ -22,7 +22,7 @@ from tumira.delivery.routing import Routes
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store.carriers import BindReport, BindState
 from tumira.delivery.store.queue import Wanted
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 
 PORT: Final = 2775
 REAL: Final = "smpp://user:hushhush@smpp.example.com"

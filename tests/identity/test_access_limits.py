@@ -23,7 +23,6 @@ from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, KeyId, new_id
-from tumira.engine.chores import CHORES, run_chore
 from tumira.identity import code_rules, manage_keys, passwords
 from tumira.identity import sign_in as entering
 from tumira.identity.code_rules import PASSWORD_LIMITS, AttemptLimits, CodeLimits
@@ -43,6 +42,7 @@ from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved
 from tumira.identity.store import attempts, logins, sessions, verifications
 from tumira.identity.store.attempts import Budget, Kind
 from tumira.identity.throttle import Guest
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 

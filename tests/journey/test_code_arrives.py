@@ -23,7 +23,7 @@ from tests.support.postgres.databases import complete, execute
 from tests.support.programs import Node, new_home, running, tumira
 from tests.support.service import NO_TLS
 from tumira.accounts.store import SYSTEM
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.embedded.server import attach
 from tumira.postgres.pool import Database
 

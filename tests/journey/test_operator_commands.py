@@ -11,7 +11,7 @@ import pytest
 from tests.support.identity.people import goes_to, new_browser, new_phone
 from tests.support.programs import Cli
 from tests.support.service import Service
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 
 OPERATOR_KEYS: Final = ["operator_id", "phone", "name", "role"]
 LISTED_KEYS: Final = [*OPERATOR_KEYS, "second_factor", "seen_at", "created_at", "removed_at"]

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.shifted_clock import shift_clock
 from tumira.core.ids import TopUpId, new_id
-from tumira.engine.chores import CHORES, Chore, run_chore
+from tumira.operations.maintenance import CHORES, Chore, run_chore
 from tumira.simulator.smsc import run_smsc
 from tumira.topups import store as top_ups
 from tumira.topups.settle import settle

@@ -21,7 +21,7 @@ from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
 from tests.support.sending.gates import send_call
 from tests.support.service import Caller
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending import validity
 from tumira.sending.types import Answered

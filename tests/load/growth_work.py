@@ -23,7 +23,7 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store.queue import Claimed, Wanted
 from tumira.delivery.store.settlement import NewPart
-from tumira.engine.chores import CHORES, Chore
+from tumira.operations.maintenance import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.sending import batches

@@ -10,8 +10,8 @@ import asyncpg
 import pytest_asyncio
 
 from tumira.core.ids import new_id
-from tumira.engine.chores import CHORES, run_chore
 from tumira.mail import outbox
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 
 FORGET: Final = next(chore for chore in CHORES if chore.name == "forget old mails")

@@ -24,6 +24,7 @@ from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.delivery.store import queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import batch_high, batch_low
+from tumira.operations import audit_checks
 from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
@@ -31,7 +32,6 @@ from tumira.sending import batches, daily_totals, recipients
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending import search as archive
-from tumira.store import audit
 from tumira.topups import reconciliation_store
 from tumira.topups import store as top_ups
 
@@ -46,7 +46,7 @@ def every_statement() -> Iterator[tuple[str, Statement]]:
         for name, value in vars(module).items():
             if isinstance(value, Statement):
                 yield f"{module_info.name}.{name}", value
-    for check in audit.CHECKS:
+    for check in audit_checks.CHECKS:
         yield f"audit.{check.name}", check.statement
 
 
@@ -72,7 +72,7 @@ async def test_every_statement_fits_the_schema(connection: "asyncpg.Connection[a
 
 def test_sql_is_written_in_the_store_alone() -> None:
     outside = [name for name in STATEMENTS if not name.startswith(("tumira.store.", "audit."))]
-    assert outside == ["tumira.engine.chores.SQL_TRY_LOCK"]
+    assert outside == ["tumira.operations.maintenance.SQL_TRY_LOCK"]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store.carriers import BindReport, BindState
 from tumira.delivery.store.queue import Claimed, Wanted
-from tumira.engine import chores
+from tumira.operations import maintenance
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, Why
 
@@ -421,7 +421,7 @@ async def test_a_country_is_without_a_carrier_unless_a_bind_that_serves_it_is_up
 
         async def look() -> set[str]:
             without = await carriers.countries_without_carrier(connection)
-            assert await chores._well_countries(connection) == {"ZA", "ZW"} - without
+            assert await maintenance._well_countries(connection) == {"ZA", "ZW"} - without
             return without
 
         async def report(carrier_id: int, state: BindState) -> None:

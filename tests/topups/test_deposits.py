@@ -20,8 +20,8 @@ from tumira.accounts import store as accounts
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
+from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
-from tumira.store import audit
 from tumira.topups import store as top_ups
 from tumira.topups.start_usdt import DepositAddress, start_usdt
 from tumira.topups.states import Currency, Method, State
@@ -54,8 +54,8 @@ async def database(shared_url: str) -> AsyncIterator[Database]:
     """Give the database; afterwards all adds up."""
     database = Database(shared_url)
     yield database
-    async with audit.snapshot(database) as connection:
-        findings = [await audit.run(connection, check) for check in audit.CHECKS]
+    async with audit_checks.snapshot(database) as connection:
+        findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
     await database.close()
     assert [finding for finding in findings if finding.rows] == []
 

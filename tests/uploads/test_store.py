@@ -21,9 +21,9 @@ from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimit
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import Wanted as WantedMessages
-from tumira.engine.chores import CHORES, run_chore
+from tumira.operations import audit_checks
+from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.store import audit
 from tumira.uploads import send
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import CHECKED_KEPT, Wanted
@@ -112,8 +112,8 @@ class World:
 
     async def check_books(self) -> None:
         """Make sure that everything adds up."""
-        async with audit.snapshot(self.database) as connection:
-            found = [await audit.run(connection, check) for check in audit.CHECKS]
+        async with audit_checks.snapshot(self.database) as connection:
+            found = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
         assert [one for one in found if one.rows] == []
 
 

@@ -15,21 +15,23 @@ from urllib.parse import urlsplit
 
 import click
 
-from tumira.actions import make_backup, restore_backup, run_audit
-from tumira.actions.make_backup import Made
-from tumira.actions.restore_backup import Restored, Wish
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
 from tumira.core.errors import Trouble
 from tumira.core.settings import Settings
+from tumira.operations import audit_checks as audits
+from tumira.operations import run_audit
+from tumira.operations.audit_checks import Finding
+from tumira.operations.backup import base as base_backups
+from tumira.operations.backup import make_backup
+from tumira.operations.backup import restore as restore_backup
+from tumira.operations.backup.files import Manifest
+from tumira.operations.backup.make_backup import Made
+from tumira.operations.backup.programs import complaint, find_programs
+from tumira.operations.backup.restore import Restored, Wish
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.pool import Database, check
 from tumira.runtime import open_database, prepare
-from tumira.store import audit as audits
-from tumira.store import base_backups
-from tumira.store.audit import Finding
-from tumira.store.backup_files import Manifest
-from tumira.store.backup_programs import complaint, find_programs
 
 TERMINAL_EVERY_S: Final = 1.0
 FILE_EVERY_S: Final = 30.0

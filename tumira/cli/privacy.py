@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import click
 
-from tumira.actions import erase_number
-from tumira.actions.erasure_steps import OTHERS, Owners, find_owners
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, show, tell, with_database
 from tumira.core.ids import ACCOUNT, write_id
+from tumira.operations.erasure import erase as erase_number
+from tumira.operations.erasure.requests import Erasure
+from tumira.operations.erasure.steps import OTHERS, Owners, find_owners
 from tumira.postgres.pool import Database
-from tumira.store.erasures import Erasure
 
 PROGRESS_EVERY_S: Final = 2.0
 

@@ -14,8 +14,6 @@ import click
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
-from tumira.actions import run_audit
-from tumira.actions.run_audit import printable
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
 from tumira.core import money
@@ -23,9 +21,11 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
 from tumira.identity import manage_accounts, manage_keys
+from tumira.operations import audit_checks as audits
+from tumira.operations import run_audit
+from tumira.operations.run_audit import printable
 from tumira.parts import answers
 from tumira.postgres.pool import Database
-from tumira.store import audit as audits
 
 DEMO_PHONE: Final = "+263771200000"
 DEMO_BALANCE: Final = Decimal(10)

@@ -13,9 +13,9 @@ from tumira.core.settings.tracing import Tracing
 from tumira.core.trace_exporter import tracing
 from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
 from tumira.delivery.supervisor import Supervisor
-from tumira.engine.chores import run_chores
-from tumira.engine.metrics_server import show_metrics
 from tumira.mail.worker import Postman
+from tumira.operations.maintenance import run_chores
+from tumira.operations.metrics_server import show_metrics
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
 from tumira.topups.usdt.watcher import ChainWatcher

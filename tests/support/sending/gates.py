@@ -13,11 +13,11 @@ from tumira.accounts.api_keys import Scope, Secret
 from tumira.api.reading import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
+from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import SendRequest
 from tumira.sending.batcher import Gate
 from tumira.sending.types import Call, Decision, Send
-from tumira.store import audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,6 @@ def secret_of(caller: Caller) -> Secret:
 
 async def broken_promises(database: Database) -> Sequence[str]:
     """Audit the database and return the names of the checks that fail."""
-    async with audit.snapshot(database) as connection:
-        findings = [await audit.run(connection, check) for check in audit.CHECKS]
+    async with audit_checks.snapshot(database) as connection:
+        findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
     return [finding.check.name for finding in findings if finding.rows]

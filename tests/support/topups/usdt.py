@@ -15,8 +15,8 @@ from tests.topups.test_address_derivation import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments, Usdt
+from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
-from tumira.store import audit
 from tumira.topups import store as top_ups
 from tumira.topups.start_usdt import start_usdt
 from tumira.topups.store import TopUp
@@ -111,8 +111,8 @@ class World:
 
     async def check(self) -> None:
         """Check that all adds up."""
-        async with audit.snapshot(self.database) as connection:
-            findings = [await audit.run(connection, check) for check in audit.CHECKS]
+        async with audit_checks.snapshot(self.database) as connection:
+            findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
         assert [finding for finding in findings if finding.rows] == []
 
     async def close(self) -> None:

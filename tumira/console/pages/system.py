@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import VERSION
-from tumira.actions import run_audit
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
@@ -22,11 +21,11 @@ from tumira.html.places import go
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
+from tumira.operations import audit_checks, audit_runs, run_audit
+from tumira.operations.audit_runs import Audit
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
 from tumira.pricing import phone_numbers
-from tumira.store import audit, audits
-from tumira.store.audits import Audit
 
 SYSTEM: Final = "/operator/system"
 OPERATORS: Final = SYSTEM + "/operators"
@@ -50,7 +49,7 @@ ROLES: Final = (
     (Role.ADMIN.value, "Admin: may change all"),
 )
 LABELS: Final = {"name": "Name", "phone": "Phone number", "role": "Role"}
-PROMISES: Final = {check.name: check.promise for check in audit.CHECKS}
+PROMISES: Final = {check.name: check.promise for check in audit_checks.CHECKS}
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
@@ -110,7 +109,7 @@ async def _page(
             "web": await system.list_web(connection, WEB_LATE, NODES_MAX),
             "ledgers": await system.list_broken_ledgers(connection, LEDGERS_SHOWN),
         }
-        found = await audits.list_latest(connection, AUDITS_SHOWN)
+        found = await audit_runs.list_latest(connection, AUDITS_SHOWN)
         people_here = await operators.list_all(connection, OPERATORS_MAX)
     ended = next((one for one in found if one.broken is not None), None)
     return visit.page(

@@ -15,11 +15,11 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import End, Taken
 from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
+from tumira.operations import totals
+from tumira.operations.totals import WAITING_MAX, Accepted, Elsewhere, Stand
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.sending.daily_totals import Day
-from tumira.store import totals
-from tumira.store.totals import WAITING_MAX, Accepted, Elsewhere, Stand
 
 NOW: Final = "/operator/traffic/now"
 LATELY: Final = timedelta(minutes=10)

@@ -24,9 +24,9 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
+from tumira.operations.audit_checks import snapshot
 from tumira.postgres.statement import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.store.audit import snapshot
 from tumira.topups import proofs as top_up_proofs
 from tumira.topups.proofs import Named
 

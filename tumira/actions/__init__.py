@@ -1,1 +1,0 @@
-"""Use cases: one file each, one transaction each."""

@@ -1,0 +1,1 @@
+"""Running the service: maintenance, audit, retention, metrics, erasure and backup."""

@@ -1,1 +1,0 @@
-"""All SQL, and the PostgreSQL that it runs on."""
