@@ -20,9 +20,9 @@ from structlog.contextvars import bind_contextvars
 
 from tumira import server
 from tumira.api.app import Api, request_id
+from tumira.api.docs.openapi import document
+from tumira.api.docs.page import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
-from tumira.api.manual.openapi import document
-from tumira.api.manual.reference import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.console.app import Console
 from tumira.console.presence import present
 from tumira.content.classifier import judge

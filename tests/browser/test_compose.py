@@ -27,7 +27,7 @@ from tests.support.browser import (
 from tests.support.postgres.databases import clone
 from tests.support.service import Service, run_web
 from tumira.audit_log import OPERATOR
-from tumira.html.layout import write_usd
+from tumira.html.page import write_usd
 from tumira.postgres.pool import Database
 from tumira.pricing import change_tariff, prices
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff

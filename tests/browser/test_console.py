@@ -29,7 +29,7 @@ from tests.support.service import Caller, Service
 from tumira.audit_log import Actor
 from tumira.console.visits import NAVIGATION
 from tumira.content.store import digest_of
-from tumira.html.layout import LOCAL
+from tumira.html.page import LOCAL
 from tumira.identity import profile as manage_login
 from tumira.identity import totp
 from tumira.identity.store.operators import Role

@@ -15,7 +15,7 @@ from tests.support.identity.people import alert, at_once, goes_to
 from tests.support.service import Service
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
-from tumira.html.layout import LOCAL
+from tumira.html.page import LOCAL
 from tumira.identity.store.operators import Role
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.pricing import schedule_price

@@ -7,7 +7,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.contract.answers import assert_rate_headers, assert_refused
+from tests.support.api.answers import assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
 from tumira.core import errors
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX

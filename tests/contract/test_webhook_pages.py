@@ -44,7 +44,7 @@ from tumira.dashboard.visits import Services, private
 from tumira.events import SUBSCRIBABLE
 from tumira.html import assets
 from tumira.html.cookies import Cookie
-from tumira.html.layout import Look
+from tumira.html.page import Look
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate

@@ -21,7 +21,7 @@ import pytest
 
 from scripts.generate_docs import DOCS
 from tests.support.service import NO_TLS, free_port
-from tumira.api.manual.events import EVENT_ID, HEADERS, example
+from tumira.api.docs.events import EVENT_ID, HEADERS, example
 
 EXAMPLES: Final = DOCS / "examples" / "webhooks"
 PAGE: Final = (DOCS / "webhooks.md").read_text(encoding="utf-8")

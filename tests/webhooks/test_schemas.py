@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from scripts.generate_docs import DOCS
-from tests.contract.test_openapi import ROOT, resolve, validator
-from tests.contract.test_reference_page import Page
+from tests.api.test_openapi import ROOT, resolve, validator
+from tests.api.test_reference_page import Page
 from tests.webhooks.test_payload import COMPLETED, LATER, event
-from tumira.api.manual.events import ANSWERS, HEADERS, schema_name
-from tumira.api.manual.reference import reference_page
+from tumira.api.docs.events import ANSWERS, HEADERS, schema_name
+from tumira.api.docs.page import reference_page
 from tumira.cli.webhooks import webhook
 from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.events import EVENT_TYPES, MEANINGS

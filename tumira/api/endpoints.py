@@ -12,7 +12,7 @@ from tumira.accounts.api_keys import Scope
 from tumira.api import schemas
 from tumira.api.callers import Callers
 from tumira.api.envelope import Answer, rate_headers, refuse
-from tumira.api.reading import BODY_BYTES_MAX, read_send
+from tumira.api.request import BODY_BYTES_MAX, read_send
 from tumira.core.errors import NotFound, RequestTimeout
 from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
 from tumira.core.trace_exporter import Tracer

@@ -25,7 +25,7 @@ from tumira.console.visits import Services
 from tumira.core.settings.payments import Payments
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
-from tumira.html.layout import Look
+from tumira.html.page import Look
 from tumira.identity.store.devices import DAYS_KEPT
 from tumira.identity.store.operators import HOURS_MAX
 from tumira.postgres.pool import Database

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from tumira.html.layout import write_usd
+from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.reconciliation import write_exact
 from tumira.topups.states import Currency, Method, State

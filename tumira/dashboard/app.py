@@ -35,7 +35,7 @@ from tumira.dashboard.pages import (
 from tumira.dashboard.visits import Services
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
-from tumira.html.layout import PRIVATE, Look
+from tumira.html.page import PRIVATE, Look
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.identity.store.devices import DAYS_KEPT

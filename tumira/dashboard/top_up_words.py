@@ -5,7 +5,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final, assert_never
 
-from tumira.html.layout import write_usd
+from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
 from tumira.topups.states import Currency, Method, Reason, State
 from tumira.topups.store import TopUp

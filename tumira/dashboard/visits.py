@@ -13,8 +13,8 @@ from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
-from tumira.html.layout import Look
-from tumira.html.places import Place, go, place_of
+from tumira.html.page import Look
+from tumira.html.redirect import Place, go, place_of
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import sessions

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.support.service import Caller
 from tumira.accounts.api_keys import Scope, Secret
-from tumira.api.reading import fingerprint
+from tumira.api.request import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
 from tumira.operations import audit_checks

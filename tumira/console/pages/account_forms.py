@@ -15,8 +15,8 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
-from tumira.html.layout import write_usd
-from tumira.html.places import go
+from tumira.html.page import write_usd
+from tumira.html.redirect import go
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, DoneBeforeError
 from tumira.pricing import phone_numbers

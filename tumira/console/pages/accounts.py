@@ -25,7 +25,7 @@ from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
 from tumira.html import chart
 from tumira.html.forms import Form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity.store import logins, sessions
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices

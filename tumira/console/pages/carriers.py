@@ -24,7 +24,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.carrier_outcomes import Tally
 from tumira.delivery.trial import Tried, try_out
 from tumira.html.forms import Form, read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.pricing import prices
 
 CARRIERS: Final = "/operator/carriers"

@@ -13,8 +13,8 @@ from tumira.console.visits import Services, Visit, change, look
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form
-from tumira.html.layout import LOCAL
-from tumira.html.places import go
+from tumira.html.page import LOCAL
+from tumira.html.redirect import go
 from tumira.pricing import change_tariff, phone_numbers, prices
 from tumira.pricing import store as price_schedule
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff

@@ -21,8 +21,8 @@ from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.delivery.store import unmatched
 from tumira.delivery.store.unmatched import LATEST, Unmatched
 from tumira.html.forms import read_form
-from tumira.html.layout import write_plural
-from tumira.html.places import go
+from tumira.html.page import write_plural
+from tumira.html.redirect import go
 
 RECEIPTS: Final = "/operator/receipts"
 ONE: Final = RECEIPTS + "/{id}"

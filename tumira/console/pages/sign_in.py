@@ -8,9 +8,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
+from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import code_rules, totp
 from tumira.identity import operators as operator_access
 from tumira.identity.operators import Begun, MovedIn
@@ -18,7 +19,6 @@ from tumira.identity.sign_in import TooOften
 from tumira.identity.store.operators import Stage
 from tumira.identity.throttle import Guest
 from tumira.pricing import phone_numbers, prices
-from tumira.rules import qr_codes
 
 CODE: Final = SIGN_IN + "/code"
 SET_UP: Final = "/operator/set-up"
@@ -129,8 +129,8 @@ async def _set_up(services: Services, request: Request, faults: Faults, status: 
         name=operator.name,
         secret=totp.write_secret(secret),
         uri=uri,
-        path=qr_codes.write_path(qr_codes.draw(uri)),
-        size=qr_codes.SIZE,
+        path=qr_code.write_path(qr_code.draw(uri)),
+        size=qr_code.SIZE,
         faults=faults,
     )
 

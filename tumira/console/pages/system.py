@@ -17,7 +17,7 @@ from tumira.console.visits import Services, Visit, change, look
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role

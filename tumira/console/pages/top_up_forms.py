@@ -18,8 +18,8 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
-from tumira.html.layout import write_usd
-from tumira.html.places import go
+from tumira.html.page import write_usd
+from tumira.html.redirect import go
 from tumira.identity import manage_accounts
 from tumira.pricing import phone_numbers
 from tumira.topups import operator_actions

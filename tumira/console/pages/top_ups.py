@@ -14,8 +14,8 @@ from tumira.console.pages.accounts import path_of as path_of_account
 from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.console.visits import Services, Visit, look
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
-from tumira.html.layout import write_usd
-from tumira.html.places import go
+from tumira.html.page import write_usd
+from tumira.html.redirect import go
 from tumira.postgres.statement import Connection
 from tumira.topups import lists as top_up_lists
 from tumira.topups import operator_actions, reconciliation_store

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from tumira.console.visits import Services, Visit, change, look
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.html.forms import read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.webhooks import endpoint_troubles, operator_actions
 from tumira.webhooks.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
 from tumira.webhooks.health import DISABLE_AFTER

@@ -19,7 +19,7 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.html.forms import Form
-from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
+from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff

@@ -31,8 +31,8 @@ from tumira.core.errors import (
 )
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
-from tumira.html.layout import HEADERS, PRIVATE, write_count, write_plural, write_usd
-from tumira.html.places import go
+from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
+from tumira.html.redirect import go
 from tumira.pricing import gsm7, prices, segments
 from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.pricing.quote import REFERENCE_MAX, Quote

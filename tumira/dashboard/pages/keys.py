@@ -17,7 +17,7 @@ from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,

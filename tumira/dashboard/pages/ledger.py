@@ -22,7 +22,7 @@ from tumira.dashboard.pages.top_up import path_of
 from tumira.dashboard.top_up_words import name_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
-from tumira.html.layout import HEADERS, LOCAL, PRIVATE, write_machine_time
+from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.operations.audit_checks import snapshot
 from tumira.postgres.statement import Connection

@@ -13,12 +13,12 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.settings.payments import Usdt
-from tumira.dashboard import pictures
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.top_up_words import write_money
 from tumira.dashboard.visits import VERIFY, Services, Visit, private
+from tumira.html import pictures
 from tumira.html.forms import Form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.topups.start_usdt import start_usdt
 from tumira.topups.states import LARGEST, SMALLEST, Currency
 from tumira.topups.usdt import deposits

@@ -15,7 +15,7 @@ from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_sta
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.topups import start_voucher
 from tumira.topups.states import SMALLEST
 from tumira.topups.voucher_pins import TYPED_MAX, Issuer

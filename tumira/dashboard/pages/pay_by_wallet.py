@@ -16,7 +16,7 @@ from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.pricing import prices
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start_paynow import start_paynow

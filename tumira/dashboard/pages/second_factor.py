@@ -8,14 +8,14 @@ from starlette.routing import Route
 
 from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
 from tumira.dashboard.visits import Services, Visit, private
+from tumira.html import qr_code
 from tumira.html.forms import read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import second_factor, totp
 from tumira.identity.reauthenticate import Proof
 from tumira.identity.store import logins
 from tumira.identity.store.logins import Factor
 from tumira.pricing import phone_numbers
-from tumira.rules import qr_codes
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
 
@@ -60,8 +60,8 @@ class _Secret:
     def __init__(self, factor: Factor, phone: str) -> None:
         self.text = totp.write_secret(factor.secret)
         self.uri = totp.write_uri(factor.secret, phone)
-        self.path = qr_codes.write_path(qr_codes.draw(self.uri))
-        self.size = qr_codes.SIZE
+        self.path = qr_code.write_path(qr_code.draw(self.uri))
+        self.size = qr_code.SIZE
 
 
 async def begin(visit: Visit) -> Response:

@@ -20,7 +20,7 @@ from tumira.core.ids import read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import browsers
 from tumira.identity import profile as manage_login
 from tumira.identity.profile import Asked, Limits

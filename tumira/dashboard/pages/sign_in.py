@@ -23,7 +23,7 @@ from tumira.dashboard.pages.sign_up import (
 from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import code_rules, send_codes
 from tumira.identity.send_codes import Wait, hash_token
 from tumira.identity.sign_in import (

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.places import go
+from tumira.html.redirect import go
 from tumira.identity import code_rules, send_codes
 from tumira.identity.send_codes import Details, Started, Wait, hash_token
 from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_sign_up, sign_in

@@ -17,7 +17,7 @@ from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
-from tumira.html.layout import write_usd
+from tumira.html.page import write_usd
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.topups import start_voucher

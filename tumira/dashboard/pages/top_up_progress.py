@@ -13,14 +13,14 @@ from starlette.routing import Route
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
 from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
-from tumira.dashboard import pictures
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
-from tumira.dashboard.pictures import Picture
 from tumira.dashboard.visits import Services, Visit, private
+from tumira.html import pictures
 from tumira.html.forms import read_form
-from tumira.html.layout import write_usd
-from tumira.html.places import go
+from tumira.html.page import write_usd
+from tumira.html.pictures import Picture
+from tumira.html.redirect import go
 from tumira.topups import proofs as top_up_proofs
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet

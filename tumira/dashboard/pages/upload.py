@@ -22,8 +22,8 @@ from tumira.core.errors import (
 from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
 from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
-from tumira.html.layout import HEADERS, PRIVATE, write_usd
-from tumira.html.places import go
+from tumira.html.page import HEADERS, PRIVATE, write_usd
+from tumira.html.redirect import go
 from tumira.html.tables import write_rows
 from tumira.postgres.statement import Connection
 from tumira.pricing import prices

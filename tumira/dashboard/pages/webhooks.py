@@ -21,8 +21,8 @@ from tumira.dashboard.visits import Services, Visit, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
-from tumira.html.layout import LOCAL, write_plural
-from tumira.html.places import go
+from tumira.html.page import LOCAL, write_plural
+from tumira.html.redirect import go
 from tumira.webhooks import manage as manage_webhooks
 from tumira.webhooks import url as webhook_urls
 from tumira.webhooks import view as view_attempts

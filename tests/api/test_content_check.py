@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.contract.answers import assert_refused, assert_shape
+from tests.support.api.answers import assert_refused, assert_shape
 from tests.support.service import Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template, remove_template

@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.contract.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
+from tests.support.api.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Caller, Service, run_web
 from tumira.accounts.api_keys import Scope
 from tumira.core import errors

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.api.manual.examples import BATCH_ID, MESSAGE_IDS
+from tumira.api.docs.examples import BATCH_ID, MESSAGE_IDS
 from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
 from tumira.events import EVENT_TYPES, MEANINGS, Event
 from tumira.sending.batches import Batch, Message

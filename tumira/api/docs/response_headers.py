@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.api.manual.examples import REQUEST_ID
+from tumira.api.docs.examples import REQUEST_ID
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
 

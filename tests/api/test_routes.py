@@ -6,7 +6,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.contract.answers import REQUEST_ID, assert_no_rate_headers, assert_rate_headers, assert_refused
+from tests.support.api.answers import REQUEST_ID, assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.service import NO_TLS, Service
 from tumira.core import errors
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tumira.accounts.api_keys import Scope
 from tumira.api import schemas
 from tumira.api.envelope import refuse
-from tumira.api.reading import read_send
+from tumira.api.request import read_send
 from tumira.content import check as screen_text
 from tumira.content.verdict import Category, Label, Reason, Verdict
 from tumira.core import errors

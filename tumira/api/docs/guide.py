@@ -9,8 +9,8 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tumira.accounts.rate_limit import WINDOW_S
-from tumira.api.manual.advice import FIELD_CODES, RECIPIENT_CODES, advice
-from tumira.api.reading import BODY_BYTES_MAX
+from tumira.api.docs.advice import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.request import BODY_BYTES_MAX
 from tumira.core.errors import all_refusals
 from tumira.events import MEANINGS
 from tumira.pricing.destinations import RECIPIENTS_MAX

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.contract.answers import assert_rate_headers, assert_refused
+from tests.support.api.answers import assert_rate_headers, assert_refused
 from tests.support.service import Caller, Service
 from tumira.core import errors
 from tumira.core.errors import Refusal

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tumira.html import qr_code
 from tumira.identity import totp
-from tumira.rules import qr_codes
 
 SIZE = 37
 # What each of the eight words of the lowest correction looks like (ISO/IEC 18004, table C.1).
@@ -74,19 +74,19 @@ def check_words(words: Sequence[int]) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=qr_codes.SMALL.bytes_max))
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=qr_code.SMALL.bytes_max))
 def test_what_is_drawn_can_be_read(text: str) -> None:
-    assert read(qr_codes.draw(text)) == text.encode()
+    assert read(qr_code.draw(text)) == text.encode()
 
 
 def test_the_longest_link_of_a_second_factor_fits() -> None:
     uri = totp.write_uri(totp.new_secret(), "+999999999999999")
-    assert len(uri) <= qr_codes.SMALL.bytes_max
-    assert read(qr_codes.draw(uri)) == uri.encode()
+    assert len(uri) <= qr_code.SMALL.bytes_max
+    assert read(qr_code.draw(uri)) == uri.encode()
 
 
 def test_the_patterns_that_a_camera_looks_for_are_there() -> None:
-    rows = qr_codes.draw("x")
+    rows = qr_code.draw("x")
     assert (len(rows), {len(row) for row in rows}) == (SIZE, {SIZE})
     finder = ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"]
     for top, left in ((0, 0), (0, SIZE - 7), (SIZE - 7, 0)):
@@ -104,29 +104,29 @@ def test_the_patterns_that_a_camera_looks_for_are_there() -> None:
 
 @pytest.mark.parametrize(
     ("version", "text", "digest"),
-    [(qr_codes.SMALL, FULL, FULL_DIGEST), (qr_codes.LARGE, LARGE_FULL, LARGE_FULL_DIGEST)],
+    [(qr_code.SMALL, FULL, FULL_DIGEST), (qr_code.LARGE, LARGE_FULL, LARGE_FULL_DIGEST)],
     ids=["small", "large"],
 )
-def test_another_encoder_draws_the_same(version: qr_codes.Version, text: str, digest: str) -> None:
+def test_another_encoder_draws_the_same(version: qr_code.Version, text: str, digest: str) -> None:
     assert len(text) == version.bytes_max
-    codewords = qr_codes._with_checks(version, qr_codes._codewords(version, text.encode()))
+    codewords = qr_code._with_checks(version, qr_code._codewords(version, text.encode()))
     bits = [bool(word >> place & 1) for word in codewords for place in range(7, -1, -1)]
-    drawn = "".join("01"[one] for row in qr_codes._draw(version, bits, 3) for one in row)
+    drawn = "".join("01"[one] for row in qr_code._draw(version, bits, 3) for one in row)
     assert sha256(drawn.encode()).hexdigest() == digest
 
 
 def test_a_long_link_of_a_payment_fits_into_the_larger_code() -> None:
-    rows = qr_codes.draw("ethereum:" + "x" * 137)
+    rows = qr_code.draw("ethereum:" + "x" * 137)
     assert (len(rows), {len(row) for row in rows}) == (45, {45})
 
 
 def test_a_text_that_does_not_fit_is_our_mistake() -> None:
     with pytest.raises(AssertionError):
-        qr_codes.draw("x" * (qr_codes.BYTES_MAX + 1))
+        qr_code.draw("x" * (qr_code.BYTES_MAX + 1))
 
 
 def test_the_path_covers_the_dark_modules_and_no_others() -> None:
-    path = qr_codes.write_path(
+    path = qr_code.write_path(
         [[True, True, False, True], [False, False, False, False], [False, True, True, True]]
     )
     assert path == "M0 0.5h2M3 0.5h1M1 2.5h3"

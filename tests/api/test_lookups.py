@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.contract.answers import (
+from tests.support.api.answers import (
     BATCH_ID,
     MESSAGE_ID,
     MONEY,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from tumira.rules import qr_codes
+from tumira.html import qr_code
 
 KEPT_MAX: Final = 500
 
@@ -20,7 +20,7 @@ class Picture:
 
 async def draw(text: str) -> Picture | None:
     """Draw a text; None for one that is too long to be read off a screen."""
-    if len(text.encode()) > qr_codes.BYTES_MAX:
+    if len(text.encode()) > qr_code.BYTES_MAX:
         return None
     # It takes longer than anybody else should wait for their page.
     return await asyncio.to_thread(_draw, text)
@@ -28,5 +28,5 @@ async def draw(text: str) -> Picture | None:
 
 @lru_cache(maxsize=KEPT_MAX)
 def _draw(text: str) -> Picture:
-    rows = qr_codes.draw(text)
-    return Picture(qr_codes.write_path(rows), len(rows))
+    rows = qr_code.draw(text)
+    return Picture(qr_code.write_path(rows), len(rows))

@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.contract.answers import (
-    assert_no_rate_headers,
-    assert_rate_headers,
-    assert_refused,
-)
+from tests.support.api.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
 from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres.databases import clone, execute
 from tests.support.service import Caller, Service, run_web

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from tests.support.service import NO_TLS, Service
-from tumira.api.manual.guide import guide, sections
-from tumira.api.manual.openapi import document
-from tumira.api.manual.reference import STYLESHEET_PATH, highlight, reference_page, stylesheet
+from tumira.api.docs.guide import guide, sections
+from tumira.api.docs.openapi import document
+from tumira.api.docs.page import STYLESHEET_PATH, highlight, reference_page, stylesheet
 from tumira.core.errors import all_refusals
 
 VOID: Final = frozenset(["link", "meta"])

@@ -9,7 +9,14 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.contract.answers import BATCH_ID, MONEY, Shape, assert_rate_headers, assert_refused, assert_shape
+from tests.support.api.answers import (
+    BATCH_ID,
+    MONEY,
+    Shape,
+    assert_rate_headers,
+    assert_refused,
+    assert_shape,
+)
 from tests.support.service import Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.core import errors

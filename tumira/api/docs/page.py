@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tumira.api.app import DOCUMENT_PATH
-from tumira.api.manual.guide import sections
-from tumira.api.manual.markdown import Markdown
-from tumira.api.manual.openapi import document
+from tumira.api.docs.guide import sections
+from tumira.api.docs.markdown import Markdown
+from tumira.api.docs.openapi import document
 from tumira.html import styles
 from tumira.sending.lifecycle import FAILURE_REASONS
 

@@ -9,12 +9,13 @@ import msgspec
 from tumira import VERSION
 from tumira.api import schemas
 from tumira.api.app import PREFIX
+from tumira.api.docs import errors as error_schemas
+from tumira.api.docs import events, examples
+from tumira.api.docs.advice import advice
+from tumira.api.docs.guide import guide
+from tumira.api.docs.operations import OPERATIONS, TAGS
+from tumira.api.docs.response_headers import HEADERS, headers_of
 from tumira.api.endpoints import ENDPOINTS, Endpoint
-from tumira.api.manual import error_schemas, events, examples
-from tumira.api.manual.advice import advice
-from tumira.api.manual.guide import guide
-from tumira.api.manual.operations import OPERATIONS, TAGS
-from tumira.api.manual.response_headers import HEADERS, headers_of
 from tumira.core.errors import FieldCode, Refusal, all_refusals
 from tumira.events import EVENT_TYPES
 from tumira.sending.fields import BatchIdText, MessageIdText

@@ -17,11 +17,11 @@ from scripts.generate_docs import DOCS, generated, main
 from tests.support.service import NO_TLS, Service
 from tumira import VERSION
 from tumira.api.app import DOCUMENT_PATH, PREFIX
+from tumira.api.docs.advice import ADVICE, FIELD_CODES, RECIPIENT_CODES
+from tumira.api.docs.examples import ANSWERS
+from tumira.api.docs.openapi import document
+from tumira.api.docs.operations import OPERATIONS
 from tumira.api.endpoints import ENDPOINTS
-from tumira.api.manual.advice import ADVICE, FIELD_CODES, RECIPIENT_CODES
-from tumira.api.manual.examples import ANSWERS
-from tumira.api.manual.openapi import document
-from tumira.api.manual.operations import OPERATIONS
 from tumira.api.schemas import BODY_MAX
 from tumira.core.errors import FieldCode, RecipientCode, all_refusals
 from tumira.pricing.segments import SEGMENTS_MAX, measure

@@ -18,12 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tumira.html import layout
+from tumira.html import page as layout
 from tumira.html.assets import Assets, route
 from tumira.html.cookies import TOKEN_MAX, Cookie
 from tumira.html.forms import BODY_BYTES_MAX, FIELDS_MAX, Form, read_body, read_form
 from tumira.html.guards import address_of, refuse_foreign_writes
-from tumira.html.layout import Look
+from tumira.html.page import Look
 from tumira.html.tables import neutral, write_rows
 
 PUBLIC: Final = "https://tumira.example"

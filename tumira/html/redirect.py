@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse
 
-from tumira.html.layout import HEADERS, PRIVATE
+from tumira.html.page import HEADERS, PRIVATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Pure rules: values in, values out; no clock, no database, no network."""
