@@ -32,7 +32,7 @@ from tumira.core.settings.payments import Payments
 from tumira.core.shutdown import Stopping
 from tumira.core.trace_exporter import Tracer, tracing
 from tumira.dashboard.app import Dashboard
-from tumira.hooks import paynow as hooks
+from tumira.dashboard.pages import paynow_notice as hooks
 from tumira.html import assets
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Page, Request, expect
 
-from tests.contract.test_compose_page import Customer, sign_in
+from tests.dashboard.test_compose import Customer, sign_in
 from tests.support.browser import (
     DESKTOP,
     PHONE,

@@ -27,7 +27,7 @@ from tests.support.identity.operators import (
 from tests.support.identity.people import new_phone
 from tests.support.service import Caller, Service
 from tumira.audit_log import Actor
-from tumira.console.visits import NAVIGATION
+from tumira.console.session import NAVIGATION
 from tumira.content.store import digest_of
 from tumira.html.page import LOCAL
 from tumira.identity import profile as manage_login

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.contract.test_ledger_page import ADD_UP, LEDGER, TOP_UP, Owner, sign_in
+from tests.dashboard.test_ledger import ADD_UP, LEDGER, TOP_UP, Owner, sign_in
 from tests.support.browser import (
     DESKTOP,
     PHONE,

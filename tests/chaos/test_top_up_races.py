@@ -22,7 +22,7 @@ from tests.support.service import new_caller
 from tests.support.topups.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.core.settings.payments import Payments
-from tumira.hooks.paynow import routes
+from tumira.dashboard.pages.paynow_notice import routes
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Connection, Statement
 from tumira.topups import store as top_ups

@@ -18,7 +18,7 @@ import httpx
 import pytest
 import structlog
 
-from tests.contract.test_compose_page import hidden
+from tests.dashboard.test_compose import hidden
 from tests.support.chaos import until
 from tests.support.identity.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.mail.server import mail_server

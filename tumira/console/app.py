@@ -21,7 +21,7 @@ from tumira.console.pages import (
     traffic,
     webhooks,
 )
-from tumira.console.visits import Services
+from tumira.console.session import Services
 from tumira.core.settings.payments import Payments
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie

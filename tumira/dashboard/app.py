@@ -32,7 +32,7 @@ from tumira.dashboard.pages import (
     upload,
     webhooks,
 )
-from tumira.dashboard.visits import Services
+from tumira.dashboard.session import Services
 from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
 from tumira.html.page import PRIVATE, Look

@@ -21,7 +21,7 @@ from tests.support.topups.paynow_server import Payment, PaynowServer
 from tumira.accounts import store as accounts
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments
-from tumira.hooks.paynow import routes
+from tumira.dashboard.pages.paynow_notice import routes
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow import PaynowProvider

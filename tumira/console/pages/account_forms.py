@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
-from tumira.console.visits import Services, Visit, change
+from tumira.console.session import Services, Visit, change
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, new_id, read_id, write_id

@@ -19,8 +19,8 @@ from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.search import FIRST, LAST, Found, Place
 from tumira.accounts.store import SYSTEM, Account
+from tumira.console.session import Services, Visit, look
 from tumira.console.top_up_words import STATES, name_of
-from tumira.console.visits import Services, Visit, look
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
 from tumira.html import chart

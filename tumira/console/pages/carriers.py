@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.carrier_view import BADGES, DAY, HOUR, show
-from tumira.console.visits import Services, Visit, change, look
+from tumira.console.session import Services, Visit, change, look
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.delivery import manage_carriers
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierState

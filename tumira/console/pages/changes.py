@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from tumira import audit_log as changes
 from tumira.audit_log import LATEST
-from tumira.console.visits import Services, Visit, look
+from tumira.console.session import Services, Visit, look
 from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
 
 CHANGES: Final = "/operator/changes"

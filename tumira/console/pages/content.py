@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.visits import Services, Visit, change, look
+from tumira.console.session import Services, Visit, change, look
 from tumira.content import review as review_refusals
 from tumira.content import reviews
 from tumira.content.manage_templates import NOTE_MAX

@@ -9,7 +9,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.visits import Services, Visit, change, look
+from tumira.console.session import Services, Visit, change, look
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.visits import Services, Visit, change, look
+from tumira.console.session import Services, Visit, change, look
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.delivery import place_receipts, receipt_rules

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.visits import HOME, SIGN_IN, Services, find_visitor, public
+from tumira.console.session import HOME, SIGN_IN, Services, find_visitor, public
 from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import VERSION
-from tumira.console.visits import Services, Visit, change, look
+from tumira.console.session import Services, Visit, change, look
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form

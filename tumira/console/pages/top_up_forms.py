@@ -12,8 +12,8 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
+from tumira.console.session import Services, Visit, change
 from tumira.console.top_up_words import name_of, write_money
-from tumira.console.visits import Services, Visit, change
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, write_id

@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from tumira.accounts import store as accounts
 from tumira.console.pages.accounts import path_of as path_of_account
+from tumira.console.session import Services, Visit, look
 from tumira.console.top_up_words import STATES, name_of, write_money
-from tumira.console.visits import Services, Visit, look
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.page import write_usd
 from tumira.html.redirect import go

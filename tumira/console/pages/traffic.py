@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.visits import HOME, Services, Visit, look
+from tumira.console.session import HOME, Services, Visit, look
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.delivery.store import latency as latencies

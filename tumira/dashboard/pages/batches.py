@@ -15,7 +15,7 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.html.forms import Form

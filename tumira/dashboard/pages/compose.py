@@ -29,7 +29,7 @@ from tumira.core.errors import (
     TooManySegments,
     ValidationFailed,
 )
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.redirect import go

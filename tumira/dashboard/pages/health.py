@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import histogram
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import NetworkEnds, NetworkTimes, Step, Windows
 from tumira.html import chart

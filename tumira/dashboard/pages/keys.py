@@ -14,7 +14,7 @@ from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
 from tumira.audit_log import Actor
 from tumira.core.ids import KEY, KeyId, read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.redirect import go

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.visits import Services, public
+from tumira.dashboard.session import Services, public
 from tumira.pricing import prices
 from tumira.pricing.destinations import PriceStatus, Tariff
 

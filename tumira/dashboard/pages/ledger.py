@@ -19,8 +19,8 @@ from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.dashboard.pages.top_up import path_of
+from tumira.dashboard.session import Services, Visit, private
 from tumira.dashboard.top_up_words import name_of
-from tumira.dashboard.visits import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
-from tumira.dashboard.visits import HOME, Services, Visit, private
+from tumira.dashboard.session import HOME, Services, Visit, private
 from tumira.delivery.store import carriers
 from tumira.html import chart
 from tumira.pricing import prices

@@ -14,8 +14,8 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.settings.payments import Usdt
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
+from tumira.dashboard.session import VERIFY, Services, Visit, private
 from tumira.dashboard.top_up_words import write_money
-from tumira.dashboard.visits import VERIFY, Services, Visit, private
 from tumira.html import pictures
 from tumira.html.forms import Form
 from tumira.html.redirect import go

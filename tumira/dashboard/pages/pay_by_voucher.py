@@ -13,7 +13,7 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard import top_up_words
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import go
 from tumira.topups import start_voucher

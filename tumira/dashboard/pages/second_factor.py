@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.redirect import go

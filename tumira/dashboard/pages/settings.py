@@ -17,7 +17,7 @@ from tumira.content import store as content_refusals
 from tumira.content.store import ContentRefusal
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.redirect import go

@@ -20,7 +20,7 @@ from tumira.dashboard.pages.sign_up import (
     too_many_codes,
     too_often,
 )
-from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
+from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.redirect import go

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.visits import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
+from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.redirect import go

@@ -15,7 +15,7 @@ from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.page import write_usd
 from tumira.pricing import prices

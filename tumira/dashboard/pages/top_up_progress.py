@@ -15,7 +15,7 @@ from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html import pictures
 from tumira.html.forms import read_form
 from tumira.html.page import write_usd

@@ -20,7 +20,7 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import go

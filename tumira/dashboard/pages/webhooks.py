@@ -17,7 +17,7 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
-from tumira.dashboard.visits import Services, Visit, private
+from tumira.dashboard.session import Services, Visit, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of

@@ -32,7 +32,7 @@ from tests.support.service import Service
 from tumira.audit_log import Actor
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE
-from tumira.console.visits import HOME, NAVIGATION, SIGN_IN
+from tumira.console.session import HOME, NAVIGATION, SIGN_IN
 from tumira.core.settings.payments import Payments
 from tumira.identity import operators as operator_access
 from tumira.identity.store.operators import Role

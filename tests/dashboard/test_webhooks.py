@@ -40,7 +40,7 @@ from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
-from tumira.dashboard.visits import Services, private
+from tumira.dashboard.session import Services, private
 from tumira.events import SUBSCRIBABLE
 from tumira.html import assets
 from tumira.html.cookies import Cookie

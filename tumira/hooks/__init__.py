@@ -1,1 +1,0 @@
-"""What do payment providers tell us?"""
