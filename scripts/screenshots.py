@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 
 from tests.support.browser import run_browser
 from tests.support.postgres.databases import complete
-from tests.support.programs import Node, new_home, running, tumira
+from tests.support.processes.programs import Node, new_home, running, tumira
 from tumira.core.ids import ACCOUNT, read_id
 from tumira.core.settings import load
 from tumira.postgres.embedded import server as embedded

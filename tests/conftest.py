@@ -16,7 +16,7 @@ from tests.support.delivery.smpp_peer import Carrier
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.postgres.embedded_starts import quiet
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tests.support.topups.paynow_server import PaynowServer, paynow_server
 from tumira.postgres.embedded.server import start
 from tumira.runtime import configure_logging

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest_asyncio
 
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tests.support.webhooks.world import BALANCE_LOW, DATA
 from tumira import events
 from tumira.core.ids import AccountId

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import Caller, new_caller
 from tumira.accounts import ledger
 from tumira.core.errors import InsufficientBalance, Trouble
 from tumira.identity import manage_accounts

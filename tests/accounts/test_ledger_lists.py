@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.settling import World
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import Caller, new_caller
 from tumira.accounts import ledger
 from tumira.accounts.ledger import Kind
 from tumira.accounts.store import SYSTEM

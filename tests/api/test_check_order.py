@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_refused
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.core import errors
 from tumira.core.errors import Refusal
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_refused, assert_shape
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template, remove_template
 from tumira.content.templates import TemplateVerdict

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.service import NO_TLS, Caller, Service
+from tests.support.processes.service import NO_TLS, Caller, Service
 
 DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
 PACKAGE: Final = "generated_tumira_client"

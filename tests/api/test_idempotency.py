@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_rate_headers, assert_refused
-from tests.support.service import NO_TLS, Caller, Service
+from tests.support.processes.service import NO_TLS, Caller, Service
 from tumira.accounts.api_keys import Scope
 from tumira.core import errors
 from tumira.identity.manage_accounts import credit

@@ -19,7 +19,7 @@ from tests.support.api.answers import (
     assert_refused,
     assert_shape,
 )
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.core import errors
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.identity.manage_accounts import credit

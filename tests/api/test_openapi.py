@@ -14,7 +14,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from scripts.generate_docs import DOCS, generated, main
-from tests.support.service import NO_TLS, Service
+from tests.support.processes.service import NO_TLS, Service
 from tumira import VERSION
 from tumira.api.app import DOCUMENT_PATH, PREFIX
 from tumira.api.docs.advice import ADVICE, FIELD_CODES, RECIPIENT_CODES

@@ -9,7 +9,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.service import NO_TLS, Service
+from tests.support.processes.service import NO_TLS, Service
 from tumira.api.docs.guide import guide, sections
 from tumira.api.docs.openapi import document
 from tumira.api.docs.page import STYLESHEET_PATH, highlight, reference_page, stylesheet

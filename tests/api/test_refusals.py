@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
-from tests.support.impatient_web import run_impatient_web
 from tests.support.postgres.databases import clone, execute
-from tests.support.service import Caller, Service, run_web
+from tests.support.processes.impatient_web import run_impatient_web
+from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts.api_keys import Scope
 from tumira.core import errors
 from tumira.core.errors import Refusal

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_rate_headers, assert_refused, faults
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.core import errors
 from tumira.core.errors import FieldCode
 

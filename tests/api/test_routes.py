@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import REQUEST_ID, assert_no_rate_headers, assert_rate_headers, assert_refused
-from tests.support.service import NO_TLS, Service
+from tests.support.processes.service import NO_TLS, Service
 from tumira.core import errors
 
 GET_PATHS: Final = ("/balance", "/pricing", "/batches/bat_0", "/messages/msg_0", "/openapi.json")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent

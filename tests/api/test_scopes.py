@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_no_rate_headers, assert_rate_headers, assert_refused
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.accounts.api_keys import Scope
 from tumira.core import errors
 from tumira.core.ids import KEY, KeyId, read_id

@@ -17,7 +17,7 @@ from tests.support.api.answers import (
     assert_refused,
     assert_shape,
 )
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.core import errors
 from tumira.pricing.change_tariff import add_destination, set_price

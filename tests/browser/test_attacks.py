@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.browser import Opener, take_faults
 from tests.support.identity.people import PASSWORD, SESSION, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 
 HARM: Final = (
     """<script>document.title='harm'</script><img src=x onerror="document.title='harm'">'"{{7*7}}${7*7}"""

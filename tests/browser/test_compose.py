@@ -25,7 +25,7 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tumira.audit_log import OPERATOR
 from tumira.html.page import write_usd
 from tumira.postgres.pool import Database

@@ -25,7 +25,7 @@ from tests.support.identity.operators import (
     read_secret,
 )
 from tests.support.identity.people import new_phone
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.audit_log import Actor
 from tumira.console.session import NAVIGATION
 from tumira.content.store import digest_of

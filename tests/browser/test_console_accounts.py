@@ -21,7 +21,7 @@ from tests.support.browser import (
 )
 from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
 from tests.support.identity.people import Person, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, new_id, write_id
 from tumira.identity import manage_accounts

@@ -20,7 +20,7 @@ from tests.support.browser import (
 )
 from tests.support.identity.operators import COOKIE, OperatorBrowser, new_operator
 from tests.support.identity.people import SESSION, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.histogram import bucket_of
 from tumira.delivery.store import latency as latencies
 from tumira.identity.store.operators import Role

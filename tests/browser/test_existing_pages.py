@@ -29,8 +29,8 @@ from tests.support.browser import (
 from tests.support.delivery.raw_esme import raw_esme
 from tests.support.postgres.databases import complete
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import Node, new_home, running
-from tests.support.service import Service
+from tests.support.processes.programs import Node, new_home, running
+from tests.support.processes.service import Service
 from tumira.delivery.smpp.encoding import encode
 from tumira.delivery.smpp.pdu import Status
 

@@ -23,8 +23,8 @@ from tests.support.browser import (
 from tests.support.identity.people import PASSWORD, code_in
 from tests.support.mail.server import MailServer, mail_server
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import Node, new_home, running, tumira
-from tests.support.service import NO_TLS
+from tests.support.processes.programs import Node, new_home, running, tumira
+from tests.support.processes.service import NO_TLS
 
 TEXT: Final = "Your order 1042 is on its way."
 LATE_MS: Final = 15_000

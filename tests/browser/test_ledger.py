@@ -23,7 +23,7 @@ from tests.support.browser import (
 )
 from tests.support.identity.customers import ONE
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tumira.operations.maintenance import run_chore
 
 FIRST_BYTES_MAX: Final = 60_000

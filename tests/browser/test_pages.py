@@ -32,7 +32,7 @@ from tests.support.identity.people import (
     new_phone,
 )
 from tests.support.identity.people import sign_up as sign_up_over_http
-from tests.support.service import Service
+from tests.support.processes.service import Service
 
 FIRST_VISIT_MAX: Final = 60_000
 NEXT_VISIT_MAX: Final = 15_000

@@ -20,7 +20,7 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.identity.people import PASSWORD, SESSION, Person, new_browser, sign_in, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.identity import totp
 
 SETTINGS: Final = "/dashboard/settings"

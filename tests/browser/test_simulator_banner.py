@@ -19,7 +19,7 @@ from tests.support.browser import (
 from tests.support.identity.customers import open_session
 from tests.support.identity.operators import COOKIE, new_operator
 from tests.support.identity.people import run_behind_proxy
-from tests.support.service import Service, free_port
+from tests.support.processes.service import Service, free_port
 from tumira.delivery.manage_carriers import keep_simulator
 
 SHIFT_MAX: Final = 0.01

@@ -24,7 +24,7 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.identity.people import SESSION, Person, count, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict

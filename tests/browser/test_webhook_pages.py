@@ -22,7 +22,7 @@ from tests.support.browser import (
     wire_bytes,
 )
 from tests.support.identity.people import SESSION, Person, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.events import News, tell_events
 from tumira.postgres.pool import Database

@@ -8,8 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.chaos import Load, audit, until, wait_until_final
-from tests.support.cluster import (
+from tests.support.chaos.cluster import (
     CARRIER,
     LIMIT,
     SERVERS,
@@ -20,7 +19,8 @@ from tests.support.cluster import (
     check_window,
     run_cluster,
 )
-from tests.support.programs import new_home
+from tests.support.chaos.node import Load, audit, until, wait_until_final
+from tests.support.processes.programs import new_home
 from tumira.accounts.rate_limit import WINDOW_S
 from tumira.delivery.supervisor import LEASE_S
 

@@ -13,8 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.chaos import Callers, Load, audit, until, wait_until_final
-from tests.support.cluster import (
+from tests.support.chaos.cluster import (
     CARRIER,
     LIMIT,
     WEBS,
@@ -25,7 +24,8 @@ from tests.support.cluster import (
     check_window,
     run_cluster,
 )
-from tests.support.programs import new_home
+from tests.support.chaos.node import Callers, Load, audit, until, wait_until_final
+from tests.support.processes.programs import new_home
 from tumira.core.ids import AccountId
 
 CALLERS: Final = 3

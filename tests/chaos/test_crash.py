@@ -11,8 +11,8 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
 from tumira.core.ids import ACCOUNT, AccountId, read_id
 from tumira.sending.types import Answered

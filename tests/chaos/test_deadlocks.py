@@ -19,8 +19,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.settling import REFUND_ALL, World, open_world
+from tests.support.processes.service import Caller
 from tests.support.sending.gates import send_call
-from tests.support.service import Caller
 from tumira.delivery import follow_up
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle

@@ -20,8 +20,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.breakable import CarrierThread, DatabaseLine
-from tests.support.chaos import (
+from tests.support.chaos.breakable import CarrierThread, DatabaseLine
+from tests.support.chaos.node import (
     Load,
     Reader,
     WorkerProcess,
@@ -37,7 +37,7 @@ from tests.support.chaos import (
 )
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
-from tests.support.programs import Node, new_home, running
+from tests.support.processes.programs import Node, new_home, running
 from tumira.delivery import supervisor
 from tumira.delivery.outcomes import Doubtful
 from tumira.delivery.settle import settle

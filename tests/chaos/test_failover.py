@@ -14,12 +14,12 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.postgres.databases import complete, open_directory
 from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
+from tests.support.processes.parts import watch_simulator, watch_web, watch_worker
+from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
 from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
-from tests.support.service import NO_TLS, Caller, Service, new_caller
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.scrape import Scrape

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises, open_gates, read_call, send_call
-from tests.support.service import new_caller
 from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres import clock, partitions

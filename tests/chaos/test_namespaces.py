@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.namespaces import DIRECTORY, NAMES, Place, open_network, remove_leftovers
-from tests.support.programs import CHECKOUT, descendants, environment, wait_until_gone
+from tests.support.chaos.namespaces import DIRECTORY, NAMES, Place, open_network, remove_leftovers
+from tests.support.processes.programs import CHECKOUT, descendants, environment, wait_until_gone
 
 # Opens a network, starts something in it, says so, and waits to be killed.
 DIES: Final = """

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from tests.support.postgres.databases import open_directory
-from tests.support.programs import Node, new_home, running, tumira
-from tests.support.service import NO_TLS
+from tests.support.processes.programs import Node, new_home, running, tumira
+from tests.support.processes.service import NO_TLS
 
 SENDERS: Final = 4
 DISK_MB: Final = 320

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from tests.support.postgres.databases import clone
+from tests.support.processes.service import Caller, Service, new_caller, run_web
 from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
-from tests.support.service import Caller, Service, new_caller, run_web
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.core.errors import InsufficientBalance, RateLimited

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import Node, Process, descendants, new_home, running, tumira
-from tests.support.service import NO_TLS
+from tests.support.processes.programs import Node, Process, descendants, new_home, running, tumira
+from tests.support.processes.service import NO_TLS
 
 PARTS: Final = ("web", "worker", "simulator", "postgres")
 # Everything that `serve` starts, in the order in which it first appears on a new machine.

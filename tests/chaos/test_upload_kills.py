@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.chaos import Reader, audit, until
-from tests.support.programs import Node, new_home, running
+from tests.support.chaos.node import Reader, audit, until
+from tests.support.processes.programs import Node, new_home, running
 from tests.support.uploads.files import check_file
 from tumira.accounts.open_account import open_account
 from tumira.core.ids import AccountId, UploadId

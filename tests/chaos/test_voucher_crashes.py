@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.mortal import KILLED, nursery
+from tests.support.chaos.mortal import KILLED, nursery
 from tests.support.sending.gates import broken_promises
 from tests.support.topups.voucher_desk import Desk, open_desk
 from tests.support.topups.voucher_servers import run_issuers

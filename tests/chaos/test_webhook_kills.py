@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last
+from tests.support.chaos.node import PATIENCE_S, WorkerProcess, ended_at_last
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.postgres.databases import open_directory
 from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver

@@ -28,7 +28,7 @@ from tests.support.identity.people import (
     run_behind_proxy,
     sign_up,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.console.app import Console
 from tumira.console.pages.sign_in import CODE, SET_UP, SIGN_OUT, WRONG, WRONG_CODE

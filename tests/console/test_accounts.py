@@ -11,7 +11,7 @@ import pytest
 from tests.support.identity.customers import link, words
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, at_once, goes_to, new_phone, run_behind_proxy, sign_up
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.accounts.store import SYSTEM
 from tumira.audit_log import Actor
 from tumira.core.ids import ACCOUNT, write_id

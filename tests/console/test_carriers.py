@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, goes_to, new_browser, run_behind_proxy
-from tests.support.service import Service, free_port
+from tests.support.processes.service import Service, free_port
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.responses import Status
 from tumira.delivery.smpp.pdu import Bind, Command

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, goes_to
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.audit_log import Actor
 from tumira.console.pages.content import suggest
 from tumira.content.store import digest_of

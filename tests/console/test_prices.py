@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, at_once, goes_to
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.html.page import LOCAL

@@ -12,7 +12,7 @@ import pytest
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, at_once, count, goes_to, new_browser, new_phone
 from tests.support.postgres.databases import clone, complete
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira import VERSION, audit_log
 from tumira.audit_log import Actor
 from tumira.console.pages.system import write_size

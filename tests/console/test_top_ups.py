@@ -12,7 +12,7 @@ import pytest
 from tests.support.identity.customers import link, words
 from tests.support.identity.operators import new_operator
 from tests.support.identity.people import alert, at_once, goes_to, run_behind_proxy, sign_up
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.identity import manage_accounts
 from tumira.identity.store.operators import Role

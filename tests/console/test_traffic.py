@@ -10,7 +10,7 @@ import pytest
 from tests.support.identity.customers import words
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import new_browser, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import new_id
 from tumira.dashboard.pages.health import FEWER, NORMAL, SLOWER, TOO_FEW, Board, Network, read_health

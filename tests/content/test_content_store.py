@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
-from tests.support.service import Caller, new_caller
 from tumira.audit_log import Actor
 from tumira.content import manage_templates, template_store
 from tumira.content import review as review_refusals

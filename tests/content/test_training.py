@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import CHECKOUT
+from tests.support.processes.programs import CHECKOUT
 from tumira.content.classifier import Judge
 from tumira.content.verdict import Label
 from tumira.content.weights import read_weights

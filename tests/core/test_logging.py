@@ -19,12 +19,12 @@ import pytest
 import structlog
 
 from tests.dashboard.test_compose import hidden
-from tests.support.chaos import until
+from tests.support.chaos.node import until
 from tests.support.identity.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.mail.server import mail_server
-from tests.support.parts import watch_simulator, watch_web, watch_worker
 from tests.support.postgres.databases import clone
-from tests.support.service import Caller, Service
+from tests.support.processes.parts import watch_simulator, watch_web, watch_worker
+from tests.support.processes.service import Caller, Service
 from tests.support.webhooks.receivers import closed_port
 from tumira.core import logging as logs
 from tumira.delivery.manage_carriers import add_carrier

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.chaos import until
-from tests.support.parts import Watched, watch_web, watch_worker
+from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, free_port
+from tests.support.processes.parts import Watched, watch_web, watch_worker
+from tests.support.processes.service import Service, free_port
 from tests.support.webhooks.receivers import Receiver, Request, run_receiver
 from tumira.core.ids import BATCH, MESSAGE, read_id
 from tumira.core.tracing import trace_of

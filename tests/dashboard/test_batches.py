@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.identity.customers import ONE, Customer, link, open_session, words
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.ids import BATCH, MESSAGE, new_id, read_id, write_id
 from tumira.delivery.manage_carriers import add_carrier
 

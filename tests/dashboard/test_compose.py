@@ -13,7 +13,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.service import NO_TLS, Caller, Service
+from tests.support.processes.service import NO_TLS, Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support.api.answers import assert_rate_headers, assert_refused
-from tests.support.service import Caller, Service
+from tests.support.processes.service import Caller, Service
 from tumira.core import errors
 from tumira.pricing.quote import UNBILLED_OCTETS_MAX
 

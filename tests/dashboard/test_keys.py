@@ -19,7 +19,7 @@ from tests.support.identity.people import (
     run_behind_proxy,
     sign_up,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.dashboard.pages.keys import REVOKED_SHOWN
 from tumira.identity.manage_accounts import credit, suspend
 from tumira.identity.manage_keys import KEYS_A_DAY_MAX, KEYS_MAX, REVOKED_KEPT

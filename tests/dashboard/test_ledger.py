@@ -14,7 +14,7 @@ import pytest
 from tests.support.identity.customers import ONE, Customer, link, open_session
 from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id

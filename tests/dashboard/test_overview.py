@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.identity.customers import Customer, link, open_session, words
 from tests.support.identity.people import sign_up
-from tests.support.service import NO_TLS, Service
+from tests.support.processes.service import NO_TLS, Service
 from tumira.audit_log import OPERATOR
 from tumira.core.ids import BATCH, read_id
 from tumira.pricing import change_tariff

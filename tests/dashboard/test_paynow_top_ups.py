@@ -12,10 +12,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.support.chaos import first_true
+from tests.support.chaos.node import first_true
 from tests.support.postgres.databases import clone
+from tests.support.processes.service import NO_TLS, new_caller
 from tests.support.sending.gates import open_gates, send_call
-from tests.support.service import NO_TLS, new_caller
 from tests.support.topups.paynow_server import (
     INTEGRATION_ID,
     KEY,

@@ -31,7 +31,7 @@ from tests.support.identity.people import (
     sign_in,
     verify,
 )
-from tests.support.service import NO_TLS, Service
+from tests.support.processes.service import NO_TLS, Service
 from tumira.core.ids import MESSAGE, write_id
 from tumira.identity.manage_accounts import credit, suspend
 from tumira.postgres.pool import Database

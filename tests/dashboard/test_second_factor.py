@@ -29,7 +29,7 @@ from tests.support.identity.people import (
     sign_in,
     sign_up,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.identity import totp
 
 FACTOR: Final = "/dashboard/settings/second-factor"

@@ -26,7 +26,7 @@ from tests.support.identity.people import (
     sign_up,
     texts_to,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.content.manage_templates import list_refusals
 
 SETTINGS: Final = "/dashboard/settings"

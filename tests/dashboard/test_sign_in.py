@@ -35,7 +35,7 @@ from tests.support.identity.people import (
     texts_to,
     verify,
 )
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tumira.accounts.open_account import open_account
 
 WRONG: Final = "This number and password do not belong together"

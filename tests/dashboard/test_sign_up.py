@@ -33,7 +33,7 @@ from tests.support.identity.people import (
     texts_to,
     verify,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.accounts.open_account import open_account
 from tumira.accounts.store import SYSTEM
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.identity.customers import link
 from tests.support.identity.people import alert, at_once
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tests.support.topups.payers import (
     HOSTILE,
     LEDGER,

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.support.identity.people import Person, alert, at_once, count, goes_to, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
 from tumira.html.forms import FILE_BYTES_MAX
 from tumira.identity import manage_accounts

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.identity.customers import link
 from tests.support.identity.people import at_once
-from tests.support.service import Service, run_web
+from tests.support.processes.service import Service, run_web
 from tests.support.topups.payers import (
     ENVIRONMENT,
     HOSTILE,

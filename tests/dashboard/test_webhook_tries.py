@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.identity.people import Person, alert, count, goes_to, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tests.support.webhooks.pages import (
     HOSTILE,
     SECRET,

@@ -21,7 +21,7 @@ from tests.support.identity.people import (
     run_behind_proxy,
     sign_up,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tests.support.webhooks.calls import Names
 from tests.support.webhooks.pages import (
     SECRET,

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.programs import Cli
-from tests.support.service import new_caller
+from tests.support.processes.programs import Cli
+from tests.support.processes.service import new_caller
 from tumira.core.ids import (
     ACCOUNT,
     BATCH,

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from argon2 import PasswordHasher
 
-from tests.support.chaos import first_true
+from tests.support.chaos.node import first_true
 from tests.support.delivery.settling import BLOCKED
 from tests.support.identity.people import PASSWORD, another, code_in, new_phone
 from tests.support.sending.gates import broken_promises

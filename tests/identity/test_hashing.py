@@ -29,7 +29,7 @@ from tests.support.identity.people import (
     sign_up,
 )
 from tests.support.postgres.databases import clone
-from tests.support.service import Service, free_port, wait_until_ready
+from tests.support.processes.service import Service, free_port, wait_until_ready
 from tumira.dashboard import app
 from tumira.identity import passwords
 from tumira.identity.passwords import HashingPool

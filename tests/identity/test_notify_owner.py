@@ -22,7 +22,7 @@ from tests.support.identity.people import (
     sign_up,
     texts_to,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.accounts.api_keys import Scope
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId

@@ -30,7 +30,7 @@ from tests.support.identity.people import (
     texts_to,
     verify,
 )
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard

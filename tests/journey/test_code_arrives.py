@@ -20,8 +20,8 @@ from tests.support.identity.people import (
     verify,
 )
 from tests.support.postgres.databases import complete, execute
-from tests.support.programs import Node, new_home, running, tumira
-from tests.support.service import NO_TLS
+from tests.support.processes.programs import Node, new_home, running, tumira
+from tests.support.processes.service import NO_TLS
 from tumira.accounts.store import SYSTEM
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.embedded.server import attach

@@ -17,14 +17,13 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support.balancers import run_balancer
-from tests.support.breakable import CarrierThread
-from tests.support.chaos import WorkerProcess, ended_at_last, until
+from tests.support.chaos.balancers import run_balancer
+from tests.support.chaos.breakable import CarrierThread
+from tests.support.chaos.node import WorkerProcess, ended_at_last, until
 from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import clone, execute
-from tests.support.programs import finish, start
-from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import (
+from tests.support.processes.programs import finish, start
+from tests.support.processes.service import (
     Caller,
     Service,
     free_port,
@@ -33,6 +32,7 @@ from tests.support.service import (
     send_request,
     wait_until_ready,
 )
+from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.service import Caller, free_port
+from tests.support.processes.service import Caller, free_port
 from tumira.delivery import supervisor
 from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
 from tumira.delivery.smpp.pdu import Status

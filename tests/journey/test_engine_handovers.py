@@ -14,7 +14,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.delivery.smpp_peer import Carrier as Peer
 from tests.support.delivery.smpp_peer import Line, pdu
 from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
-from tests.support.service import free_port
+from tests.support.processes.service import free_port
 from tumira.delivery import sender as links
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import Recorder

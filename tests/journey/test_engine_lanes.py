@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.delivery import dispatcher
 from tumira.postgres.notify import Waker
 from tumira.simulator.handsets import Text

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.core import backoff
 from tumira.core.ids import first_id
 from tumira.delivery import follow_up

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.breakable import Moody
+from tests.support.chaos.breakable import Moody
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.service import free_port
+from tests.support.processes.service import free_port
 from tumira.delivery import circuit_breaker, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
 from tumira.delivery.smpp.connection import Timing

@@ -19,10 +19,10 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.chaos import WorkerProcess, first_true
+from tests.support.chaos.node import WorkerProcess, first_true
 from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.processes.service import Caller
 from tests.support.sending.gates import send_call
-from tests.support.service import Caller
 from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id
 from tumira.postgres.notify import Waker
 from tumira.sending.types import Answered

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.support.postgres.embedded import temporary_base
-from tests.support.programs import CHECKOUT, descendants, wait_until_gone
-from tests.support.service import free_port
+from tests.support.processes.programs import CHECKOUT, descendants, wait_until_gone
+from tests.support.processes.service import free_port
 
 READY_S: Final = 60
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

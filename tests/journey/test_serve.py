@@ -23,7 +23,7 @@ import pytest
 
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import (
+from tests.support.processes.programs import (
     STOP_S,
     Node,
     descendants,
@@ -36,9 +36,9 @@ from tests.support.programs import (
     tumira,
     wait_until_gone,
 )
-from tests.support.service import Service, run_web, send_request
+from tests.support.processes.service import Service, run_web, send_request
 from tumira.core.errors import OPERATOR_EXIT_CODE
-from tumira.parts import STOP_S as PART_STOP_S
+from tumira.serve import STOP_S as PART_STOP_S
 
 DEAD_URL: Final = "postgresql://tumira:secret@127.0.0.1:1/tumira"
 SENDERS: Final = 16

@@ -12,12 +12,12 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.support.breakable import CarrierThread
-from tests.support.chaos import NOT_IN_USE, until
+from tests.support.chaos.breakable import CarrierThread
+from tests.support.chaos.node import NOT_IN_USE, until
 from tests.support.identity.people import SESSION, is_signed_in, new_browser, sign_up
 from tests.support.postgres.databases import execute, sibling
 from tests.support.postgres.old_release import NEW, Release, old_release
-from tests.support.service import NO_TLS, Service, free_port, wait_until_ready
+from tests.support.processes.service import NO_TLS, Service, free_port, wait_until_ready
 
 STOP_S: Final = 30
 SENDS_BETWEEN: Final = 25

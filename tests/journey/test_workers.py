@@ -14,12 +14,12 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from tests.support.breakable import CarrierThread
-from tests.support.chaos import WorkerProcess, describe, ended_at_last, until
+from tests.support.chaos.breakable import CarrierThread
+from tests.support.chaos.node import WorkerProcess, describe, ended_at_last, until
 from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import execute
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import new_caller
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from tests.support.chaos.shifted_clock import shift_clock
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.shifted_clock import shift_clock
 from tumira.core.ids import TopUpId, new_id
 from tumira.operations.maintenance import CHORES, Chore, run_chore
 from tumira.simulator.smsc import run_smsc

@@ -28,7 +28,7 @@ from tests.load.generator import request
 from tests.load.screening import measure_judge
 from tests.load.webhooks import add_endpoint, measure_deliveries
 from tests.support.postgres.databases import clone, run_server
-from tests.support.service import Caller, Service, run_web
+from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.pricing.quote import Leg, Quote, SendRequest

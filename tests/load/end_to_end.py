@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.load.generator import request
 from tests.load.peers import PASSCODE
 from tests.support.postgres.databases import clone, execute
-from tests.support.service import Caller, Service, free_port, run_web
+from tests.support.processes.service import Caller, Service, free_port, run_web
 from tumira.delivery.manage_carriers import add_carrier
 
 PATH: Final = "/api/v1/messages"

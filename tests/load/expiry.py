@@ -19,8 +19,8 @@ from typing import Final
 from tests.support.delivery.engine import Engine, open_engine
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
+from tests.support.processes.service import Caller
 from tests.support.sending.gates import send_call
-from tests.support.service import Caller
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending import validity

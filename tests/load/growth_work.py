@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from tests.load.growth_fill import BIG, CARRIER, STEADY
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import send_call
-from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.load.end_to_end import BODY, NUMBERS, Peer, finish_load, run_peer, start_load
-from tests.support.service import free_port
+from tests.support.processes.service import free_port
 
 PROGRAMS: Final = ("bearerbox", "smsbox")
 START_S: Final = 20.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tests.load.end_to_end import Peer, Stack, measure_bulk, run_peer, run_stack, show
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.core.ids import EndpointId
 from tumira.webhooks import manage as manage_webhooks
 

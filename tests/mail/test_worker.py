@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.chaos import PATIENCE_S, WorkerProcess, ended_at_last, first_true
+from tests.support.chaos.node import PATIENCE_S, WorkerProcess, ended_at_last, first_true
 from tests.support.mail.server import MailServer, mail_server
 from tests.support.webhooks.receivers import deaf_port
 from tumira.core.ids import new_id

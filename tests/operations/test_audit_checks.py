@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
-from tests.support.service import new_caller
 from tumira.core.ids import new_id
 from tumira.operations import audit_checks
 from tumira.operations.retention import drop_old

@@ -23,7 +23,7 @@ from tests.support.delivery.settling import World, open_world
 from tests.support.postgres import likeness
 from tests.support.postgres.databases import clone, execute, open_directory, sibling
 from tests.support.postgres.embedded import quick_directory
-from tests.support.programs import Cli, descendants, finish, one_line, start
+from tests.support.processes.programs import Cli, descendants, finish, one_line, start
 from tumira.core.ids import new_id
 from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.delivery.engine import numbers, open_engine
 from tests.support.postgres.databases import execute, open_directory
-from tests.support.programs import start
+from tests.support.processes.programs import start
 from tumira.postgres.embedded import server as embedded
 from tumira.runtime import prepare
 

@@ -12,17 +12,18 @@ from typing import Final
 import click
 import pytest
 
-from tests.support.balancers import (
+from tests.support.chaos.balancers import (
     DEPLOY,
     balancer_environment,
     find_program,
     nginx_whole,
     run_balancer,
 )
-from tests.support.programs import CHECKOUT
-from tests.support.service import Service
+from tests.support.processes.programs import CHECKOUT
+from tests.support.processes.service import Service
 from tests.support.webhooks.receivers import Authority
-from tumira import parts, server
+from tumira import serve as parts
+from tumira import server
 from tumira.cli.main import main
 from tumira.core import settings as config
 from tumira.delivery import supervisor

@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncpg
 import pytest_asyncio
 
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tumira.operations import gauges
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.postgres.statement import Statement

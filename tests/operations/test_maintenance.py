@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import open_gates, send_call
-from tests.support.service import new_caller
 from tumira.operations import maintenance
 from tumira.operations.maintenance import CHORES, Chore, run_chore
 from tumira.postgres import partitions

@@ -24,11 +24,11 @@ from prometheus_client import generate_latest
 
 from scripts.grafana_board import board
 from scripts.metrics_list import listed, rules
-from tests.support.chaos import until
+from tests.support.chaos.node import until
 from tests.support.mail.server import mail_server
-from tests.support.parts import Watched, read_samples, watch_web
 from tests.support.postgres.databases import clone, execute
-from tests.support.service import NO_TLS, Caller, Service, free_port
+from tests.support.processes.parts import Watched, read_samples, watch_web
+from tests.support.processes.service import NO_TLS, Caller, Service, free_port
 from tests.support.topups.paynow_server import paynow_server
 from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
@@ -39,7 +39,6 @@ from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import Timing
-from tumira.engine.worker import run_worker
 from tumira.events import News, tell_events
 from tumira.mail import outbox
 from tumira.operations import audit_runs
@@ -51,6 +50,7 @@ from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted
 from tumira.webhooks import manage as manage_webhooks
+from tumira.worker import run_worker
 
 REFUSED: Final = "+263771209905"
 TRIED_AGAIN: Final = "+263771209907"

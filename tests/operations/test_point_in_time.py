@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from tests.support.delivery.engine import numbers, open_engine
-from tests.support.forked_commands import run_forked
 from tests.support.postgres.databases import execute
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import environment, finish, new_home, one_line, start
-from tests.support.service import Caller
+from tests.support.processes.forked_commands import run_forked
+from tests.support.processes.programs import environment, finish, new_home, one_line, start
+from tests.support.processes.service import Caller
 from tumira.postgres.embedded import server as embedded
 from tumira.runtime import prepare
 

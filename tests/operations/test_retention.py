@@ -15,8 +15,8 @@ import pytest_asyncio
 from tests.support.delivery.settling import BLOCKED
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
-from tests.support.service import Caller, new_caller
 from tumira.accounts import ledger
 from tumira.core.errors import Trouble
 from tumira.operations import audit_checks, retention_store

@@ -6,8 +6,8 @@ from typing import Final
 import asyncpg
 import pytest
 
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import open_gates
-from tests.support.service import new_caller
 from tumira.audit_log import OPERATOR
 from tumira.core.errors import ValidationFailed
 from tumira.pricing.change_tariff import set_price

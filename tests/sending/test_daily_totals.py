@@ -15,7 +15,7 @@ import tumira.postgres
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import WORKER, World
 from tests.support.delivery.traffic import miscounted
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
 from tumira.delivery.outcomes import Ended, Outcome, Reported

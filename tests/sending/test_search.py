@@ -10,7 +10,7 @@ import asyncpg
 import pytest_asyncio
 
 from tests.support.postgres.old_weeks import make_weeks
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
 from tumira.sending import search as archive
 from tumira.sending.search import Found, Search, Standing

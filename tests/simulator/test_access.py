@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.support.balancers import balancer_environment, find_program, nginx_whole, run_balancer
+from tests.support.chaos.balancers import balancer_environment, find_program, nginx_whole, run_balancer
 from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
-from tests.support.service import NO_TLS, Service, free_port, run_web
+from tests.support.processes.service import NO_TLS, Service, free_port, run_web
 from tumira.delivery.manage_carriers import add_carrier, keep_simulator, remove_carrier
 from tumira.delivery.store import carriers
 from tumira.postgres.pool import Database

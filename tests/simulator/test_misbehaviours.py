@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.support.delivery.raw_esme import NUMBER, RawEsme, raw_esme, until
-from tests.support.programs import CHECKOUT
+from tests.support.processes.programs import CHECKOUT
 from tumira.core.errors import Trouble
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import (

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from tests.support.delivery.raw_esme import NUMBER, raw_esme, until
-from tests.support.programs import CHECKOUT
+from tests.support.processes.programs import CHECKOUT
 from tumira.delivery.receipt_rules import parse_text
 from tumira.delivery.smpp.encoding import encode
 from tumira.delivery.smpp.pdu import (

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.postgres.databases import clone
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tests.topups.test_address_derivation import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.errors import Trouble

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.support.service import NO_TLS
+from tests.support.processes.service import NO_TLS
 from tests.support.topups.paynow_server import (
     INTEGRATION_ID,
     Call,

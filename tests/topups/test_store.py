@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from tests.support.postgres.databases import clone
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises
-from tests.support.service import Caller, new_caller
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble

@@ -12,7 +12,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from tests.support.postgres.databases import clone
-from tests.support.service import free_port
+from tests.support.processes.service import free_port
 from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, Desk, open_desk
 from tests.support.topups.voucher_issuer import SPARED_CENTS, Answer, Twist
 from tests.support.topups.voucher_servers import run_issuers

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from tests.support.chaos import first_true
-from tests.support.service import new_caller
+from tests.support.chaos.node import first_true
+from tests.support.processes.service import new_caller
 from tests.support.uploads.files import MESSAGE, dear_file
 from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.pool import Database

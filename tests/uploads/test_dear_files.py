@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.support.chaos import until
+from tests.support.chaos.node import until
 from tests.support.identity.people import Person, goes_to, run_behind_proxy, sign_up
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tests.support.uploads.files import MESSAGE, dear_file
 from tumira.content.classifier import judge
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id

@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.chaos import first_true
-from tests.support.service import Caller, new_caller
+from tests.support.chaos.node import first_true
+from tests.support.processes.service import Caller, new_caller
 from tests.support.uploads.files import check_file
 from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals

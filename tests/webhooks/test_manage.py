@@ -12,7 +12,7 @@ import pytest_asyncio
 from msgspec import structs
 
 from tests.support.postgres.databases import clone
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tumira import events
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.postgres.databases import clone, execute
 from tests.support.postgres.embedded import wait_for
-from tests.support.programs import Cli, Node, finish, new_home, running, start
-from tests.support.service import Caller, new_caller
+from tests.support.processes.programs import Cli, Node, finish, new_home, running, start
+from tests.support.processes.service import Caller, new_caller
 from tests.support.webhooks.commands import (
     ATTEMPT_COLUMNS,
     ATTEMPT_KEYS,

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.postgres.databases import complete, execute
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tests.support.webhooks.commands import Allowing, add
 from tests.webhooks.test_manage import URL, Office
 from tumira import audit_log

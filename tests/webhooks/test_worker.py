@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.delivery.engine import QUICK, Engine, numbers, open_engine
+from tests.support.processes.service import Caller
 from tests.support.sending.gates import send_call
-from tests.support.service import Caller
 from tests.support.webhooks.receivers import (
     Receiver,
     Request,
@@ -37,12 +37,12 @@ from tests.support.webhooks.receivers import (
 from tests.support.webhooks.verifiers import verify_with_npm
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, open_request, still
 from tumira.core.ids import MESSAGE, write_id
-from tumira.engine.worker import run_worker
 from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import worker as notifier
 from tumira.webhooks.http_client import Timing, WebhookClient
+from tumira.worker import run_worker
 
 NOT_IN_USE: Final = "+263771209901"
 REFUSED: Final = "+263771209905"

@@ -7,7 +7,8 @@ from typing import Final
 
 import click
 
-from tumira import VERSION, parts
+from tumira import VERSION
+from tumira import serve as parts
 from tumira.cli.nodes import (
     check_keys,
     node_command,

@@ -24,8 +24,8 @@ from tumira.identity import manage_accounts, manage_keys
 from tumira.operations import audit_checks as audits
 from tumira.operations import run_audit
 from tumira.operations.run_audit import printable
-from tumira.parts import answers
 from tumira.postgres.pool import Database
+from tumira.serve import answers
 
 DEMO_PHONE: Final = "+263771200000"
 DEMO_BALANCE: Final = Decimal(10)

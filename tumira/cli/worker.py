@@ -16,9 +16,9 @@ from tumira.cli.nodes import (
 from tumira.cli.output import json_option, load_settings, tell
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
-from tumira.engine.worker import run_worker
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.runtime import configure_logging, open_database, wait_until_prepared
+from tumira.worker import run_worker
 
 
 @click.command()

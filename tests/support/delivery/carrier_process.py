@@ -20,8 +20,8 @@ from typing import Final
 import msgspec
 import uvloop
 
-from tests.support.namespaces import Place
-from tests.support.programs import CHECKOUT, environment
+from tests.support.chaos.namespaces import Place
+from tests.support.processes.programs import CHECKOUT, environment
 from tumira.simulator.handsets import Text
 from tumira.simulator.line import Line
 from tumira.simulator.smsc import BACKLOG, Smsc

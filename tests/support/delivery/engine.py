@@ -11,15 +11,15 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
+from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, send_call
-from tests.support.service import Caller, new_caller
 from tumira.api.schemas import write_sent
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import Timing
-from tumira.engine.worker import run_worker
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.batcher import Gate
 from tumira.sending.types import Answered
+from tumira.worker import run_worker
 
 WAIT_S: Final = 40.0
 # A peer that is silent is found out soon.

@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.delivery import follow_up
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.outcomes import Doubtful, Outcome, PutOff, Refused, Reported, Returned, Taken

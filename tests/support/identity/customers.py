@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from tests.support.service import NO_TLS, Caller, Service
+from tests.support.processes.service import NO_TLS, Caller, Service
 from tumira.core.ids import new_id
 from tumira.identity.send_codes import hash_token, new_token
 

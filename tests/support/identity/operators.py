@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from tests.support.identity.people import new_browser, new_phone
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.audit_log import Actor
 from tumira.identity import operators as operator_access
 from tumira.identity import totp

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from tests.support.postgres.databases import clone
-from tests.support.service import NO_TLS, Service, run_web
+from tests.support.processes.service import NO_TLS, Service, run_web
 from tumira.accounts.store import SYSTEM
 
 PASSWORD: Final = "correct horse battery"

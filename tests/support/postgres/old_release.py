@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.programs import CHECKOUT, TUMIRA, environment
+from tests.support.processes.programs import CHECKOUT, TUMIRA, environment
 
 MIGRATIONS: Final = "tumira/postgres/migrations"
 RUN_S: Final = 60

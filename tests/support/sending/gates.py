@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.support.service import Caller
+from tests.support.processes.service import Caller
 from tumira.accounts.api_keys import Scope, Secret
 from tumira.api.request import fingerprint
 from tumira.api.schemas import write_sent

@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from tests.support.npm import Node, node_with
-from tests.support.service import NO_TLS, free_port
+from tests.support.processes.service import NO_TLS, free_port
 
 CHAIN_ID: Final = 56
 USDT: Final = 10**18

@@ -14,8 +14,8 @@ import httpx
 from tests.support.identity.customers import Customer, open_session
 from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
+from tests.support.processes.service import NO_TLS, Service, run_web
 from tests.support.sending.gates import broken_promises
-from tests.support.service import NO_TLS, Service, run_web
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.topups.settle import settle
 from tumira.topups.states import News

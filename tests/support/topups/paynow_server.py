@@ -39,7 +39,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.support.service import NO_TLS
+from tests.support.processes.service import NO_TLS
 from tumira.core.settings.payments import Paynow
 
 INTEGRATION_ID: Final = "1201"

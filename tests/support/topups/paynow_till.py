@@ -14,9 +14,9 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
-from tests.support.chaos import until
+from tests.support.chaos.node import until
+from tests.support.processes.service import NO_TLS, Caller
 from tests.support.sending.gates import broken_promises
-from tests.support.service import NO_TLS, Caller
 from tests.support.topups.paynow_server import Payment, PaynowServer
 from tumira.accounts import store as accounts
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from tests.support.postgres.databases import clone
-from tests.support.service import new_caller
+from tests.support.processes.service import new_caller
 from tests.support.topups.chain import CHAIN_ID, LocalChain
 from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
 from tests.topups.test_address_derivation import XPUB

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import asyncpg
 
+from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises
-from tests.support.service import new_caller
 from tests.support.topups.voucher_issuer import Issuer as Stand
 from tests.support.topups.voucher_servers import Issuers
 from tumira.core.ids import AccountId, TopUpId

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.support.programs import Cli
-from tests.support.service import Caller
+from tests.support.processes.programs import Cli
+from tests.support.processes.service import Caller
 from tumira import events
 from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.events import Event

@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 
 from tests.support.identity.people import Person, alert
-from tests.support.service import Service
+from tests.support.processes.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS

@@ -24,8 +24,8 @@ from typing import Any, Final
 import asyncpg
 from standardwebhooks.webhooks import Webhook
 
-from tests.support.breakable import LINE_OCTETS, DatabaseLine, _Watch
-from tests.support.service import Caller, new_caller
+from tests.support.chaos.breakable import LINE_OCTETS, DatabaseLine, _Watch
+from tests.support.processes.service import Caller, new_caller
 from tests.support.webhooks.receivers import Receiver, Request
 from tumira.core.ids import EVENT, EndpointId, EventId, write_id
 from tumira.events import News, tell_events

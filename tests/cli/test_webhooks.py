@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.support.postgres.databases import clone, execute
-from tests.support.programs import Cli, finish, one_line, start
-from tests.support.service import Caller, free_port, new_caller
+from tests.support.processes.programs import Cli, finish, one_line, start
+from tests.support.processes.service import Caller, free_port, new_caller
 from tests.support.webhooks.commands import KEYS, UNKNOWN_EVENT, URL, WARNING, Allowing, add, listed, tell
 from tumira.cli import main
 from tumira.core.errors import OPERATOR_EXIT_CODE

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.forked_commands import run_forked
 from tests.support.postgres.embedded import quick_directory, temporary_base
-from tests.support.service import free_port
+from tests.support.processes.forked_commands import run_forked
+from tests.support.processes.service import free_port
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
 TUMIRA: Final = (sys.executable, "-W", "error", "-m", "tumira")
 START_S: Final = 60
 STOP_S: Final = 60

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.programs import Cli, tumira
-from tests.support.service import Service
+from tests.support.processes.programs import Cli, tumira
+from tests.support.processes.service import Service
 
 NOBODY: Final = "acc_" + "0" * 26
 NO_TEMPLATE: Final = "tpl_" + "0" * 26

@@ -20,8 +20,8 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from tests.support.programs import Process, descendants, start, tumira
-from tests.support.service import NO_TLS
+from tests.support.processes.programs import Process, descendants, start, tumira
+from tests.support.processes.service import NO_TLS
 from tumira.core.ids import BATCH, read_id
 from tumira.postgres.embedded import server as embedded
 

@@ -14,10 +14,10 @@ from typing import Any, Final, cast
 import httpx
 import pytest
 
-from tests.support.chaos import until
-from tests.support.impatient_web import run_impatient_web
+from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone
-from tests.support.service import NO_TLS, Service, send_request
+from tests.support.processes.impatient_web import run_impatient_web
+from tests.support.processes.service import NO_TLS, Service, send_request
 from tumira import http_protocol
 from tumira.postgres.pool import Database
 from tumira.web import Web

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from tests.support.postgres.databases import clone, execute
-from tests.support.programs import Cli, finish, start, tumira
-from tests.support.service import Caller, Service, free_port
+from tests.support.processes.programs import Cli, finish, start, tumira
+from tests.support.processes.service import Caller, Service, free_port
 from tumira.cli import main
 
 PHONE: Final = "+263771200001"

@@ -109,7 +109,7 @@ class Nursery:
 def nursery(url: str, environment: Mapping[str, str]) -> Iterator[Nursery]:
     """Give a place where workers die that were told of providers by these settings."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.mortal", url],
+        [sys.executable, "-m", "tests.support.chaos.mortal", url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -15,8 +15,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 import asyncpg
 import httpx
 
-from tests.support.forked_commands import start_part
 from tests.support.postgres.databases import complete, execute
+from tests.support.processes.forked_commands import start_part
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.open_account import open_account
 from tumira.core.ids import ACCOUNT, KEY, AccountId, write_id

@@ -1,6 +1,6 @@
 """A web process with other limits than usual, so that a test need not wait for minutes.
 
-Run it as `python -m tests.support.impatient_web '{"HEAD_S": 0.5}'`.
+Run it as `python -m tests.support.processes.impatient_web '{"HEAD_S": 0.5}'`.
 """
 
 import json
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.programs import CHECKOUT
-from tests.support.service import Service, free_port, wait_until_ready
+from tests.support.processes.programs import CHECKOUT
+from tests.support.processes.service import Service, free_port, wait_until_ready
 from tumira import http_protocol
 from tumira.cli.main import main
 
@@ -22,7 +22,7 @@ def run_impatient_web(url: str, **limits: float) -> Iterator[Service]:
     """Run `tumira web` on a database with other values for the limits of `tumira.http_protocol`."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.impatient_web", json.dumps(limits)],
+        [sys.executable, "-m", "tests.support.processes.impatient_web", json.dumps(limits)],
         cwd=CHECKOUT,
         env={
             **os.environ,

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from tests.support.postgres.databases import complete, execute
-from tests.support.programs import Cli, finish, one_line, read_terminal, start
-from tests.support.service import free_port
+from tests.support.processes.programs import Cli, finish, one_line, read_terminal, start
+from tests.support.processes.service import free_port
 from tumira.delivery.manage_carriers import keep_simulator
 from tumira.delivery.responses import Status
 from tumira.delivery.smpp.pdu import Bind, Command

@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx
 
-from tests.support.forked_commands import start_part
-from tests.support.service import NO_TLS, Running, Service, free_port, wait_until_ready
+from tests.support.processes.forked_commands import start_part
+from tests.support.processes.service import NO_TLS, Running, Service, free_port, wait_until_ready
 
 START_S: Final = 60
 STOP_S: Final = 40

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import httpx
 
-from tests.support.chaos import (
+from tests.support.chaos.namespaces import Network, open_network
+from tests.support.chaos.node import (
     BALANCE,
     PATIENCE_S,
     Account,
@@ -27,10 +28,9 @@ from tests.support.chaos import (
     until,
 )
 from tests.support.delivery.carrier_process import CarrierProcess
-from tests.support.namespaces import Network, open_network
 from tests.support.postgres.databases import complete
 from tests.support.postgres.standby import Pair, run_pair
-from tests.support.service import NO_TLS, Caller, new_caller
+from tests.support.processes.service import NO_TLS, Caller, new_caller
 from tumira.accounts.rate_limit import WINDOW_S
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.delivery.manage_carriers import add_carrier

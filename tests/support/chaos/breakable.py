@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import uvloop
 
-from tests.support.chaos import PATIENCE_S
+from tests.support.chaos.node import PATIENCE_S
 from tumira.simulator.line import Line
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour
 from tumira.simulator.smsc import HOST, Smsc, run_smsc

@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.support.delivery.engine import Engine, open_engine
 from tests.support.identity.customers import Customer, open_session, words
 from tests.support.postgres.databases import clone
-from tests.support.programs import Cli
-from tests.support.service import Service, run_web
+from tests.support.processes.programs import Cli
+from tests.support.processes.service import Service, run_web
 from tests.support.uploads.files import check_file
 from tumira.simulator.smsc import run_smsc
 from tumira.uploads.check_file import Wanted

@@ -31,7 +31,7 @@ from tumira.content import classifier
 from tumira.identity import passwords
 from tumira.topups.providers import http
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 WAIT_S: Final = 60
 _LENGTH_BYTES: Final = 4
 
@@ -43,7 +43,7 @@ def _forker() -> "tuple[subprocess.Popen[bytes], str]":
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = f"{folder}/socket"
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.support.forked_commands", place],
+        [sys.executable, "-W", "error", "-m", "tests.support.processes.forked_commands", place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,

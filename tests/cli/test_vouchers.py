@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from tests.support.postgres.databases import clone, complete
-from tests.support.programs import Cli
-from tests.support.service import new_caller
+from tests.support.processes.programs import Cli
+from tests.support.processes.service import new_caller
 from tumira.core.ids import TOP_UP, AccountId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database

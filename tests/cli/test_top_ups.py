@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.postgres.databases import clone, complete, execute
-from tests.support.programs import STOP_S, Cli, start
-from tests.support.service import Caller, free_port, new_caller
+from tests.support.processes.programs import STOP_S, Cli, start
+from tests.support.processes.service import Caller, free_port, new_caller
 from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.topups.voucher_servers import Issuers, run_issuers

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.support.identity.people import goes_to, new_browser, new_phone
-from tests.support.programs import Cli
-from tests.support.service import Service
+from tests.support.processes.programs import Cli
+from tests.support.processes.service import Service
 from tumira.operations.maintenance import CHORES, run_chore
 
 OPERATOR_KEYS: Final = ["operator_id", "phone", "name", "role"]

@@ -1,1 +1,0 @@
-"""The API against its document, and each refusal provoked."""

@@ -1,1 +1,0 @@
-"""The store, on a real PostgreSQL."""

@@ -1,1 +1,0 @@
-"""Rules: examples and properties."""

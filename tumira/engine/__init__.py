@@ -1,1 +1,0 @@
-"""The worker: loops that run beside the web faces."""
