@@ -18,7 +18,7 @@ help:
 	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
 	@echo 'make bench       the benchmark'
 	@echo 'make bench-growth  whether anything slows down with 20 million messages (25 GB of disk)'
-	@echo 'make lint        format, lint, types, floors and generated files'
+	@echo 'make lint        format, lint, types, imports and generated files'
 	@echo 'make docs        write the generated files anew'
 	@echo 'make screenshots take the pictures of the README anew'
 	@echo 'make train       learn the weights of the content check anew'
@@ -44,8 +44,8 @@ lint: install
 	@$(BIN)/ruff check .
 	@echo 'Types …'
 	@$(BIN)/mypy
-	@echo 'Floors …'
-	@$(BIN)/lint-imports >$(VENV)/floors.log || { cat $(VENV)/floors.log; exit 1; }
+	@echo 'Imports …'
+	@$(BIN)/lint-imports >$(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@echo 'Generated files …'
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 

@@ -7,7 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 OWNER: Final = "owner"
 

@@ -7,7 +7,8 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # Each with when it happens, in the order in which they are listed everywhere.
 MEANINGS: Final[Mapping[str, str]] = {

@@ -27,8 +27,8 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue, receipts, settlement
 from tumira.delivery.store.queue import Claimed, Wanted
 from tumira.identity.manage_accounts import credit
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.postgres.statement import Connection
 from tumira.sending import batches
 from tumira.webhooks import endpoints
 from tumira.webhooks.manage import add_endpoint

@@ -21,9 +21,9 @@ from tumira.operations import retention_store
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.runtime import configure_logging
 
 # In each round the oldest week goes; there are more than a run has steps.

@@ -23,8 +23,9 @@ from tests.support.topups.paynow_server import Call, Fault, Outcome, PaynowServe
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages.paynow_notice import routes
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet

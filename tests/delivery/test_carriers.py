@@ -14,8 +14,8 @@ from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
 from tumira.delivery.store import carriers
 from tumira.delivery.store.carriers import BindReport, BindState, Carrier
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 PASSWORD: Final = "hushhush"
 URL: Final = f"smpp://user:{PASSWORD}@smpp.example.com?window=10&tps=50&binds=4&refund=expired,failed"

@@ -27,8 +27,8 @@ from tumira.identity.store import attempts
 from tumira.identity.store.attempts import Budget, Kind
 from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure.statements import Fault
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
-from tumira.postgres.statement import Connection
 from tumira.pricing.change_tariff import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.uploads import store as uploads

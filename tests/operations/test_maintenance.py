@@ -12,8 +12,8 @@ from tests.support.sending.gates import open_gates, send_call
 from tumira.operations import maintenance
 from tumira.operations.maintenance import CHORES, Chore, run_chore
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.sending.types import Answered
 
 BY_NAME: Final = {chore.name: chore for chore in CHORES}

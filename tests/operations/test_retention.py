@@ -24,9 +24,9 @@ from tumira.operations.maintenance import drop_messages, run_chore
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.postgres.statement import Connection
 from tumira.sending.types import Answered
 
 # Fewer than anybody may choose, so that there are few weeks to be made.

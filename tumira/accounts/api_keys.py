@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 from tumira.core.ids import AccountId, KeyId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 class Scope(StrEnum):

@@ -7,7 +7,8 @@ from typing import Final
 
 from tumira.accounts.api_keys import ApiKey
 from tumira.core.ids import AccountId, EndpointId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # Those in use before those that were revoked; of an account at most a hundred are in use.
 SQL_KEYS: Final = Statement("""

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Final
 
 from tumira.core.ids import AccountId, BatchId, MessageId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 MARK_EVERY: Final = 1_000
 LOOK_MAX: Final = 10_000

@@ -15,7 +15,8 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 LOOK_MAX: Final = 2_000
 WORDS_MAX: Final = 8

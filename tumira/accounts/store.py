@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from tumira.accounts.rate_limit import Window
 from tumira.core.ids import AccountId, EndpointId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # The gateway's own account, from which its codes are sent; the fifth migration adds it.
 SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))

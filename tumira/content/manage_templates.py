@@ -10,8 +10,8 @@ from tumira.content.store import ContentRefusal
 from tumira.content.template_store import Template
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
 NO_TEMPLATE: Final = "There is no such template; `tumira template list` shows them."

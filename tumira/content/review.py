@@ -12,8 +12,8 @@ from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
 from tumira.core.errors import Trouble
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
 

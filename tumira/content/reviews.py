@@ -13,7 +13,8 @@ from tumira.content.store import Words
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import AccountId, TemplateId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # After everything that can stand in a list.
 LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)

@@ -19,7 +19,8 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 KEPT: Final = timedelta(days=30)
 PER_ACCOUNT_MAX: Final = 10_000

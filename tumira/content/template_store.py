@@ -9,7 +9,8 @@ import asyncpg
 
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.core.ids import AccountId, TemplateId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from tumira.delivery.routing import Routes
 from tumira.delivery.sender import Link
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import BULK, SMALL, Claimed, Past, Wanted
+from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import IN_KEY_ORDER, Database, is_unavailable
-from tumira.postgres.statement import Connection
 
 LOOK_S: Final = 0.25
 # After a claim that did not fill the room, what comes in this time is claimed together.

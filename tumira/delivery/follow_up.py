@@ -23,7 +23,7 @@ from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import Past
 from tumira.delivery.store.settlement import Standing
 from tumira.delivery.store.waiting import Due, QueuePlace
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing import prices
 from tumira.sending import fairness, validity
 

@@ -15,8 +15,8 @@ from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.store import carriers
 from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 
 PRIORITY_DEFAULT: Final = 100

@@ -23,7 +23,7 @@ from tumira.delivery.receipt_rules import (
 from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import DOUBTS_MAX, TO_NUMBER_MAX, Doubt, KnownPart, Match, Unmatched
 from tumira.delivery.store.settlement import NewPart
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Destination
 from tumira.sending.lifecycle import is_final
 

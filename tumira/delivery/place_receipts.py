@@ -20,8 +20,8 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import settlement, unmatched
 from tumira.delivery.store.receipts import delete
 from tumira.delivery.store.unmatched import Segment, Unmatched
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP
 from tumira.sending.lifecycle import is_final

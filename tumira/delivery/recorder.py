@@ -25,9 +25,9 @@ from tumira.delivery.settle_rules import Ending
 from tumira.delivery.smpp.session import Session
 from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import Match
+from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import BUSY, Database, is_unavailable
-from tumira.postgres.statement import Connection
 
 GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000

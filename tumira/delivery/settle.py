@@ -20,7 +20,7 @@ from tumira.delivery.store import waiting as places
 from tumira.delivery.store.settlement import BatchChange, Change, Standing
 from tumira.delivery.store.waiting import QueuePlace
 from tumira.events import News, tell_events
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing.networks import network_of
 from tumira.sending import daily_totals
 

@@ -29,9 +29,9 @@ from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.postgres.connection import Connection
 from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.webhooks import endpoints
 

@@ -17,8 +17,8 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.identity import notify_owner
 from tumira.identity.store import logins
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 WEIGHT_MAX: Final = 100
 # From where an account was changed, as its owner reads it.

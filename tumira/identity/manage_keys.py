@@ -14,8 +14,8 @@ from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.identity import notify_owner
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 # In use at once; so many that nobody needs more, so few that they fit on a page.
 KEYS_MAX: Final = 100

@@ -19,7 +19,7 @@ from tumira.identity.send_codes import send_text
 from tumira.identity.store import logins, verifications
 from tumira.identity.store import notices as security_notices
 from tumira.mail import outbox
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 
 # About each kind of change, to each account or operator. More would let whoever sits at a browser that is
 # signed in send messages at our expense; the last one says that it is the last.

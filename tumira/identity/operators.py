@@ -22,8 +22,8 @@ from tumira.identity.store import devices, operators, verifications
 from tumira.identity.store.attempts import Kind
 from tumira.identity.store.operators import Operator, Role, Stage
 from tumira.identity.throttle import Guest, operator_subject
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import phone_numbers, prices
 
 ONE_TIME_FOR: Final = timedelta(hours=72)

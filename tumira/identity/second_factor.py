@@ -11,8 +11,8 @@ from tumira.core.ids import AccountId
 from tumira.identity import code_rules, notify_owner, totp
 from tumira.identity.reauthenticate import Proof, Suspect, prove
 from tumira.identity.store import attempts, logins, verifications
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 
 @dataclass(frozen=True, slots=True)

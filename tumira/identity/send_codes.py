@@ -24,8 +24,8 @@ from tumira.identity.store.sessions import Visitor
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
 from tumira.identity.throttle import Guest, take
 from tumira.mail import outbox
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest

@@ -18,8 +18,8 @@ from tumira.identity.store import devices, logins, sessions, verifications
 from tumira.identity.store.attempts import Kind
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
 from tumira.identity.throttle import Guest
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 RATE_LIMIT: Final = 60
 BROWSER_MAX: Final = 200

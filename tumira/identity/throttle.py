@@ -22,7 +22,7 @@ from tumira.identity.code_rules import (
 )
 from tumira.identity.store import attempts, devices
 from tumira.identity.store.attempts import Budget, Kind
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 
 _LIMITS: Final[Mapping[Kind, AttemptLimits]] = {
     Kind.PASSWORD: PASSWORD_LIMITS,

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from tumira.operations.message_checks import (
     settled_checks,
 )
 from tumira.operations.top_up_checks import TOP_UP_CHECKS
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 ROWS_SHOWN_MAX: Final = 20
 AUDIT_TIMEOUT_S: Final = 6 * 3600

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import asyncpg
 
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 KEPT: Final = timedelta(days=400)
 # A worker's statements are kept from reading whole tables; an audit has to.

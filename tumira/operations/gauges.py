@@ -8,7 +8,8 @@ from tumira.delivery.store import carriers
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX, Elsewhere, Stand
 from tumira.postgres import partitions, replication
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing import prices
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.

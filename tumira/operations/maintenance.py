@@ -27,8 +27,9 @@ from tumira.operations.erasure import erase as erase_number
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind
 from tumira.postgres import clock, partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 from tumira.pricing import prices, schedule_price
 from tumira.sending import batches
 from tumira.sending import lookups as calls

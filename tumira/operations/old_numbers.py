@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.ids import first_id
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
 from tumira.sending.lifecycle import is_final
 

@@ -13,9 +13,9 @@ from tumira.core.errors import Trouble
 from tumira.operations import retention_store
 from tumira.operations.retention_store import Kind, Leaving
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 WEEKS_PER_TURN_MAX: Final = 8
 # For each of those who were using a table when a week of it was detached; else it is finished the next time.

@@ -12,9 +12,10 @@ from tumira.core.ids import first_id, made_at_ms
 from tumira.operations import audit_checks, audit_runs
 from tumira.operations.message_checks import Scope, settled_checks
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State, Week
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 CLOSE_S: Final = 5
 # A week is read as a whole before it goes.

@@ -16,8 +16,8 @@ from tumira.identity.store import verifications
 from tumira.operations import audit_checks, audit_runs
 from tumira.operations.audit_checks import Finding
 from tumira.operations.audit_runs import Broken
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.postgres.statement import Connection
 
 NIGHTLY: Final = "every night"
 # Hours of local time in which the least is sent. A night without a worker is left out, not caught up by day.

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import first_id, made_at_ms
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending.daily_totals import DAYS_MAX, OPEN_BATCHES_MAX, Day
 
 # Of what was accepted, the newest so many are counted one by one; the rest is concluded from them.

@@ -4,7 +4,8 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 SQL_NOW: Final = Statement("SELECT clock_timestamp()")
 

@@ -19,10 +19,11 @@ from tumira import VERSION
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.postgres import nodes as system
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.migration_files import Migration, Work
 from tumira.postgres.nodes import Node
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 # Any number will do, as long as nothing else in this database locks the same one.
 MIGRATION_LOCK: Final = 7_486_921_001

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 OLDER_MAX: Final = 200
 

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from tumira.core.ids import first_id, made_at_ms
 from tumira.postgres.clock import read_now
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 WEEKS_AHEAD: Final = 8
 WEEKS_AHEAD_MIN: Final = 2

@@ -8,8 +8,9 @@ from typing import Final
 import asyncpg
 
 from tumira.postgres.connect import Ear
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import NO_SETTINGS, Database, is_partition_missing, is_unavailable
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 # Each statement of such a loop takes milliseconds; one that takes this long waits for a server that froze, or
 # for a standby that is away.

@@ -13,7 +13,8 @@ from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.postgres.addresses import Host, read_address
 from tumira.postgres.clock import Clock
 from tumira.postgres.connect import CONNECT_TIMEOUT_S, SESSION, Ear, UnreachedError, Wire, reach
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 CONNECTIONS_MAX: Final = 10
 # A little longer than it takes to find out that no host can be reached.

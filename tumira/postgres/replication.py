@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # Who may not see the replication of others sees its rows without their state; then nothing can be said.
 SQL_LACKS_STANDBY: Final = Statement("""

@@ -1,14 +1,12 @@
-"""How is a statement written and run? Whole, with named parameters, as a constant beside its function."""
+"""SQL statements with named parameters, each a constant beside the function that runs it."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
-# A pooled connection has the same methods as a plain one, behind a proxy with a type of its own.
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+from tumira.postgres.connection import Connection
 
 _PARAMETER: Final = re.compile(r"%\((\w+)\)s")
 

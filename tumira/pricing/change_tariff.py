@@ -8,8 +8,8 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import Trouble
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing import store as price_schedule
 from tumira.pricing.destinations import Destination, Price, PriceStatus

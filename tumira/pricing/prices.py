@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 
 # One statement, so that version and rows are of one moment.

@@ -9,8 +9,8 @@ import asyncpg
 from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import store as price_schedule
 from tumira.pricing.change_tariff import in_words, put
 from tumira.pricing.destinations import Price, PriceStatus

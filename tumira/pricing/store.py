@@ -6,7 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.destinations import PriceStatus
 
 

@@ -9,7 +9,7 @@ from tumira.content import template_store
 from tumira.content.templates import Policy
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.sending import insert as acceptance

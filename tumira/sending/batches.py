@@ -9,7 +9,8 @@ from typing import Final
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bounds
 from tumira.postgres.clock import read_now
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending.validity import TEXT_KEPT
 
 

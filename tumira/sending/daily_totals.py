@@ -12,7 +12,8 @@ from typing import Final
 
 from tumira.core.days import LOCAL_TIME
 from tumira.core.ids import AccountId, BatchId, message_bounds
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 DAYS_MAX: Final = 400
 OPEN_BATCHES_MAX: Final = 10_000

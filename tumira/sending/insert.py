@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from tumira.accounts.store import Held
 from tumira.core.ids import AccountId, BatchId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.quote import Quote, SendRequest
 
 Flow = tuple[AccountId, str, int]

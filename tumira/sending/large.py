@@ -8,8 +8,8 @@ from typing import Final
 
 from tumira.accounts import store as accounts
 from tumira.core.errors import AccountSuspended, IdempotencyInProgress, InsufficientBalance, Refusal
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
-from tumira.postgres.statement import Connection
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending.decide import debit_of, local_day, over_limit, replay, spend

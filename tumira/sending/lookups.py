@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, KeyId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 IDEMPOTENCY_HOURS: Final = 72
 

@@ -14,7 +14,7 @@ from tumira.core import money
 from tumira.core.ids import new_id
 from tumira.events import News, tell_events
 from tumira.mail import outbox
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.sending.fields import Currency, Money
 
 # After a day the balance is another one, or the owner has seen it.

@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id
 from tumira.postgres import partitions
+from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import Week
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 # To look costs about as much as the pages of so many messages.
 LOOK_MIN: Final = 100

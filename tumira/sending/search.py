@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
 from tumira.postgres import partitions
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending import recipients
 from tumira.sending.batches import Message
 from tumira.sending.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES

@@ -9,7 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.states import Currency, Method, State
 from tumira.topups.store import LAST
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 SQL_LIST_NAMED: Final = Statement("""
 SELECT transfers.id AS transfer_id, top_ups.id AS top_up_id, top_ups.provider

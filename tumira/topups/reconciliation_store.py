@@ -8,7 +8,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.reconciliation import Moved, OurDeposit
 
 SQL_MOVED: Final = Statement("""

@@ -20,8 +20,8 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.identity.manage_accounts import note_both
 from tumira.postgres import clock
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.topups import states as rules
 from tumira.topups import store as top_ups
 from tumira.topups import transfers as top_up_transfers

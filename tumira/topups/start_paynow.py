@@ -10,8 +10,8 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import AccountId, TopUpId, first_id, new_id
 from tumira.core.settings.payments import Payments
 from tumira.identity.store import logins
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.phone_numbers import read_phone
 from tumira.topups import store as top_ups

@@ -7,8 +7,8 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres import clock
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.topups import store as top_ups
 from tumira.topups.states import Currency, Method, State
 from tumira.topups.store import NewTopUp, Step

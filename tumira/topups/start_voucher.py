@@ -18,8 +18,8 @@ from tumira.accounts.store import Account
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, ZarRate
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.phone_numbers import read_phone
 from tumira.topups import store as top_ups

@@ -11,7 +11,8 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.states import Currency, Method, State
 
 # Larger than every id.

@@ -4,7 +4,8 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.states import Method
 
 # One statement, so no balance is ever read and then written.

@@ -9,7 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId, VoucherId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.voucher_pins import VoucherState
 
 

@@ -19,8 +19,8 @@ import structlog
 
 from tumira.content import template_store
 from tumira.core.ids import AccountId, UploadId, new_id
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.uploads import check_rows
 from tumira.uploads import checks as file_checks

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Final
 
 from tumira.core.ids import AccountId, UploadId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # Whoever has sent a file follows to its page at once, and that page asks again every few seconds.
 FIRST_LOOK: Final = timedelta(seconds=20)

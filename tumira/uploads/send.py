@@ -31,8 +31,8 @@ from tumira.core.errors import (
     SpendLimitReached,
 )
 from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.ids import AccountId, BatchId, UploadId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending.validity import TEXT_KEPT
 
 CHUNK_MAX: Final = 1_000

@@ -9,7 +9,8 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId, EventId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.webhooks.health import Health
 
 

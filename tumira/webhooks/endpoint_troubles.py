@@ -12,7 +12,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, EndpointId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # With so many events still to be told, an endpoint takes them too slowly.
 BEHIND_MIN: Final = 1_000

@@ -8,7 +8,8 @@ import asyncpg
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, EndpointId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.webhooks.health import FAILURES_MAX, Health
 
 

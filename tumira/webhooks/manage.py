@@ -15,8 +15,8 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.events import WEBHOOK_TEST, Event, takes
 from tumira.postgres import clock
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks import endpoints, tries
 from tumira.webhooks import url as webhook_urls

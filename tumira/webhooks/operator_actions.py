@@ -12,8 +12,8 @@ from tumira import audit_log, events
 from tumira.audit_log import Actor
 from tumira.core.ids import ENDPOINT, EndpointId, first_id, write_id
 from tumira.postgres import clock
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks import endpoints, tries
 from tumira.webhooks.attempts import Retry

@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tumira.core.ids import EndpointId, EventId
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks.attempts import Attempt, Progress, Retry
 

@@ -5,7 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId, EndpointId, EventId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.webhooks.attempts import Attempt
 
 # Larger than every id.

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from tumira import events
 from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, made_at_ms, write_id
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.sending import batches
 from tumira.webhooks import tries
 from tumira.webhooks import url as webhook_urls

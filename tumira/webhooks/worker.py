@@ -16,9 +16,9 @@ import structlog
 from tumira.core.ids import EndpointId
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
+from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import Database, is_unavailable
-from tumira.postgres.statement import Connection
 from tumira.webhooks import endpoints
 from tumira.webhooks import url as webhook_urls
 from tumira.webhooks.delivery import Client, Clock, Courier

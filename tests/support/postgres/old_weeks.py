@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.postgres import partitions
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 
 COST: Final = Decimal("0.0400")
 MESSAGE_TABLES: Final = ("batches", "messages", "parts", "incidents")

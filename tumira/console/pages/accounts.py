@@ -27,7 +27,7 @@ from tumira.html import chart
 from tumira.html.forms import Form
 from tumira.html.redirect import go
 from tumira.identity.store import logins, sessions
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing import prices
 from tumira.sending import daily_totals
 from tumira.topups import store as top_ups

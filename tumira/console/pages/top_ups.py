@@ -16,7 +16,7 @@ from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.page import write_usd
 from tumira.html.redirect import go
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.topups import lists as top_up_lists
 from tumira.topups import operator_actions, reconciliation_store
 from tumira.topups import store as top_ups

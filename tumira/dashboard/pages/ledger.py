@@ -25,7 +25,7 @@ from tumira.html.forms import Form
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.operations.audit_checks import snapshot
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.topups import proofs as top_up_proofs
 from tumira.topups.proofs import Named

@@ -25,7 +25,7 @@ from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import go
 from tumira.html.tables import write_rows
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.gsm7 import is_blank

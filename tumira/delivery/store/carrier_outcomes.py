@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Final
 
 from tumira.delivery.store.latency import NO_CARRIER
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ import asyncpg
 from tumira import VERSION
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.postgres import migrate
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 PROBLEM_MAX: Final = 200
 DEAD_MAX: Final = 100

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 SLOT: Final = timedelta(minutes=10)
 DAYS_KEPT: Final = 14

@@ -15,7 +15,8 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import AccountId, BatchId, MessageId, message_bounds
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 SMALL: Final = 0
 BULK: Final = 1

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from tumira.core.ids import MessageId
 from tumira.delivery.receipt_rules import Receipt
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 class Match(Struct, frozen=True):

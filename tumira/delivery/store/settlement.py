@@ -15,7 +15,8 @@ from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.store.queue import batch_high, batch_low
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 class Standing(Struct, frozen=True):

@@ -12,7 +12,8 @@ from tumira.core import money
 from tumira.core.ids import AccountId, BatchId, MessageId
 from tumira.delivery.receipt_rules import without_quote
 from tumira.delivery.store.queue import batch_high, batch_low
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending import lifecycle
 
 

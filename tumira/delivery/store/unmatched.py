@@ -12,7 +12,8 @@ from uuid import UUID
 
 from tumira.core.ids import AccountId, MessageId
 from tumira.delivery.receipt_rules import Receipt
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.sending import recipients
 
 # Above all numbers that a receipt can have.

@@ -8,7 +8,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # Whoever could take a message instead has had time to; then the carrier that it avoids may have it again.
 AVOID_S: Final = 60.0

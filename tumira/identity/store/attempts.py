@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from tumira.identity.code_rules import AttemptLimits
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 class Kind(StrEnum):

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 DAYS_KEPT: Final = 90
 # More than anybody uses; the one that was used least recently makes room.

@@ -3,7 +3,8 @@
 from typing import Final
 from uuid import UUID
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # The first notice begins a day; when it has passed, the next one begins another.
 SQL_TAKE: Final = Statement("""

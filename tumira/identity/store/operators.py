@@ -10,7 +10,8 @@ from uuid import UUID
 import asyncpg
 
 from tumira.core.ids import OperatorId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 IDLE_HOURS: Final = 8
 HOURS_MAX: Final = 24

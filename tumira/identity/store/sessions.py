@@ -8,7 +8,8 @@ from typing import Final
 from uuid import UUID
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 IDLE_HOURS: Final = 24
 DAYS_MAX: Final = 30

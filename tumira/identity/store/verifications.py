@@ -10,7 +10,8 @@ from uuid import UUID
 import asyncpg
 
 from tumira.identity.code_rules import LIFETIME, TRIES_MAX
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 HOURS_KEPT: Final = 24
 

@@ -12,9 +12,10 @@ from typing import Final
 
 from tumira.core.errors import Trouble
 from tumira.operations.backup.files import Step
+from tumira.postgres.connection import Connection
 from tumira.postgres.migrate import MIGRATION_LOCK
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.statement import Statement
 
 LONG_S: Final = 24 * 3600
 DROPPED_AT_ONCE: Final = 50

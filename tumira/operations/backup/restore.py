@@ -24,8 +24,8 @@ from tumira.operations.backup.files import Backup, Manifest, Progress, inspect
 from tumira.operations.backup.make_backup import check_version
 from tumira.operations.backup.programs import Finished, Programs, failed, run
 from tumira.postgres import migrate
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 
 GROUP_MAX: Final = 500
 UPLOAD_PROBLEM: Final = (

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from tumira.accounts.store import SYSTEM
 from tumira.operations.backup.dump import LONG_S
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 PLACES_LEFT_FREE: Final = 1000
 

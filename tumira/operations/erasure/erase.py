@@ -19,8 +19,8 @@ from tumira.operations.erasure import requests as erasures
 from tumira.operations.erasure.requests import Erasure
 from tumira.operations.erasure.steps import OTHERS, STEPS, Stage, Walk
 from tumira.postgres import clock
+from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Connection
 from tumira.pricing import prices
 from tumira.pricing.pseudonyms import Subject, read_subject
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId
 from tumira.operations.erasure.statements import HOLDS
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.pseudonyms import Subject
 
 

@@ -9,7 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.delivery.store.settlement import hold_batches
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.pricing.pseudonyms import Subject
 from tumira.sending import recipients
 

@@ -21,7 +21,7 @@ from tumira.identity.store import operators
 from tumira.operations.erasure import quotes as erasure_of_quotes
 from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure.requests import Erasure
-from tumira.postgres.statement import Connection
+from tumira.postgres.connection import Connection
 from tumira.pricing.pseudonyms import Subject
 from tumira.sending import lifecycle
 

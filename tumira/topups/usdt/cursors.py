@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 
 # A machine that is gone is noticed by the server within half a minute, which then lets go of its lock.
 NOTICED_SOON: Final = {

@@ -5,7 +5,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.ids import TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.usdt.deposit_rules import ChainDeposit
 
 

@@ -9,7 +9,8 @@ from typing import Final
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.statement import Connection, Statement
+from tumira.postgres.connection import Connection
+from tumira.postgres.statement import Statement
 from tumira.topups.states import SMALLEST
 from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState, depth, in_units, in_usdt
 

@@ -1,0 +1,92 @@
+"""Checks docstrings, log messages, pages and docs for questions, banned words and long lines.
+
+`python scripts/plain_english.py [PATH...]` checks the given files and folders, or everything.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+WORDS: Final = Path(__file__).with_name("plain_words.toml")
+COLUMNS_MAX: Final = 100
+
+# Written by `make docs` from the code, whose texts are checked where they stand.
+_GENERATED: Final = frozenset(
+    {"docs/errors.md", "docs/metrics.md", "docs/openapi.json", "docs/reference.html"}
+)
+_LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+_DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is wrong, one line each, and return the exit code."""
+    instead = tomllib.loads(WORDS.read_text())["instead"]
+    banned = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), text) for pattern, text in instead.items()]
+    found = 0
+    for path in _files(arguments):
+        for line, text, is_docstring in _texts(path):
+            if is_docstring and (text.rstrip().endswith("?") or text.split("\n")[0].rstrip().endswith("?")):
+                found += 1
+                print(f"{path}:{line}: a docstring is a statement, not a question")
+            for pattern, replacement in banned:
+                for match in pattern.finditer(text):
+                    found += 1
+                    at = line + text.count("\n", 0, match.start())
+                    print(f"{path}:{at}: “{match.group()}”: {replacement}")
+        for line in _long_lines(path):
+            found += 1
+            print(f"{path}:{line}: wrap at {COLUMNS_MAX} columns")
+    if found:
+        print(f"{found} to rewrite; the words and what to write instead: {WORDS.relative_to(ROOT)}")
+    return 1 if found else 0
+
+
+def _files(arguments: list[str]) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *arguments], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout.split("\n")
+    kinds = (".py", ".md", ".jinja")
+    return [Path(name) for name in listed if name.endswith(kinds) and name not in _GENERATED]
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Yield the texts of a file: first line, text, and whether it is a docstring."""
+    source = (ROOT / path).read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        yield 1, source, False
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _DOCUMENTED) and (docstring := ast.get_docstring(node, clean=False)) is not None:
+            yield node.body[0].lineno, docstring, True
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _LOG_METHODS
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, str)
+        ):
+            yield node.lineno, node.args[0].value, False
+
+
+def _long_lines(path: Path) -> Iterator[int]:
+    """Yield the lines of a document that are too long; tables, code and lone links cannot be wrapped."""
+    if path.suffix != ".md":
+        return
+    is_code = False
+    for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        is_lone = " " not in line.strip().removeprefix("- ").removeprefix("* ")
+        if len(line) > COLUMNS_MAX and not is_code and not line.startswith("|") and not is_lone:
+            yield number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
