@@ -13,6 +13,7 @@ import asyncpg
 
 from tumira.core import logging as logs
 from tumira.core.backoff import restart_wait_s
+from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
@@ -20,7 +21,7 @@ from tumira.delivery.store import carriers
 from tumira.postgres import migrate, partitions, replication
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import Heed, go_on
-from tumira.postgres.pool import UNAVAILABLE, Database, check
+from tumira.postgres.pool import Database, check
 
 Tell = Callable[[str], None]
 

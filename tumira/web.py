@@ -27,6 +27,7 @@ from tumira.console.app import Console
 from tumira.console.presence import present
 from tumira.content.classifier import judge
 from tumira.core import metrics
+from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.settings import Settings
 from tumira.core.settings.payments import Payments
 from tumira.core.shutdown import Stopping
@@ -37,7 +38,7 @@ from tumira.html import assets
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.operations.scrape import Scrape
-from tumira.postgres.pool import PLANNED_ONCE, UNAVAILABLE, Database
+from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.simulator.handsets import directory_in
 from tumira.simulator.pages import Pages

@@ -20,8 +20,7 @@ from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.identity.store.operators import Role
 from tumira.operations import audit_checks, audit_runs, run_audit
-from tumira.operations.auditor import run_auditor
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import CHORES, run_chore, run_chores
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 
@@ -193,7 +192,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
 
     async def work(url: str) -> None:
         database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
-        working = asyncio.create_task(run_auditor(database))
+        working = asyncio.create_task(run_chores(database))
         try:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:

@@ -5,8 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
+from tumira.core.database_errors import is_unavailable
 from tumira.postgres.pinned_connection import Line
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 
 
 async def _end_all(url: str) -> None:

@@ -18,10 +18,11 @@ from tumira.api.callers import Callers
 from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
 from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, refuse
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
 from tumira.core.ids import REQUEST, new_id, write_id
 from tumira.core.trace_exporter import Tracer
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
 
 PREFIX: Final = "/api/v1"

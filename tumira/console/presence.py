@@ -12,9 +12,11 @@ import asyncpg
 import structlog
 
 from tumira import VERSION
+from tumira.core.database_errors import UNAVAILABLE
+from tumira.core.loops import forever
 from tumira.postgres import migrate
 from tumira.postgres import nodes as system
-from tumira.postgres.pool import UNAVAILABLE, Database
+from tumira.postgres.pool import Database
 
 BEAT_S: Final = 30
 FORGET_S: Final = 2
@@ -26,23 +28,18 @@ _log: Final = structlog.get_logger()
 async def present(database: Database, beat_s: float = BEAT_S) -> AsyncIterator[str]:
     """Be listed among the nodes for as long as this lasts; nothing depends on it, so nothing waits for it."""
     node = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    beating = asyncio.create_task(_beat(database, node, beat_s))
+
+    async def beat() -> None:
+        async with database.connection() as connection:
+            await system.beat(connection, node, VERSION, migrate.last_step())
+
+    beating = asyncio.create_task(forever("send a heartbeat", beat, beat_s, node=node))
     try:
         yield node
     finally:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
         await _forget(database, node)
-
-
-async def _beat(database: Database, node: str, beat_s: float) -> None:
-    while True:
-        try:
-            async with database.connection() as connection:
-                await system.beat(connection, node, VERSION, migrate.last_step())
-        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
-            _log.warning("not listed among the nodes", error=repr(error))
-        await asyncio.sleep(beat_s)
 
 
 async def _forget(database: Database, node: str) -> None:

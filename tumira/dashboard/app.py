@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.database_errors import is_unavailable
 from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages import (
     batches,
@@ -41,7 +42,7 @@ from tumira.identity.passwords import HashingBusyError
 from tumira.identity.store.devices import DAYS_KEPT
 from tumira.identity.store.sessions import DAYS_MAX
 from tumira.identity.store.verifications import HOURS_KEPT
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
 from tumira.uploads.check_file import FileChecker
 

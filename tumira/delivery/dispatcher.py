@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.loops import say_unavailable
 from tumira.delivery import lanes
 from tumira.delivery.clocks import Clocks
@@ -18,7 +19,7 @@ from tumira.delivery.store import queue
 from tumira.delivery.store.queue import BULK, SMALL, Claimed, Past, Wanted
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
-from tumira.postgres.pool import IN_KEY_ORDER, Database, is_unavailable
+from tumira.postgres.pool import IN_KEY_ORDER, Database
 
 LOOK_S: Final = 0.25
 # After a claim that did not fill the room, what comes in this time is claimed together.

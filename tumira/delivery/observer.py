@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tumira.core import metrics
 from tumira.core import tracing as traces
+from tumira.core.database_errors import is_unavailable
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.core.loops import say_unavailable
@@ -25,7 +26,7 @@ from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import Outcome, Step, Timing
 from tumira.delivery.store.queue import SMALL, Claimed
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.pricing.networks import network_of
 
 FLUSH_S: Final = 5.0

@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import AccountId, MessageId
 from tumira.delivery.match_receipts import find_by_id
 from tumira.delivery.observer import Observer
@@ -27,7 +28,7 @@ from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import Match
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
-from tumira.postgres.pool import BUSY, Database, is_unavailable
+from tumira.postgres.pool import BUSY, Database
 
 GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000

@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import MessageId
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
@@ -31,7 +32,7 @@ from tumira.delivery.store import waiting as places
 from tumira.delivery.store.carriers import BindState, Carrier, Health
 from tumira.postgres.connection import Connection
 from tumira.postgres.notify import listen
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.pricing import prices
 from tumira.webhooks import endpoints
 

@@ -11,12 +11,13 @@ from typing import Final
 import structlog
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.loops import say_unavailable
 from tumira.core.settings import Smtp
 from tumira.mail import outbox
 from tumira.mail.outbox import Mail
 from tumira.mail.smtp import MAIL_S, Letter, MailDelayedError, Mailer, MailRefusedError
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 
 LOOK_S: Final = 1.0
 SENDING_MAX: Final = 4

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -10,9 +11,8 @@ import structlog
 from tumira.accounts import ledger
 from tumira.content import store as content_refusals
 from tumira.core import metrics
-from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, write_id
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import forever
 from tumira.delivery import follow_up
 from tumira.delivery.store import carriers, receipts
 from tumira.delivery.store import latency as latencies
@@ -22,13 +22,12 @@ from tumira.identity import code_rules
 from tumira.identity.store import attempts, devices, operators, sessions, verifications
 from tumira.mail import outbox
 from tumira.operations import audit_runs, old_numbers, run_audit
-from tumira.operations.auditor import run_auditor
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind
 from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 from tumira.pricing import prices, schedule_price
 from tumira.sending import batches
@@ -54,6 +53,7 @@ UPLOADS_PER_TURN_MAX: Final = 20
 # Events can be sent once more, and tries to deliver them looked at, for 30 days.
 EVENT_WEEKS: Final = 5
 ATTEMPT_WEEKS: Final = 5
+AUDIT_LOOK_S: Final = 5
 
 _log: Final = structlog.get_logger()
 
@@ -273,27 +273,26 @@ async def run_chores(database: Database, keep_weeks: int | None = None) -> None:
     async with asyncio.TaskGroup() as group:
         for chore in chores:
             group.create_task(_repeat(database, chore))
-        # No chore, because it takes long and needs a snapshot of its own.
-        group.create_task(run_auditor(database))
+        # Not in the list: an audit takes long and needs a snapshot of its own.
+        group.create_task(forever("run the audit", partial(_run_audit, database), AUDIT_LOOK_S))
 
 
 async def _repeat(database: Database, chore: Chore | OwnChore) -> None:
-    while True:
-        done = 0
+    async def step() -> float | None:
         try:
             done = await run_chore(database, chore)
-            metrics.CHORES.labels(chore.name, "done").inc()
-            metrics.CHORE_ITEMS.labels(chore.name).inc(done)
-            if done:
-                _log.info("chore done", chore=chore.name, count=done)
-        except Trouble as trouble:
+        except Exception:
             metrics.CHORES.labels(chore.name, "failed").inc()
-            _log.error("chore refused", chore=chore.name, problem=str(trouble))
-        except Exception as error:  # noqa: BLE001 - a chore that fails is tried again at its next time
-            metrics.CHORES.labels(chore.name, "failed").inc()
-            if is_unavailable(error):
-                say_unavailable("chore waits for the database", error, chore=chore.name)
-            else:
-                _log.error("chore failed", chore=chore.name, exc_info=error)
-        if chore.more_at is None or done < chore.more_at:
-            await asyncio.sleep(chore.every_s)
+            raise
+        metrics.CHORES.labels(chore.name, "done").inc()
+        metrics.CHORE_ITEMS.labels(chore.name).inc(done)
+        if done:
+            _log.info("chore done", chore=chore.name, count=done)
+        return 0.0 if chore.more_at is not None and done >= chore.more_at else None
+
+    await forever(chore.name, step, chore.every_s)
+
+
+async def _run_audit(database: Database) -> None:
+    if await run_audit.run_next(database):
+        _log.info("audit done")

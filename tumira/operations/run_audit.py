@@ -11,13 +11,14 @@ import asyncpg
 
 from tumira import audit_log
 from tumira.audit_log import Actor
+from tumira.core.database_errors import is_unavailable
 from tumira.core.days import LOCAL_TIME
 from tumira.identity.store import verifications
 from tumira.operations import audit_checks, audit_runs
 from tumira.operations.audit_checks import Finding
 from tumira.operations.audit_runs import Broken
 from tumira.postgres.connection import Connection
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 
 NIGHTLY: Final = "every night"
 # Hours of local time in which the least is sent. A night without a worker is left out, not caught up by day.

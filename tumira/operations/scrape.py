@@ -14,10 +14,11 @@ from prometheus_client import generate_latest
 
 from tumira import VERSION
 from tumira.core import metrics
+from tumira.core.database_errors import UNAVAILABLE
 from tumira.delivery.store.carriers import BindState
 from tumira.operations import gauges
 from tumira.operations.gauges import Readings
-from tumira.postgres.pool import UNAVAILABLE, Database
+from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
 
 # Whoever asks more often gets what was read last.

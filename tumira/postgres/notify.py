@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.postgres.pool import UNAVAILABLE, Database
+from tumira.core.database_errors import UNAVAILABLE
+from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 
 PAUSE_S: Final = 0.005

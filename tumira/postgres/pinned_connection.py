@@ -7,9 +7,10 @@ from typing import Final
 
 import asyncpg
 
+from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.postgres.connect import Ear
 from tumira.postgres.connection import Connection
-from tumira.postgres.pool import NO_SETTINGS, Database, is_partition_missing, is_unavailable
+from tumira.postgres.pool import NO_SETTINGS, Database
 from tumira.postgres.statement import Statement
 
 # Each statement of such a loop takes milliseconds; one that takes this long waits for a server that froze, or

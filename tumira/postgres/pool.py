@@ -9,6 +9,7 @@ from weakref import WeakSet
 import asyncpg
 import structlog
 
+from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.errors import TemporaryTrouble, Trouble
 from tumira.postgres.addresses import Host, read_address
 from tumira.postgres.clock import Clock
@@ -28,19 +29,6 @@ LOOK_TIMEOUT_S: Final = 2.0
 VERSION_MIN: Final = 15
 
 _log: Final = structlog.get_logger()
-
-# The server is away, starting, stopping or full; or the line to it broke. Not a fault of the statement.
-UNAVAILABLE: Final = (
-    OSError,
-    asyncio.TimeoutError,
-    asyncpg.InterfaceError,
-    # How a connection complains that the server ended it just before it was used.
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
 
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
@@ -77,19 +65,6 @@ BUSY: Final = (
     asyncpg.DeadlockDetectedError,
     asyncpg.QueryCanceledError,
 )
-
-
-def is_unavailable(error: BaseException) -> bool:
-    """Tell a database that is away from a statement that is wrong."""
-    # A value that cannot be sent is reported as an InterfaceError too; that is the statement's fault.
-    away = isinstance(error, UNAVAILABLE) and not isinstance(error, ValueError)
-    return away or is_partition_missing(error)
-
-
-def is_partition_missing(error: BaseException) -> bool:
-    """Tell that a table has no partition for a row: a worker creates it, and the statement then succeeds."""
-    # Reported as a violated CHECK; one of ours has a name.
-    return isinstance(error, asyncpg.CheckViolationError) and error.constraint_name is None
 
 
 class Database:

@@ -21,10 +21,11 @@ from typing import Final
 import structlog
 from structlog.contextvars import get_contextvars
 
+from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.notify import Waker
 from tumira.postgres.pinned_connection import Line, make_sure
-from tumira.postgres.pool import BUSY, Database, is_partition_missing, is_unavailable
+from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.quote import SendRequest
 from tumira.sending.admit import Rulebook, admit_alone, admit_free
 from tumira.sending.decide import SMALL_SEND_MAX

@@ -9,8 +9,9 @@ from typing import Final
 import asyncpg
 import structlog
 
+from tumira.core.database_errors import UNAVAILABLE
 from tumira.delivery.store import carriers
-from tumira.postgres.pool import UNAVAILABLE, Database
+from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 
 LOOK_S: Final = 2.0

@@ -13,9 +13,10 @@ from typing import Final
 import structlog
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import TOP_UP, write_id
 from tumira.core.loops import say_unavailable
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.port import Order, Provider
 from tumira.topups.settle import Settled, settle

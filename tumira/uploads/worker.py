@@ -7,9 +7,10 @@ from uuid import UUID
 import structlog
 
 from tumira.core import metrics
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import UploadId
 from tumira.core.loops import say_unavailable
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk
 
 LOOK_S: Final = 0.5

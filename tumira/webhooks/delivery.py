@@ -14,12 +14,13 @@ from tumira import events
 from tumira.core import metrics
 from tumira.core import tracing as traces
 from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.events import WEBHOOK_TEST, Event, takes
 from tumira.postgres.connection import Connection
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.sending import batches
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks import health as endpoint_health

@@ -13,12 +13,13 @@ from typing import Final
 
 import structlog
 
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import EndpointId
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.webhooks import endpoints
 from tumira.webhooks import url as webhook_urls
 from tumira.webhooks.delivery import Client, Clock, Courier

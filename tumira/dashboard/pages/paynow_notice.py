@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import TOP_UP, TopUpId, read_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.html.forms import read_body
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers import paynow_messages
 from tumira.topups.states import Method

@@ -10,10 +10,11 @@ from typing import Final
 import asyncpg
 import structlog
 
+from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.settings.payments import Usdt
-from tumira.postgres.pool import Database, is_unavailable
+from tumira.postgres.pool import Database
 from tumira.topups.usdt import cursors, deposits
 from tumira.topups.usdt.chain import Chain, ChainError, View, WrongChainError
 from tumira.topups.usdt.credit_deposits import credit_deposits, expire_unpaid
