@@ -12,7 +12,7 @@ from tests.support.processes.service import new_caller
 from tests.support.webhooks.world import BALANCE_LOW, DATA
 from tumira import events
 from tumira.core.ids import AccountId
-from tumira.events import Event, News, tell_events
+from tumira.events import Event, NewEvent, record_events
 from tumira.postgres.pool import Database
 
 WRITERS: Final = 8
@@ -40,15 +40,15 @@ async def write(database: Database, account_ids: Sequence[AccountId], left: list
     while left[0] > 0:
         size = min(left[0], chance.randint(1, GROUP_MAX))
         left[0] -= size
-        news = [News(chance.choice(account_ids), BALANCE_LOW, data=DATA) for _ in range(size)]
+        news = [NewEvent(chance.choice(account_ids), BALANCE_LOW, data=DATA) for _ in range(size)]
         if chance.random() < 0.1:
             async with database.connection() as connection:
                 undone = connection.transaction()
                 await undone.start()
-                await tell_events(connection, news, datetime.now(UTC))
+                await record_events(connection, news, datetime.now(UTC))
                 await undone.rollback()
         async with database.transaction() as connection:
-            await tell_events(connection, news, datetime.now(UTC))
+            await record_events(connection, news, datetime.now(UTC))
             # Some keep their numbers to themselves for a while.
             await asyncio.sleep(chance.choice((0, 0, 0.002)))
         told += size
@@ -64,7 +64,7 @@ async def read(
     while True:
         is_last = done.is_set()
         async with database.connection() as connection:
-            lasts.append(await events.last(connection, account_id))
+            lasts.append(await events.last_sequence(connection, account_id))
             after = seen[-1].sequence if seen else 0
             page = await events.list_after(connection, account_id, after, None, PAGE)
         seen.extend(page)
@@ -99,11 +99,11 @@ async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_
     database: Database,
 ) -> None:
     (account_id,) = await open_accounts(database, 1)
-    news = [News(account_id, BALANCE_LOW, data=DATA)]
+    news = [NewEvent(account_id, BALANCE_LOW, data=DATA)]
 
     async def tell() -> None:
         async with database.transaction() as connection:
-            await tell_events(connection, news, datetime.now(UTC))
+            await record_events(connection, news, datetime.now(UTC))
 
     async def visible() -> Sequence[int]:
         async with database.connection() as connection:
@@ -111,7 +111,7 @@ async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_
 
     await tell()
     async with database.transaction() as connection:
-        await tell_events(connection, news, datetime.now(UTC))
+        await record_events(connection, news, datetime.now(UTC))
         later = asyncio.create_task(tell())
         done, _ = await asyncio.wait({later}, timeout=0.2)
         assert not done
@@ -123,26 +123,26 @@ async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_
 async def test_accounts_do_not_wait_for_each_other(database: Database) -> None:
     one, other = await open_accounts(database, 2)
     async with database.transaction() as holding:
-        await tell_events(holding, [News(one, BALANCE_LOW, data=DATA)], datetime.now(UTC))
+        await record_events(holding, [NewEvent(one, BALANCE_LOW, data=DATA)], datetime.now(UTC))
         async with asyncio.timeout(40), database.transaction() as connection:
-            await tell_events(connection, [News(other, BALANCE_LOW, data=DATA)], datetime.now(UTC))
+            await record_events(connection, [NewEvent(other, BALANCE_LOW, data=DATA)], datetime.now(UTC))
     async with database.connection() as connection:
-        assert await events.last(connection, one) == 1
-        assert await events.last(connection, other) == 1
+        assert await events.last_sequence(connection, one) == 1
+        assert await events.last_sequence(connection, other) == 1
 
 
 async def test_events_are_listed_up_to_a_number_by_their_numbers_and_by_their_ids_for_their_account_alone(
     database: Database,
 ) -> None:
     one, other = await open_accounts(database, 2)
-    news = [News(account_id, BALANCE_LOW, data=DATA) for account_id in (one, other) * 5]
+    news = [NewEvent(account_id, BALANCE_LOW, data=DATA) for account_id in (one, other) * 5]
     async with database.transaction() as connection:
-        await tell_events(connection, news, datetime.now(UTC))
+        await record_events(connection, news, datetime.now(UTC))
     async with database.connection() as connection:
         some = await events.list_after(connection, one, 1, 4, 10)
         assert [event.sequence for event in some] == [2, 3, 4]
         assert [event.sequence for event in await events.list_after(connection, one, 1, 4, 2)] == [2, 3]
-        numbered = await events.list_numbered(connection, one, [5, 1, 99])
+        numbered = await events.list_by_sequence(connection, one, [5, 1, 99])
         assert sorted(event.sequence for event in numbered) == [1, 5]
         assert {event.account_id for event in (*some, *numbered)} == {one}
         assert await events.find(connection, one, some[0].id) == some[0]

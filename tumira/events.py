@@ -1,5 +1,6 @@
-"""Events: their types, and the log of each account's events, numbered without gaps."""
+"""The types of events, and the log of each account's events, numbered without gaps."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -10,7 +11,7 @@ from tumira.core.ids import AccountId, BatchId, EventId, MessageId, new_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
-# Each with when it happens, in the order in which they are listed everywhere.
+# When each type of event happens, in the order in which all lists show them.
 MEANINGS: Final[Mapping[str, str]] = {
     "message.sent": "A carrier took the message; its receipt is awaited.",
     "message.delivered": "The handset has the message.",
@@ -28,14 +29,14 @@ EVENT_TYPES: Final = tuple(MEANINGS)
 
 WEBHOOK_TEST: Final = "webhook.test"
 
-# A test goes to the endpoint that it is for, whatever that takes, so nobody chooses it.
+# A test goes to its endpoint whatever types that endpoint subscribes to, so it cannot be chosen.
 SUBSCRIBABLE: Final = tuple(type_ for type_ in EVENT_TYPES if type_ != WEBHOOK_TEST)
 
 _ALL: Final = frozenset({"", "all"})
 
 
 def parse_types(text: str) -> Sequence[str] | None:
-    """Read types parted by commas; None stands for all of them, also those that will be added.
+    """Read types separated by commas; None stands for all, types added later included.
 
     Raises ValueError with a sentence that names the choices.
     """
@@ -50,13 +51,12 @@ def parse_types(text: str) -> Sequence[str] | None:
     return [type_ for type_ in SUBSCRIBABLE if type_ in named]
 
 
-def takes(types: Sequence[str] | None, type_: str) -> bool:
-    """Tell whether an endpoint that chose these types is told of an event of this type."""
+def is_subscribed(types: Sequence[str] | None, type_: str) -> bool:
     return types is None or type_ in types or type_ == WEBHOOK_TEST
 
 
 class Event(Struct, frozen=True, gc=False):
-    """Something that an account is told. The columns of `events`."""
+    """The columns of `events`."""
 
     id: EventId
     account_id: AccountId
@@ -65,23 +65,23 @@ class Event(Struct, frozen=True, gc=False):
     message_id: MessageId | None
     batch_id: BatchId | None
     at: datetime
-    # What it tells, as JSON, where that stands in no message and no batch.
+    # The payload as JSON, for an event that is not about a message or a batch.
     data: str | None = None
 
 
-# Sorted, so that two groups that tell the same accounts never wait for each other in a circle. The counters
-# stay locked until the end of the transaction: events become visible in the order of their numbers.
-# The bell is rung for whoever delivers; it is an update where it rings already, so that nobody takes it for
-# heard before this is committed.
-SQL_COUNT: Final = Statement("""
-WITH counted AS (
+# Sorted, so that two transactions that write events of the same accounts cannot deadlock. The counters stay
+# locked until the end of the transaction: events become visible in the order of their numbers.
+# A wake-up row tells the workers that an endpoint has new events. An existing row is updated, which locks it:
+# no worker can consume it before this transaction commits.
+SQL_RESERVE_SEQUENCES: Final = Statement("""
+WITH reserved AS (
     INSERT INTO event_counters (account_id, last)
     SELECT account_id, count
-      FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS told (account_id, count)
+      FROM unnest(%(account_ids)s::uuid[], %(counts)s::bigint[]) AS wanted (account_id, count)
      ORDER BY account_id
         ON CONFLICT (account_id) DO UPDATE SET last = event_counters.last + excluded.last
     RETURNING account_id, last
-), rung AS (
+), woken AS (
     INSERT INTO webhook_bells (endpoint_id)
     SELECT id
       FROM webhook_endpoints
@@ -90,25 +90,29 @@ WITH counted AS (
      ORDER BY id
         ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
 )
-SELECT account_id, last FROM counted
+SELECT account_id, last FROM reserved
 """)
 
 
-async def count(connection: Connection, counts: Mapping[AccountId, int]) -> Mapping[AccountId, int]:
-    """Reserve so many numbers per account, and return the last number of each."""
-    rows = await SQL_COUNT.rows(connection, account_ids=list(counts), counts=list(counts.values()))
+async def reserve_sequences(
+    connection: Connection, counts: Mapping[AccountId, int]
+) -> Mapping[AccountId, int]:
+    """Reserve the next numbers of each account, and return the last number of each."""
+    rows = await SQL_RESERVE_SEQUENCES.rows(
+        connection, account_ids=list(counts), counts=list(counts.values())
+    )
     return {row["account_id"]: row["last"] for row in rows}
 
 
-async def tell(connection: Connection, events: Sequence[Event]) -> None:
-    """Write events, numbered by `count`."""
+async def insert_events(connection: Connection, events: Sequence[Event]) -> None:
+    """Write events, numbered by `reserve_sequences`."""
     await connection.copy_records_to_table(
         "events", records=map(structs.astuple, events), columns=Event.__struct_fields__
     )
 
 
-class News(Struct, frozen=True, gc=False):
-    """Something to tell an account, not numbered yet."""
+class NewEvent(Struct, frozen=True, gc=False):
+    """An event without its number, id and time."""
 
     account_id: AccountId
     type: str
@@ -117,32 +121,36 @@ class News(Struct, frozen=True, gc=False):
     data: str | None = None
 
 
-async def tell_events(connection: Connection, news: Sequence[News], at: datetime) -> None:
-    """Write events with the next numbers of their accounts; only traffic is locked after their counters."""
-    if not news:
+async def record_events(connection: Connection, new: Sequence[NewEvent], at: datetime) -> None:
+    """Write events with the next numbers of their accounts.
+
+    Lock order: only rows of `traffic` are locked after the event counters.
+    """
+    if not new:
         return
-    counts: dict[AccountId, int] = {}
-    for one in news:
-        counts[one.account_id] = counts.get(one.account_id, 0) + 1
-    last = await count(connection, counts)
-    numbers = {account_id: last[account_id] - count for account_id, count in counts.items()}
+    counts = Counter(event.account_id for event in new)
+    lasts = await reserve_sequences(connection, counts)
+    sequences = {
+        account_id: iter(range(lasts[account_id] - count + 1, lasts[account_id] + 1))
+        for account_id, count in counts.items()
+    }
     at_ms = int(at.timestamp() * 1000)
-    numbered = []
-    for one in news:
-        numbers[one.account_id] += 1
-        numbered.append(
+    await insert_events(
+        connection,
+        [
             Event(
                 EventId(new_id(at_ms)),
-                one.account_id,
-                numbers[one.account_id],
-                one.type,
-                one.message_id,
-                one.batch_id,
+                event.account_id,
+                next(sequences[event.account_id]),
+                event.type,
+                event.message_id,
+                event.batch_id,
                 at,
-                one.data,
+                event.data,
             )
-        )
-    await tell(connection, numbered)
+            for event in new
+        ],
+    )
 
 
 _EVENT: Final = """
@@ -160,34 +168,33 @@ SQL_LIST_AFTER: Final = Statement(
 """
 )
 
-# A bigint has no larger one.
-_LAST: Final = 2**63 - 1
+# The largest bigint.
+_SEQUENCE_MAX: Final = 2**63 - 1
 
 
 async def list_after(
     connection: Connection, account_id: AccountId, after: int, until: int | None, count_max: int
 ) -> Sequence[Event]:
-    """Return an account's events above one number, up to another if one is given, in order."""
+    """Return an account's events with numbers above `after` and up to `until`, in order."""
     rows = await SQL_LIST_AFTER.rows(
         connection,
         account_id=account_id,
         after=after,
-        until=_LAST if until is None else until,
+        until=_SEQUENCE_MAX if until is None else until,
         count_max=count_max,
     )
     return [Event(*row) for row in rows]
 
 
-SQL_LIST_NUMBERED: Final = Statement(
+SQL_LIST_BY_SEQUENCE: Final = Statement(
     _EVENT + "WHERE account_id = %(account_id)s AND sequence = ANY(%(sequences)s::bigint[])"
 )
 
 
-async def list_numbered(
+async def list_by_sequence(
     connection: Connection, account_id: AccountId, sequences: Sequence[int]
 ) -> Sequence[Event]:
-    """Return an account's events with these numbers, in no order."""
-    rows = await SQL_LIST_NUMBERED.rows(connection, account_id=account_id, sequences=sequences)
+    rows = await SQL_LIST_BY_SEQUENCE.rows(connection, account_id=account_id, sequences=sequences)
     return [Event(*row) for row in rows]
 
 
@@ -195,14 +202,14 @@ SQL_FIND: Final = Statement(_EVENT + "WHERE id = %(event_id)s AND account_id = %
 
 
 async def find(connection: Connection, account_id: AccountId, event_id: EventId) -> Event | None:
-    """Return an account's event; None for an unknown one and for somebody else's."""
+    """Return an account's event; None for an unknown id and for another account's event."""
     row = await SQL_FIND.row(connection, event_id=event_id, account_id=account_id)
     return None if row is None else Event(*row)
 
 
-SQL_LAST: Final = Statement("SELECT last FROM event_counters WHERE account_id = %(account_id)s")
+SQL_LAST_SEQUENCE: Final = Statement("SELECT last FROM event_counters WHERE account_id = %(account_id)s")
 
 
-async def last(connection: Connection, account_id: AccountId) -> int:
-    """Return the number of an account's latest event, 0 when there is none."""
-    return int(await SQL_LAST.value(connection, account_id=account_id) or 0)
+async def last_sequence(connection: Connection, account_id: AccountId) -> int:
+    """Return the number of an account's latest event; 0 before the first."""
+    return int(await SQL_LAST_SEQUENCE.value(connection, account_id=account_id) or 0)

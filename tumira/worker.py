@@ -22,7 +22,7 @@ from tumira.topups.usdt.watcher import ChainWatcher
 from tumira.topups.worker import Cashier
 from tumira.uploads.worker import run_uploader
 from tumira.webhooks.http_client import Resolver, default_tls
-from tumira.webhooks.worker import Notifier
+from tumira.webhooks.worker import WebhookWorker
 
 NO_PAYMENTS: Final = Payments()
 
@@ -51,7 +51,7 @@ async def run_worker(
         group.create_task(run_chores(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
-        notifier = Notifier(
+        notifier = WebhookWorker(
             database,
             name,
             allow_private=webhooks_allow_private,

@@ -24,7 +24,7 @@ from tests.support.browser import (
 from tests.support.identity.people import SESSION, Person, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
-from tumira.events import News, tell_events
+from tumira.events import NewEvent, record_events
 from tumira.postgres.pool import Database
 from tumira.sending.low_balance import low_balance_data
 from tumira.webhooks import attempts as deliveries
@@ -70,7 +70,7 @@ async def fill(database: Database, account_id: AccountId, endpoint_id: EndpointI
     now = datetime.now(UTC)
     async with database.transaction() as connection:
         data = low_balance_data(Decimal("0.96"), Decimal(1))
-        await tell_events(connection, [News(account_id, "balance.low", data=data)] * TRIES, now)
+        await record_events(connection, [NewEvent(account_id, "balance.low", data=data)] * TRIES, now)
         rows = await connection.fetch(
             "SELECT id, sequence FROM events WHERE account_id = $1 ORDER BY sequence", account_id
         )

@@ -222,14 +222,14 @@ async def test_events_whose_reading_was_cut_short_are_read_again_soon(hooks: Hoo
         told = await hooks.webhook_ids()
         assert len(told) >= 4
         async with reading_cut_short(hooks):
-            hooks.start_notifier()
+            hooks.start_worker()
         assert await arrive_soon(hooks, receiver, told)
 
 
 async def test_retries_whose_reading_was_cut_short_are_read_again_soon(hooks: Hooks) -> None:
     async with run_receiver(answer(503)) as receiver, messages_told(hooks, receiver) as endpoint:
         told = await hooks.webhook_ids()
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.until_attempts(endpoint, len(told))
         receiver.respond = ok
         receiver.requests.clear()
@@ -248,7 +248,7 @@ async def test_a_delivery_whose_record_was_committed_unheard_does_not_stop_all_t
         ):
             endpoint = await hooks.add(receiver.url)
             line.hold_next_claim()
-            hooks.start_notifier(url=line.url)
+            hooks.start_worker(url=line.url)
             await hooks.tell()
             async with asyncio.timeout(20):
                 await line.held.wait()
@@ -263,7 +263,7 @@ async def test_a_delivery_whose_record_was_committed_unheard_does_not_stop_all_t
 async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_after(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         async with hooks.database.transaction() as connection:
             await endpoints.hold(connection, endpoint.id)
             await hooks.tell()
@@ -274,10 +274,10 @@ async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_
 async def test_endpoints_that_are_disabled_with_retries_hold_up_nobody(hooks: Hooks) -> None:
     async with run_receiver(answer(503)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        worker = hooks.start_notifier("worker-1")
+        worker = hooks.start_worker("worker-1")
         await hooks.tell()
         await hooks.until_attempts(endpoint, 1)
-        await hooks.stop_notifier(worker)
+        await hooks.stop_worker(worker)
         # Each endpoint that was ever disabled keeps what is to be tried when it is resumed. These are older,
         # so they stand in front whether endpoints are found in the order of their ids or in none.
         await hooks.rows(
@@ -289,5 +289,5 @@ async def test_endpoints_that_are_disabled_with_retries_hold_up_nobody(hooks: Ho
         )
         receiver.respond = ok
         hooks.clock.move(timedelta(seconds=10))
-        hooks.start_notifier("worker-2")
+        hooks.start_worker("worker-2")
         assert await comes_soon(receiver, 2, SOON_S)

@@ -39,7 +39,7 @@ from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import Timing
-from tumira.events import News, tell_events
+from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.operations import audit_runs
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -145,7 +145,7 @@ async def put_mail(database: Database) -> None:
 
 async def tell(database: Database, caller: Caller) -> None:
     async with database.transaction() as connection:
-        await tell_events(connection, [News(caller.id, "balance.low", data=DATA)], datetime.now(UTC))
+        await record_events(connection, [NewEvent(caller.id, "balance.low", data=DATA)], datetime.now(UTC))
 
 
 async def upload(database: Database, caller: Caller) -> None:

@@ -61,7 +61,7 @@ class Office:
         account_id = account_id or self.ours
         began = at or datetime.now(UTC)
         async with self.database.transaction() as connection:
-            last = (await events.count(connection, {account_id: count}))[account_id]
+            last = (await events.reserve_sequences(connection, {account_id: count}))[account_id]
             told = [
                 Event(
                     EventId(new_id(int(datetime.now(UTC).timestamp() * 1000))),
@@ -75,7 +75,7 @@ class Office:
                 )
                 for place in range(count)
             ]
-            await events.tell(connection, told)
+            await events.insert_events(connection, told)
         return told
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
@@ -526,7 +526,7 @@ async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office)
     assert tuple(row) == (0, "webhook.test", office.ours)
     async with office.database.connection() as connection:
         due = await deliveries.list_retries(connection, endpoint.id, datetime.now(UTC), 10)
-        assert await events.last(connection, office.ours) == 2
+        assert await events.last_sequence(connection, office.ours) == 2
     assert [(retry.event_id, retry.sequence, retry.tries) for retry in due] == [(event_id, 0, 0)]
     # Only the rest is lifted: whether it works again is what the test finds out.
     assert (await office.stored(endpoint.id)).health == structs.replace(health, rest_until=None)

@@ -39,7 +39,7 @@ from tumira.delivery.outcomes import (
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle_rules import REFUND_ALL, Consequences
 from tumira.delivery.store.settlement import NewPart, Standing
-from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, parse_types, takes
+from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, is_subscribed, parse_types
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
 from tumira.sending.views import view_message
@@ -199,13 +199,13 @@ def test_every_type_has_a_payload_and_only_a_test_cannot_be_chosen() -> None:
 @pytest.mark.parametrize("text", ["", "  ", "all"])
 def test_all_types_are_chosen_by_naming_none(text: str) -> None:
     assert parse_types(text) is None
-    assert all(takes(None, type_) for type_ in EVENT_TYPES)
+    assert all(is_subscribed(None, type_) for type_ in EVENT_TYPES)
 
 
 def test_some_types_are_chosen_by_name() -> None:
     types = parse_types("batch.completed, message.delivered,batch.completed")
     assert types == ["message.delivered", "batch.completed"]
-    assert [type_ for type_ in EVENT_TYPES if takes(types, type_)] == [*types, "webhook.test"]
+    assert [type_ for type_ in EVENT_TYPES if is_subscribed(types, type_)] == [*types, "webhook.test"]
 
 
 @pytest.mark.parametrize("text", ["message.lost", "message.sent,", "all,message.sent", "webhook.test"])

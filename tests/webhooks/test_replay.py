@@ -49,7 +49,7 @@ async def change(
 async def test_one_event_is_replayed_alone_with_its_id_and_body_and_a_new_time(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         told = await deliver(hooks, endpoint, receiver, 5)
         hooks.clock.move(DAY)
         assert (
@@ -68,7 +68,7 @@ async def test_one_event_is_replayed_alone_with_its_id_and_body_and_a_new_time(h
 async def test_everything_after_a_number_is_replayed(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         # More than are read at once.
         told = await deliver(hooks, endpoint, receiver, 450)
         assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 40) == 410
@@ -83,7 +83,7 @@ async def test_everything_after_a_number_is_replayed(hooks: Hooks) -> None:
 async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         times = []
         for _ in range(4):
             times.append(hooks.clock())
@@ -106,7 +106,7 @@ async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
 async def test_what_was_skipped_by_a_new_start_can_be_replayed(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 2)
         await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
@@ -128,7 +128,7 @@ async def test_what_was_written_while_an_endpoint_was_disabled_is_sent_when_it_i
 ) -> None:
     async with run_receiver(answer(410)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(3)
         await hooks.until_state(endpoint, "disabled")
         await hooks.until_free(endpoint)
@@ -147,7 +147,7 @@ async def test_what_was_written_while_an_endpoint_was_disabled_is_sent_when_it_i
 async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url, "balance.low")
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(2)
         await hooks.tell(300, "topup.credited")
         await hooks.tell(2)
@@ -163,7 +163,7 @@ async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks
 async def test_a_replayed_event_that_fails_is_tried_again(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 3)
         receiver.respond = answer(500)
         await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
@@ -184,7 +184,7 @@ async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_dow
 
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         told = await deliver(hooks, endpoint, receiver, 3)
         receiver.respond = respond
         await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
@@ -204,7 +204,7 @@ async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_dow
 async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 1)
         await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
@@ -225,7 +225,7 @@ async def test_a_pause_in_the_middle_loses_nothing_and_repeats_nothing(hooks: Ho
 
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(3000)
         await receiver.wait(requests=100)
         await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
@@ -243,7 +243,7 @@ async def test_a_pause_in_the_middle_loses_nothing_and_repeats_nothing(hooks: Ho
 async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 1)
         assert receiver.requests[0].headers["webhook-signature"] == signatures_of(
             receiver.requests[0], endpoint.secret
@@ -263,7 +263,7 @@ async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> Non
 async def test_a_new_place_gets_what_the_old_one_did_not_take(hooks: Hooks) -> None:
     async with run_receiver(answer(503)) as old, run_receiver() as new:
         endpoint = await hooks.add(old.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(60)
         await old.wait(requests=20)
         await hooks.until_free(endpoint)
@@ -276,7 +276,7 @@ async def test_a_new_place_gets_what_the_old_one_did_not_take(hooks: Hooks) -> N
 async def test_what_happens_right_after_a_wider_choice_arrives(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url, "message.failed")
-        hooks.start_notifier()
+        hooks.start_worker()
         wanted = []
         # Each time at another moment of the worker's looking; it need not be unlucky every time.
         for _ in range(4):
@@ -301,7 +301,7 @@ async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behin
     async with run_receiver(respond) as receiver, run_receiver() as other:
         endpoint = await hooks.add(receiver.url)
         kept = await hooks.add(other.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(100)
         await receiver.wait(requests=4)
         await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
@@ -321,7 +321,7 @@ async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behin
 async def test_two_endpoints_of_an_account_are_replayed_each_for_itself(hooks: Hooks) -> None:
     async with run_receiver() as one, run_receiver() as two:
         first, second = await hooks.add(one.url), await hooks.add(two.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(5)
         await hooks.until_idle(first)
         await hooks.until_idle(second)

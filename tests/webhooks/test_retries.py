@@ -80,7 +80,7 @@ async def test_a_failing_event_is_tried_ever_more_seldom_until_it_arrives_with_w
     waits = (*LADDER, DAY, DAY)
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         for number, wait in enumerate(waits, 1):
             attempt = (await hooks.until_attempts(endpoint, number))[-1]
@@ -122,7 +122,7 @@ async def test_an_event_that_alone_is_refused_is_given_up_after_eleven_tries(hoo
         await hooks.tell(2)
         refused, taken = await hooks.webhook_ids()
         receiver.respond = only([refused], answer(422))
-        hooks.start_notifier()
+        hooks.start_worker()
         refused_id, _ = await hooks.event_ids()
 
         async def tried(count: int) -> Attempt:
@@ -147,7 +147,7 @@ async def test_after_twenty_failures_one_event_is_tried_every_five_minutes(hooks
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(100)
-        hooks.start_notifier()
+        hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         # Those that were under way together may make it a few more.
         count = len(receiver.requests)
@@ -171,7 +171,7 @@ async def test_on_trial_one_is_tried_every_five_minutes_also_when_none_is_due_fo
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(20)
-        hooks.start_notifier()
+        hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         await hooks.rows("UPDATE webhook_retries SET due_at = due_at + interval '10 hours'")
         await rest(hooks, endpoint)
@@ -188,7 +188,7 @@ async def test_a_retry_whose_event_is_gone_is_forgotten(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(2)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.until_attempts(endpoint, 2)
         await hooks.rows("DELETE FROM events WHERE sequence = 1")
         receiver.respond = ok
@@ -201,7 +201,7 @@ async def test_after_the_first_success_all_that_waits_is_sent_at_once(hooks: Hoo
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(300)
-        hooks.start_notifier()
+        hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         assert (await hooks.waiting(endpoint)).retries >= 20
         receiver.respond = ok
@@ -218,7 +218,7 @@ async def test_after_the_first_success_all_that_waits_is_sent_at_once(hooks: Hoo
 async def test_a_weekend_away_loses_nothing_and_disables_nothing(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        notifier = hooks.start_notifier()
+        notifier = hooks.start_worker()
         await hooks.tell(150)
         await fail_until_on_trial(hooks, endpoint, receiver)
         for hours in (1, 5, 18, 24, 12):
@@ -228,8 +228,8 @@ async def test_a_weekend_away_loses_nothing_and_disables_nothing(hooks: Hooks) -
             await receiver.wait(requests=tries + 1)
             await hooks.until_free(endpoint)
             # Whoever delivers may be another by now.
-            await hooks.stop_notifier(notifier)
-            notifier = hooks.start_notifier(f"worker-{hours}")
+            await hooks.stop_worker(notifier)
+            notifier = hooks.start_worker(f"worker-{hours}")
         health = (await hooks.endpoint(endpoint)).health
         assert health.warnings == 2
         receiver.respond = ok
@@ -243,7 +243,7 @@ async def test_a_weekend_away_loses_nothing_and_disables_nothing(hooks: Hooks) -
 async def test_five_days_of_nothing_but_failures_disable_an_endpoint(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(9)
         await hooks.until_attempts(endpoint, 9)
         hooks.clock.move(5 * DAY - MINUTE)
@@ -273,7 +273,7 @@ async def test_five_days_of_nothing_but_failures_disable_an_endpoint(hooks: Hook
 async def test_few_failures_disable_nothing_however_long_ago_the_first_was(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         for number in range(1, 9):
             await hooks.until_attempts(endpoint, number)
@@ -289,7 +289,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once_and_gets_all_when_it
 ) -> None:
     async with run_receiver(answer(410)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(50)
         disabled = await hooks.until_state(endpoint, "disabled")
         assert disabled.reason is not None
@@ -306,7 +306,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once_and_gets_all_when_it
 async def test_an_endpoint_that_says_how_long_to_wait_is_left_alone_so_long(hooks: Hooks) -> None:
     async with run_receiver(first(1, answer(429, {"retry-after": "3600"}), ok)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         attempt = (await hooks.until_attempts(endpoint, 1))[0]
         assert HOUR <= due(attempt) - attempt.at <= HOUR + 5 * SECOND
@@ -329,7 +329,7 @@ async def test_nobody_waits_longer_than_a_day_and_never_shorter_than_usual(hooks
 
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         attempt = (await hooks.until_attempts(endpoint, 1))[0]
         assert DAY <= due(attempt) - attempt.at <= DAY + 5 * SECOND
@@ -359,7 +359,7 @@ async def test_a_success_under_way_does_not_shorten_the_wait_that_another_answer
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(2)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.until_attempts(endpoint, 1)
         released.set()
         await hooks.until_attempts(endpoint, 2)
@@ -371,7 +371,7 @@ async def test_a_success_under_way_does_not_shorten_the_wait_that_another_answer
 async def test_a_test_is_tried_once_and_without_waiting_for_the_end_of_a_rest(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url, "message.delivered")
-        hooks.start_notifier()
+        hooks.start_worker()
         event_id = await manage_webhooks.send_test(hooks.database, endpoint.id)
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         assert (attempt.event_id, attempt.sequence, attempt.next_at) == (event_id, 0, None)
@@ -388,7 +388,7 @@ async def test_a_test_that_arrives_brings_everything_that_waits_with_it(hooks: H
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(60)
-        hooks.start_notifier()
+        hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         receiver.respond = ok
         await manage_webhooks.send_test(hooks.database, endpoint.id)
@@ -399,13 +399,13 @@ async def test_a_test_that_arrives_brings_everything_that_waits_with_it(hooks: H
 async def test_what_fails_is_still_tried_by_a_worker_that_comes_later(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        notifier = hooks.start_notifier("worker-1")
+        notifier = hooks.start_worker("worker-1")
         await hooks.tell(3)
         attempts = await hooks.until_attempts(endpoint, 3)
-        await hooks.stop_notifier(notifier)
+        await hooks.stop_worker(notifier)
         assert await hooks.waiting(endpoint) == Waiting(3, 0, 0)
         receiver.respond = ok
         hooks.clock.move_to(max(due(attempt) for attempt in attempts))
-        hooks.start_notifier("worker-2")
+        hooks.start_worker("worker-2")
         await hooks.until_idle(endpoint)
         assert sorted(ids_of(receiver.requests).values()) == [2, 2, 2]

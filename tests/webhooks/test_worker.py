@@ -40,7 +40,7 @@ from tumira.core.ids import MESSAGE, write_id
 from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
-from tumira.webhooks import worker as notifier
+from tumira.webhooks import worker as webhook_worker
 from tumira.webhooks.http_client import Timing, WebhookClient
 from tumira.worker import run_worker
 
@@ -212,7 +212,7 @@ async def test_a_balance_is_told_to_be_low_once_for_each_time_that_it_becomes_so
     async with run_receiver() as receiver:
         caller = await scene.engine.open_account("1.08")
         endpoint = await scene.hooks.add(receiver.url, "balance.low", caller=caller)
-        scene.hooks.start_notifier()
+        scene.hooks.start_worker()
         await scene.engine.send(caller, numbers(2))
         # It has just what it may have.
         assert await low_balances(scene, caller) == []
@@ -270,10 +270,10 @@ async def test_what_is_answered_is_noted_and_anything_but_success_is_tried_again
     status: int | None,
     problem: str | None,
 ) -> None:
-    monkeypatch.setattr(notifier, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         arrived = status is not None and 200 <= status < 300
@@ -294,7 +294,7 @@ async def test_what_is_answered_is_noted_and_anything_but_success_is_tried_again
 async def test_a_redirect_is_not_followed(hooks: Hooks) -> None:
     async with run_receiver() as elsewhere, run_receiver(redirect(elsewhere.url)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         assert attempt.status == 307
@@ -304,7 +304,7 @@ async def test_a_redirect_is_not_followed(hooks: Hooks) -> None:
 async def test_a_refused_connection_is_a_failure_like_others(hooks: Hooks) -> None:
     with closed_port() as port:
         endpoint = await hooks.add(f"http://127.0.0.1:{port}/hook")
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         assert (attempt.status, attempt.problem) == (None, "Connection refused.")
@@ -313,7 +313,7 @@ async def test_a_refused_connection_is_a_failure_like_others(hooks: Hooks) -> No
 async def test_a_huge_answer_is_kept_in_part_only(hooks: Hooks) -> None:
     async with run_receiver(first(1, huge, ok)) as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         assert len(attempt.answer) <= 1024
@@ -340,7 +340,7 @@ async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most
     async with run_receiver(hang) as receiver:
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(600)
-        hooks.start_notifier()
+        hooks.start_worker()
         await receiver.wait(requests=4)
         await still()
         assert len(receiver.requests) == 4
@@ -360,12 +360,12 @@ async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most
 async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifier, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
     async with run_receiver(hang) as slow, run_receiver() as quick, open_hooks(hooks.database.url) as others:
         endpoint = await hooks.add(slow.url)
         beside = await hooks.add(quick.url)
         theirs = await others.add(quick.url_as("127.0.0.1", "/theirs"))
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(300)
         await others.tell(300)
         await hooks.until_idle(beside)
@@ -382,7 +382,7 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
 async def test_connections_are_kept_from_one_event_to_the_next(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         for count in range(1, 6):
             await hooks.tell()
             await receiver.wait(requests=count)
@@ -393,7 +393,7 @@ async def test_connections_are_kept_from_one_event_to_the_next(hooks: Hooks) -> 
 async def test_events_of_one_account_never_reach_an_endpoint_of_another(hooks: Hooks) -> None:
     async with run_receiver() as one, run_receiver() as two, open_hooks(hooks.database.url) as others:
         mine, theirs = await hooks.add(one.url), await others.add(two.url)
-        hooks.start_notifier()
+        hooks.start_worker()
         await hooks.tell(20)
         await others.tell(30)
         await hooks.until_idle(mine)
@@ -407,8 +407,8 @@ async def test_events_of_one_account_never_reach_an_endpoint_of_another(hooks: H
 async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         added = [await hooks.add(receiver.url_as("127.0.0.1", f"/{number}")) for number in range(5)]
-        hooks.start_notifier("worker-1")
-        hooks.start_notifier("worker-2")
+        hooks.start_worker("worker-1")
+        hooks.start_worker("worker-2")
         for _ in range(10):
             await hooks.tell(20)
             await asyncio.sleep(0.05)
@@ -426,10 +426,10 @@ async def test_a_worker_that_ends_in_good_order_leaves_nothing_to_be_sent_twice(
         endpoint = await hooks.add(receiver.url)
         await hooks.tell(600)
         for number in range(3):
-            worker = hooks.start_notifier(f"worker-{number}")
+            worker = hooks.start_worker(f"worker-{number}")
             await receiver.wait(requests=100 * (number + 1))
-            await hooks.stop_notifier(worker)
-        hooks.start_notifier("worker-last")
+            await hooks.stop_worker(worker)
+        hooks.start_worker("worker-last")
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests).values()) == {1}
         assert len(receiver.requests) == 600

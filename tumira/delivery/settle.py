@@ -19,7 +19,7 @@ from tumira.delivery.store import settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.settlement import BatchChange, Change, Standing
 from tumira.delivery.store.waiting import QueuePlace
-from tumira.events import News, tell_events
+from tumira.events import NewEvent, record_events
 from tumira.postgres.connection import Connection
 from tumira.pricing.networks import network_of
 from tumira.sending import daily_totals
@@ -207,11 +207,11 @@ async def _close_batches(connection: Connection, decided: Consequences) -> Seque
 
 async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:
     owners = {standing.batch_id: standing.account_id for standing, _ in decided.events}
-    await tell_events(
+    await record_events(
         connection,
         [
-            *(News(one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
-            *(News(owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
+            *(NewEvent(one.account_id, kind, one.id, one.batch_id) for one, kind in decided.events),
+            *(NewEvent(owners[batch_id], "batch.completed", None, batch_id) for batch_id in completed),
         ],
         decided.now,
     )

@@ -12,7 +12,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Held
 from tumira.core import money
 from tumira.core.ids import new_id
-from tumira.events import News, tell_events
+from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.postgres.connection import Connection
 from tumira.sending.fields import Currency, Money
@@ -38,10 +38,10 @@ def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
 async def tell_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
     """Tell accounts, which we hold, that sends have taken their balance below what they want to know of."""
     news = [
-        News(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
+        NewEvent(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
         for account in low
     ]
-    await tell_events(connection, news, at)
+    await record_events(connection, news, at)
     await _mail_low_balances(connection, low, at)
 
 

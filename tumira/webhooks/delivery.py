@@ -18,7 +18,7 @@ from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import EVENT, EventId, new_id, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
-from tumira.events import WEBHOOK_TEST, Event, takes
+from tumira.events import WEBHOOK_TEST, Event, is_subscribed
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sending import batches
@@ -83,7 +83,7 @@ class Stream:
         """Return the next events, of which nothing is noted before `take`."""
         until = None if self.replay is None else self.replay.until
         page = await events.list_after(connection, endpoint.account_id, self.read, until, PAGE)
-        wanted = [one for one in page if takes(endpoint.types, one.type) and self._is_asked_for(one)]
+        wanted = [one for one in page if is_subscribed(endpoint.types, one.type) and self._is_asked_for(one)]
         read = page[-1].sequence if page else self.read
         if until is not None and len(page) < PAGE:
             read = until
@@ -253,7 +253,7 @@ class Courier:
         if not due:
             return ()
         numbers = [retry.sequence for retry in due.values()]
-        read = await events.list_numbered(connection, self.endpoint.account_id, numbers)
+        read = await events.list_by_sequence(connection, self.endpoint.account_id, numbers)
         letters = [
             _Letter(event, b"", None, retry.tries, retry.first_at)
             for event in read

@@ -13,7 +13,7 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
-from tumira.events import WEBHOOK_TEST, Event, takes
+from tumira.events import WEBHOOK_TEST, Event, is_subscribed
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -107,7 +107,7 @@ async def add_endpoint(
             None,
             "active",
             None,
-            await events.last(connection, account_id),
+            await events.last_sequence(connection, account_id),
             Health(),
             now,
             now,
@@ -254,7 +254,7 @@ async def resume_endpoint(
         endpoint = await _hold(connection, endpoint_id, by)
         position = endpoint.position
         if from_now:
-            position = await events.last(connection, endpoint.account_id)
+            position = await events.last_sequence(connection, endpoint.account_id)
             await deliveries.forget_waiting(connection, endpoint_id)
         else:
             await deliveries.hurry_retries(connection, [endpoint_id], now)
@@ -304,7 +304,7 @@ async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPE
         if await tries.count_tests(connection, endpoint_id) >= TESTS_MAX:
             raise EndpointError("Enough tests wait to be sent there already: wait until one was.")
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
-        await events.tell(connection, [event])
+        await events.insert_events(connection, [event])
         await deliveries.put_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
         await endpoints.ring(connection, endpoint.id)
         if endpoint.health.rest_until is not None:
@@ -334,7 +334,7 @@ async def replay_event(
                 "A test is not sent twice; `tumira webhook test` sends another.",
                 plain="A test is not sent twice; press Send test for another.",
             )
-        if not takes(endpoint.types, event.type):
+        if not is_subscribed(endpoint.types, event.type):
             raise EndpointError(
                 f"The endpoint does not take {event.type}; `tumira webhook change` can change that.",
                 plain=f"The endpoint does not take {event.type} any more; tick that among its events first.",

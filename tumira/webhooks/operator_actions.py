@@ -38,7 +38,7 @@ async def enable(database: Database, endpoint_id: EndpointId, actor: Actor, *, f
             raise EndpointError("Its owner has paused the endpoint, and alone resumes it.")
         position = endpoint.position
         if from_now:
-            position = await events.last(connection, endpoint.account_id)
+            position = await events.last_sequence(connection, endpoint.account_id)
             await deliveries.forget_waiting(connection, endpoint_id)
         else:
             await deliveries.hurry_retries(connection, [endpoint_id], await clock.read_now(connection))

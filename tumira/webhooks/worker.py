@@ -47,7 +47,7 @@ def real_time() -> datetime:
     return datetime.now(UTC)
 
 
-class Notifier:
+class WebhookWorker:
     """Runs the couriers of one worker."""
 
     def __init__(

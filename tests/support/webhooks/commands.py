@@ -70,8 +70,8 @@ async def tell(url: str, caller: Caller, count: int) -> None:
     now_ms = int(now.timestamp() * 1000)
     database = Database(url, connections_max=1)
     async with database.transaction() as connection:
-        last = (await events.count(connection, {caller.id: count}))[caller.id]
-        await events.tell(
+        last = (await events.reserve_sequences(connection, {caller.id: count}))[caller.id]
+        await events.insert_events(
             connection,
             [
                 Event(EventId(new_id(now_ms)), caller.id, sequence, "balance.low", None, None, now, LOW)

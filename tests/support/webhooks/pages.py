@@ -15,13 +15,13 @@ from tests.support.processes.service import Service
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
-from tumira.events import SUBSCRIBABLE, News, tell_events
+from tumira.events import SUBSCRIBABLE, NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.low_balance import low_balance_data
 from tumira.webhooks import attempts as deliveries
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.http_client import Resolver, default_tls
-from tumira.webhooks.worker import Notifier
+from tumira.webhooks.worker import WebhookWorker
 
 URL: Final = "http://127.0.0.1:9/hook"
 SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/]{43}=")
@@ -77,8 +77,8 @@ def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]
 
     async def write(database: Database) -> None:
         async with database.transaction() as connection:
-            news = [News(account_id, "balance.low", data=data)] * number
-            await tell_events(connection, news, datetime.now(UTC))
+            news = [NewEvent(account_id, "balance.low", data=data)] * number
+            await record_events(connection, news, datetime.now(UTC))
 
     service.run(write)
     rows = service.sql(
@@ -119,7 +119,7 @@ def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) 
 async def delivering(service: Service) -> AsyncIterator[None]:
     """Deliver as a worker does."""
     database = Database(service.url, settings=KEY_LOOKUPS)
-    notifier = Notifier(
+    notifier = WebhookWorker(
         database,
         "worker-1",
         allow_private=True,

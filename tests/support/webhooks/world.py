@@ -2,7 +2,7 @@
 
 async with run_receiver() as receiver, open_hooks(database_url) as hooks:
     endpoint = await hooks.add(receiver.url)
-    hooks.start_notifier()
+    hooks.start_worker()
     await hooks.tell(3)
     await receiver.wait(requests=3)
 """
@@ -28,7 +28,7 @@ from tests.support.chaos.breakable import LINE_OCTETS, DatabaseLine, _Watch
 from tests.support.processes.service import Caller, new_caller
 from tests.support.webhooks.receivers import Receiver, Request
 from tumira.core.ids import EVENT, EndpointId, EventId, write_id
-from tumira.events import News, tell_events
+from tumira.events import NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.low_balance import low_balance_data
 from tumira.webhooks import attempts as deliveries
@@ -37,7 +37,7 @@ from tumira.webhooks import manage as manage_webhooks
 from tumira.webhooks.attempts import Attempt, Waiting
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_client import Resolver, default_tls
-from tumira.webhooks.worker import Notifier
+from tumira.webhooks.worker import WebhookWorker
 
 WAIT_S: Final = 40.0
 # What a notifier would have done in this time it does not do at all.
@@ -95,20 +95,20 @@ class Hooks:
         """Have so many events happen."""
         account_id = (caller or self.caller).id
         async with self.database.transaction() as connection:
-            await tell_events(connection, [News(account_id, type_, data=DATA)] * count, self.clock())
+            await record_events(connection, [NewEvent(account_id, type_, data=DATA)] * count, self.clock())
 
-    def start_notifier(self, name: str = "worker-1", url: str | None = None) -> "asyncio.Task[None]":
+    def start_worker(self, name: str = "worker-1", url: str | None = None) -> "asyncio.Task[None]":
         """Deliver from now on; over another line to the database if one is given."""
         database = Database(url or self.database.url, settings=KEY_LOOKUPS)
         self._databases.append(database)
-        notifier = Notifier(
+        notifier = WebhookWorker(
             database, name, allow_private=True, resolve=Resolver(), tls=default_tls(), clock=self.clock
         )
         task = asyncio.create_task(notifier.run())
         self.notifiers.append(task)
         return task
 
-    async def stop_notifier(self, task: "asyncio.Task[None]") -> None:
+    async def stop_worker(self, task: "asyncio.Task[None]") -> None:
         """Let a notifier end in good order."""
         self.notifiers.remove(task)
         task.cancel()
@@ -118,7 +118,7 @@ class Hooks:
     async def close(self) -> None:
         """End all."""
         for task in list(self.notifiers):
-            await self.stop_notifier(task)
+            await self.stop_worker(task)
         for database in (*self._databases, self.database):
             await database.close()
 
