@@ -129,8 +129,7 @@ async def _set_up(services: Services, request: Request, faults: Faults, status: 
         name=operator.name,
         secret=totp.write_secret(secret),
         uri=uri,
-        path=qr_code.write_path(qr_code.draw(uri)),
-        size=qr_code.SIZE,
+        picture=await qr_code.draw(uri, secret=True),
         faults=faults,
     )
 

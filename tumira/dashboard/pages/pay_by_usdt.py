@@ -16,7 +16,7 @@ from tumira.core.settings.payments import Usdt
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.session import VERIFY, Services, Visit, private
 from tumira.dashboard.top_up_words import write_money
-from tumira.html import pictures
+from tumira.html import qr_code
 from tumira.html.forms import Form
 from tumira.html.redirect import go
 from tumira.topups.start_usdt import start_usdt
@@ -72,9 +72,9 @@ async def show(visit: Visit) -> Response:
         "pay_by_usdt.html.jinja",
         422 if faults else 200,
         address=place.address,
-        picture=await pictures.draw(place.address),
+        picture=await qr_code.draw(place.address),
         link=link,
-        link_picture=await pictures.draw(link),
+        link_picture=await qr_code.draw(link),
         amount=None if amount is None else write_money(amount, Currency.USDT),
         given=given,
         faults=faults,

@@ -14,7 +14,6 @@ from tumira.html.redirect import go
 from tumira.identity import second_factor, totp
 from tumira.identity.reauthenticate import Proof
 from tumira.identity.store import logins
-from tumira.identity.store.logins import Factor
 from tumira.pricing import phone_numbers
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
@@ -45,23 +44,17 @@ async def show(visit: Visit) -> Response:
 async def _page(visit: Visit, faults: Faults, status: int = 200) -> Response:
     async with visit.services.database.connection() as connection:
         factor = await logins.find_factor(connection, visit.visitor.account_id)
+    secret = factor.secret if factor is not None and factor.since is None else None
+    uri = None if secret is None else totp.write_uri(secret, visit.visitor.phone)
     return visit.page(
         "second_factor.html.jinja",
         status,
         faults=faults,
         factor=factor,
-        secret=_Secret(factor, visit.visitor.phone) if factor is not None and factor.since is None else None,
+        secret=None if secret is None else totp.write_secret(secret),
+        uri=uri,
+        picture=None if uri is None else await qr_code.draw(uri, secret=True),
     )
-
-
-class _Secret:
-    """A secret as a device takes it: typed, opened as a link, or read by its camera."""
-
-    def __init__(self, factor: Factor, phone: str) -> None:
-        self.text = totp.write_secret(factor.secret)
-        self.uri = totp.write_uri(factor.secret, phone)
-        self.path = qr_code.write_path(qr_code.draw(self.uri))
-        self.size = qr_code.SIZE
 
 
 async def begin(visit: Visit) -> Response:

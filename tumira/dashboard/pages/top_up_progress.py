@@ -16,10 +16,10 @@ from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
 from tumira.dashboard.session import Services, Visit, private
-from tumira.html import pictures
+from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.page import write_usd
-from tumira.html.pictures import Picture
+from tumira.html.qr_code import QrCode
 from tumira.html.redirect import go
 from tumira.topups import proofs as top_up_proofs
 from tumira.topups import store as top_ups
@@ -60,7 +60,7 @@ class Code:
     text: str
     link: str
     expires_at: datetime | None
-    picture: Picture | None
+    picture: QrCode | None
 
 
 async def show(visit: Visit) -> Response:
@@ -121,7 +121,7 @@ async def _code(top_up: TopUp) -> Code | None:
         text=text,
         link=INNBUCKS_APP + quote(text, safe=""),
         expires_at=None if expires is None else datetime.fromisoformat(expires),
-        picture=await pictures.draw(text),
+        picture=await qr_code.draw(text),
     )
 
 
