@@ -20,7 +20,7 @@ from tests.support.api.answers import (
 from tests.support.processes.service import Caller, Service
 from tumira.audit_log import OPERATOR
 from tumira.core import errors
-from tumira.pricing.change_tariff import add_destination, set_price
+from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus
 
 ZW: Final = "+263771200001"

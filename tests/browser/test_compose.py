@@ -29,10 +29,11 @@ from tests.support.processes.service import Service, run_web
 from tumira.audit_log import OPERATOR
 from tumira.html.page import write_usd
 from tumira.postgres.pool import Database
-from tumira.pricing import change_tariff, prices
+from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
+from tumira.pricing.phone_numbers import Entry, read_recipients
 from tumira.pricing.quote import Quote, SendRequest, quote
-from tumira.pricing.recipients import Entry, read_recipients
+from tumira.pricing.store import get_tariff
 from tumira.sending.compose import Review
 
 COMPOSE: Final = "/dashboard/compose"
@@ -103,20 +104,16 @@ def texts() -> Sequence[str]:
 def dashboard(server_url: str) -> Iterator[Service]:
     """Give a service with a country of two lengths, and one that is only announced."""
     with clone(server_url) as url, run_web(url) as running:
-        running.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (8, 9)), OPERATOR)
-        running.run(
-            change_tariff.set_price, Price("sms", "ZM", Decimal("0.0123"), PriceStatus.ACTIVE), OPERATOR
-        )
-        running.run(change_tariff.add_destination, Destination("BW", "2601", "Botswana", (8,)), OPERATOR)
-        running.run(
-            change_tariff.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR
-        )
+        running.run(add_destination, Destination("ZM", "260", "Zambia", (8, 9)), OPERATOR)
+        running.run(set_price, Price("sms", "ZM", Decimal("0.0123"), PriceStatus.ACTIVE), OPERATOR)
+        running.run(add_destination, Destination("BW", "2601", "Botswana", (8,)), OPERATOR)
+        running.run(set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR)
         yield running
 
 
 async def _tariff(database: Database) -> Tariff:
     async with database.connection() as connection:
-        return await prices.get_tariff(connection)
+        return await get_tariff(connection)
 
 
 def visit(customer: Customer, page: Page) -> Page:

@@ -18,7 +18,7 @@ from tumira.core.errors import Trouble
 from tumira.html.page import LOCAL
 from tumira.identity.store.operators import Role
 from tumira.operations.maintenance import CHORES, run_chore
-from tumira.pricing import schedule_price
+from tumira.pricing import actions
 
 PRICES: Final = "/operator/prices"
 DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")
@@ -253,7 +253,7 @@ def test_there_is_a_most_of_prices_to_come(service: Service) -> None:
     try:
         with pytest.raises(Trouble, match="withdraw one"):
             service.run(
-                schedule_price.schedule_price,
+                actions.schedule_price,
                 channel="sms",
                 country="ZA",
                 price_usd=Decimal(1),

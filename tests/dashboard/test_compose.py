@@ -23,9 +23,9 @@ from tumira.identity import manage_accounts
 from tumira.identity.send_codes import hash_token, new_token
 from tumira.identity.store import sessions
 from tumira.postgres.pool import Database
-from tumira.pricing import change_tariff
+from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.pricing.recipients import Entry, explain, read_recipients
+from tumira.pricing.phone_numbers import Entry, explain, read_recipients
 
 COMPOSE: Final = "/dashboard/compose"
 ORDER: Final = "Your order 1042 has been shipped and will arrive on Friday."
@@ -392,10 +392,10 @@ def test_two_confirmations_of_the_same_text_are_two_sends(service: Service) -> N
 def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service) -> None:
     customer = sign_in(service)
     number = "+260971200001"
-    service.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
-    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
+    service.run(add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
+    service.run(set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
     page = customer.compose(number)
-    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
+    service.run(set_price, Price("sms", "ZM", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
     answer = customer.confirm(page)
     assert answer.status_code == 409
     assert is_confirmation(answer)
@@ -405,7 +405,7 @@ def test_a_price_that_changed_is_shown_before_anything_is_sent(service: Service)
     batch = sent_to(customer.confirm(answer))
     assert customer.spent() == Decimal("0.05")
     # Reloaded after yet another change, it leads to what was sent.
-    service.run(change_tariff.set_price, Price("sms", "ZM", Decimal("0.06"), PriceStatus.ACTIVE), OPERATOR)
+    service.run(set_price, Price("sms", "ZM", Decimal("0.06"), PriceStatus.ACTIVE), OPERATOR)
     assert sent_to(customer.confirm(answer)) == batch
     assert len(customer.batches()) == 1
 
@@ -484,8 +484,8 @@ def test_hostile_text_stays_text(service: Service) -> None:
 
 
 def test_a_country_whose_name_is_hostile_does_not_end_the_script(service: Service) -> None:
-    service.run(change_tariff.add_destination, Destination("XX", "999", "</script><b>X", (9,)), OPERATOR)
-    service.run(change_tariff.set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
+    service.run(add_destination, Destination("XX", "999", "</script><b>X", (9,)), OPERATOR)
+    service.run(set_price, Price("sms", "XX", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
     page = sign_in(service).get(COMPOSE)
     assert "<b>X" not in page.text
     assert page.text.count("</script>") == page.text.count("<script ")

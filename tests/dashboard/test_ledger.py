@@ -22,7 +22,7 @@ from tumira.identity import manage_accounts
 from tumira.operations import audit_checks
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import Database
-from tumira.pricing import change_tariff
+from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus
 
 LEDGER: Final = "/dashboard/ledger"
@@ -438,14 +438,10 @@ def test_any_amount_is_calculated_and_too_small_ones_are_refused(customer: Owner
 
 
 def test_a_new_country_is_offered_and_one_that_is_only_announced_is_not(own_service: Service) -> None:
-    own_service.run(change_tariff.add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
-    own_service.run(
-        change_tariff.set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR
-    )
-    own_service.run(change_tariff.add_destination, Destination("BW", "267", "Botswana", (8,)), OPERATOR)
-    own_service.run(
-        change_tariff.set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR
-    )
+    own_service.run(add_destination, Destination("ZM", "260", "Zambia", (9,)), OPERATOR)
+    own_service.run(set_price, Price("sms", "ZM", Decimal("0.03"), PriceStatus.ACTIVE), OPERATOR)
+    own_service.run(add_destination, Destination("BW", "267", "Botswana", (8,)), OPERATOR)
+    own_service.run(set_price, Price("sms", "BW", Decimal("0.03"), PriceStatus.COMING_SOON), OPERATOR)
     said = words(sign_in(own_service).page(TOP_UP, amount="5"))
     assert "166 messages to Zambia" in said
     assert "Botswana" not in said

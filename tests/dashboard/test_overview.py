@@ -12,7 +12,7 @@ from tests.support.identity.people import sign_up
 from tests.support.processes.service import NO_TLS, Service
 from tumira.audit_log import OPERATOR
 from tumira.core.ids import BATCH, read_id
-from tumira.pricing import change_tariff
+from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 
 OVERVIEW: Final = "/dashboard"
@@ -60,13 +60,11 @@ def test_the_front_page_says_what_it_is_and_what_it_costs_by_the_prices_of_now(s
         "/dashboard/sign-in",
         "/docs",
     ]
-    service.run(change_tariff.set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE), OPERATOR)
+    service.run(set_price, Price("sms", "ZA", Decimal("0.025"), PriceStatus.ACTIVE), OPERATOR)
     try:
         assert "South Africa US$0.025 per segment US$5.00 buys 200 messages" in words(front_page(service))
     finally:
-        service.run(
-            change_tariff.set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE), OPERATOR
-        )
+        service.run(set_price, Price("sms", "ZA", Decimal("0.02"), PriceStatus.ACTIVE), OPERATOR)
 
 
 def test_the_way_around_names_every_page_and_each_opens(service: Service) -> None:

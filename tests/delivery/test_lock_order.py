@@ -29,7 +29,7 @@ from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure.statements import Fault
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
-from tumira.pricing.change_tariff import set_price
+from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted as FileWanted

@@ -19,7 +19,7 @@ from tumira.identity.store import attempts as tries
 from tumira.identity.store import devices, operators, sessions, verifications
 from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
-from tumira.pricing.pseudonyms import DIGITS_LEFT, NUMBERS_KEPT
+from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.sending import lookups as calls
 from tumira.sending.validity import TEXT_KEPT
 

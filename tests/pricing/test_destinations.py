@@ -1,4 +1,4 @@
-"""Is every number a caller gives accepted once at its price, or rejected once with the right code?"""
+"""Numbers accepted once at their price or rejected once with a code, and their networks."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tumira.core.errors import RecipientCode
 from tumira.pricing.destinations import (
-    RECIPIENTS_MAX,
+    NETWORK_COUNTRIES,
+    PORTED_COUNTRIES,
     Destination,
     Price,
     PriceStatus,
@@ -17,6 +18,8 @@ from tumira.pricing.destinations import (
     Rejected,
     Sorted,
     Tariff,
+    network_name,
+    network_of,
     sort_recipients,
 )
 
@@ -50,10 +53,6 @@ def test_each_number_is_accepted_with_its_country_and_active_price() -> None:
         ],
         [],
     )
-
-
-def test_the_rows_of_a_tariff_are_kept_as_given() -> None:
-    assert (TARIFF.version, TARIFF.destinations, TARIFF.prices) == (1, (ZW, ZA), PRICES)
 
 
 @pytest.mark.parametrize(
@@ -169,17 +168,6 @@ def test_an_empty_tariff_supports_nothing() -> None:
     assert code_of(Tariff(0, (), ()), "nonsense") is INVALID
 
 
-def test_a_call_without_numbers_has_no_outcome() -> None:
-    assert sort_recipients(TARIFF, "sms", []) == Sorted([], [])
-
-
-def test_a_call_takes_a_thousand_numbers() -> None:
-    numbers = [f"+2637712{place:05}" for place in range(RECIPIENTS_MAX)]
-    outcome = sort_recipients(TARIFF, "sms", numbers)
-    assert [recipient.number for recipient in outcome.accepted] == numbers
-    assert RECIPIENTS_MAX == 1000
-
-
 def expected_code(number: str) -> RecipientCode | None:
     """Apply the rule the long way round."""
     digits = number[1:]
@@ -213,3 +201,65 @@ def test_every_distinct_number_has_exactly_one_outcome(numbers: Sequence[str]) -
         (number, expected_code(number)) for number in distinct if expected_code(number)
     ]
     assert all(rejected.to in numbers for rejected in outcome.rejected)
+
+
+@pytest.mark.parametrize(
+    ("digits", "network"),
+    [
+        ("771", "Econet"),
+        ("780", "Econet"),
+        ("799", "Econet"),
+        ("712", "NetOne"),
+        ("729", "NetOne"),
+        ("731", "Telecel"),
+        ("751", "Dolphin"),
+        ("741", "ZW"),
+        ("202", "ZW"),
+    ],
+)
+def test_zimbabwes_networks_have_their_own_digits(digits: str, network: str) -> None:
+    assert network_of(f"+263{digits}", "ZW") == network
+
+
+@pytest.mark.parametrize(
+    ("digits", "network"),
+    [
+        ("8212", "Vodacom"),
+        ("7110", "Vodacom"),
+        ("7100", "MTN"),
+        ("7179", "MTN"),
+        ("6312", "MTN"),
+        ("6361", "Vodacom"),
+        ("6412", "Cell C"),
+        ("6401", "MTN"),
+        ("6149", "Telkom Mobile"),
+        ("6151", "Cell C"),
+        ("6850", "Telkom Mobile"),
+        ("6860", "MTN"),
+        ("6909", "MTN"),
+        ("6912", "Telkom Mobile"),
+        ("6961", "Rain"),
+        ("5012", "Rain"),
+        ("6001", "Liquid"),
+        ("8180", "Vodacom"),
+        ("8100", "MTN"),
+        ("8170", "Telkom Mobile"),
+        ("8160", "ZA"),
+        ("8191", "ZA"),
+        ("6670", "ZA"),
+    ],
+)
+def test_in_south_africa_the_longest_beginning_counts(digits: str, network: str) -> None:
+    assert network_of(f"+27{digits}", "ZA") == network
+
+
+@pytest.mark.parametrize("number", ["+26077", "+1", "", "+2"])
+def test_the_networks_of_other_countries_are_not_told_apart(number: str) -> None:
+    assert network_of(number, "ZM") == "ZM"
+
+
+def test_a_network_is_shown_by_its_name_or_its_country() -> None:
+    assert network_name("Econet", "ZW", "Zimbabwe") == "Econet"
+    assert network_name("ZW", "ZW", "Zimbabwe") == "Zimbabwe, other networks"
+    assert network_name("ZM", "ZM", "Zambia") == "Zambia"
+    assert PORTED_COUNTRIES <= NETWORK_COUNTRIES

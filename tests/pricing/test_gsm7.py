@@ -1,4 +1,4 @@
-"""Are texts spelt in GSM-7 without getting another meaning, and has what nobody sees a name?"""
+"""Respelling in GSM-7, and names for invisible characters."""
 # ruff: noqa: RUF001 - Characters that look like others are what it is about.
 
 import json

@@ -10,7 +10,7 @@ from tests.support.processes.service import new_caller
 from tests.support.sending.gates import open_gates
 from tumira.audit_log import OPERATOR
 from tumira.core.errors import ValidationFailed
-from tumira.pricing.change_tariff import set_price
+from tumira.pricing.actions import set_price
 from tumira.pricing.destinations import Price, PriceStatus
 from tumira.sending import compose
 from tumira.sending.compose import Draft

@@ -9,8 +9,8 @@ from tumira.accounts.store import Account
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
+from tumira.pricing.store import get_tariff
 
 
 async def open_account(
@@ -19,7 +19,7 @@ async def open_account(
     """Open an account for a phone number that has none, with an opening balance if one is given."""
     account_id = AccountId(new_id(time.time_ns() // 1_000_000))
     async with database.transaction() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         if not sort_recipients(tariff, "sms", [phone]).accepted or phone != phone.strip():
             raise Trouble(f"{phone!r} is not a number we can send to; write it like +2637712xxxxx.")
         if not await accounts.insert(connection, account_id, phone, name, business, rate_limit):

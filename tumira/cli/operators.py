@@ -13,7 +13,8 @@ from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
 from tumira.postgres.pool import Database
-from tumira.pricing import phone_numbers, prices
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 
 OPERATORS_MAX: Final = 1_000
 
@@ -83,7 +84,7 @@ async def operator_remove(database: Database, *, phone: str, as_json: bool) -> N
 
 async def _find(database: Database, phone: str) -> Operator:
     async with database.connection() as connection:
-        number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
+        number = read_phone(await get_tariff(connection), phone)
         found = None if number is None else await operators.find_by_phone(connection, number)
     if found is None:
         raise Trouble("There is no operator with that number; `tumira operator list` shows them.")

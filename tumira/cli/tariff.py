@@ -1,4 +1,4 @@
-"""How does the operator change destinations and prices?"""
+"""Commands for destinations and prices."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timezone
@@ -13,11 +13,9 @@ from tumira.core import money
 from tumira.core.days import LOCAL_TIME
 from tumira.core.errors import Trouble
 from tumira.postgres.pool import Database
-from tumira.pricing import change_tariff, prices
-from tumira.pricing import store as price_schedule
+from tumira.pricing.actions import SCHEDULED_MAX, add_destination, schedule_price, set_price, withdraw_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus
-from tumira.pricing.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
-from tumira.pricing.store import ScheduledPrice
+from tumira.pricing.store import ScheduledPrice, get_tariff, list_scheduled
 
 NATIONAL_LENGTH_MAX: Final = 14
 
@@ -28,7 +26,6 @@ class MomentType(click.ParamType[datetime]):
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Read what was typed."""
         try:
             moment = datetime.fromisoformat(value)
             if moment.tzinfo is None:
@@ -55,7 +52,7 @@ async def destination_add(
 ) -> None:
     """Add a country; it can be sent to once it has an active price."""
     added = Destination(country, calling_code.removeprefix("+"), name, _lengths(national_length))
-    await change_tariff.add_destination(database, added, Actor(actor()))
+    await add_destination(database, added, Actor(actor()))
     show(_destination(added), as_json=as_json, title="Destination added.")
 
 
@@ -65,7 +62,7 @@ async def destination_add(
 async def destination_list(database: Database, *, as_json: bool) -> None:
     """List the countries."""
     async with database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     show_all([_destination(one) for one in tariff.destinations], as_json=as_json, empty="No destinations.")
 
 
@@ -91,7 +88,7 @@ async def price_set(
 ) -> None:
     """Set a price; it counts from the next call."""
     new = Price(channel, country, price_usd, PriceStatus(status))
-    await change_tariff.set_price(database, new, Actor(actor()))
+    await set_price(database, new, Actor(actor()))
     show(_price(new), as_json=as_json, title="Price set.")
 
 
@@ -101,7 +98,7 @@ async def price_set(
 async def price_list(database: Database, *, as_json: bool) -> None:
     """List all prices."""
     async with database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     show_all([_price(one) for one in tariff.prices], as_json=as_json, empty="No prices.")
 
 
@@ -130,7 +127,7 @@ async def price_schedule_add(
 async def price_scheduled(database: Database, *, as_json: bool) -> None:
     """List the prices to come."""
     async with database.connection() as connection:
-        found = await price_schedule.list_all(connection, SCHEDULED_MAX)
+        found = await list_scheduled(connection, SCHEDULED_MAX)
     show_all([_scheduled(one) for one in found], as_json=as_json, empty="No price is to come.")
 
 

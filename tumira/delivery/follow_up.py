@@ -24,7 +24,7 @@ from tumira.delivery.store.queue import Past
 from tumira.delivery.store.settlement import Standing
 from tumira.delivery.store.waiting import Due, QueuePlace
 from tumira.postgres.connection import Connection
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, validity
 
 GROUP_MAX: Final = 500
@@ -94,7 +94,7 @@ async def _look_for_receipts(
     for carrier_id, own in sorted(ends.items()):
         kept = await receipts.list_to_numbers(connection, carrier_id, own)
         if kept:
-            destinations = (await prices.get_tariff(connection)).destinations
+            destinations = (await get_tariff(connection)).destinations
             looks.append(await look(connection, carrier_id, kept, destinations))
     others = sorted({identifier for one in looks for identifier in one.message_ids} - held.keys())
     more = await settlement.hold_free(connection, others) if others else {}
@@ -191,7 +191,7 @@ async def try_unmatched_receipts(connection: Connection) -> Tried:
     due = await receipts.take_due(connection, RECEIPTS_MAX)
     if not due:
         return Tried(0, is_more_due=False)
-    destinations = (await prices.get_tariff(connection)).destinations
+    destinations = (await get_tariff(connection)).destinations
     looks = [await look(connection, carrier_id, kept, destinations) for carrier_id, kept in due.items()]
     ids = sorted({identifier for one in looks for identifier in one.message_ids})
     found: dict[int, Sequence[Outcome]] = {}

@@ -17,7 +17,7 @@ from tumira.delivery.store import carriers
 from tumira.delivery.store.carriers import BindState, Carrier, Health
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 
 PRIORITY_DEFAULT: Final = 100
 PRIORITY_MAX: Final = 2**31 - 1
@@ -217,7 +217,7 @@ def _write_countries(countries: Sequence[str] | None) -> str:
 
 async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[str]:
     """Return the countries, each once; all of them must be destinations."""
-    destinations = {one.country for one in (await prices.get_tariff(connection)).destinations}
+    destinations = {one.country for one in (await get_tariff(connection)).destinations}
     if not countries:
         raise FieldTrouble(
             "countries", "Name at least one country, as in ZW,ZA, or none at all for every country."

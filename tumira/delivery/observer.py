@@ -27,7 +27,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import Outcome, Step, Timing
 from tumira.delivery.store.queue import SMALL, Claimed
 from tumira.postgres.pool import Database
-from tumira.pricing.networks import network_of
+from tumira.pricing.destinations import network_of
 
 FLUSH_S: Final = 5.0
 # Far more than there are networks, lanes, buckets and words; what would be one more is not counted.

@@ -22,8 +22,8 @@ from tumira.delivery.store.receipts import delete
 from tumira.delivery.store.unmatched import Segment, Unmatched
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
-from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP
+from tumira.pricing.phone_numbers import DIGITS_LEFT, GAP
+from tumira.pricing.store import get_tariff
 from tumira.sending.lifecycle import is_final
 
 SHOWN_MAX: Final = 3
@@ -73,7 +73,7 @@ async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> 
         if one.receipt.carrier_ref is not None
         for spelling in spellings(one.receipt.carrier_ref)
     ]
-    destinations = (await prices.get_tariff(connection)).destinations
+    destinations = (await get_tariff(connection)).destinations
     numbers = [
         (place, number, first_id(int(one.received_at.timestamp() * _MS) + 1))
         for place, one in enumerate(kept)

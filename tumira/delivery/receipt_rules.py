@@ -7,7 +7,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from tumira.pricing.destinations import Destination
-from tumira.pricing.pseudonyms import MARK
+from tumira.pricing.phone_numbers import MARK
 
 TEXT_MAX: Final = 500
 

@@ -21,7 +21,7 @@ from tumira.delivery.store.settlement import BatchChange, Change, Standing
 from tumira.delivery.store.waiting import QueuePlace
 from tumira.events import NewEvent, record_events
 from tumira.postgres.connection import Connection
-from tumira.pricing.networks import network_of
+from tumira.pricing.destinations import network_of
 from tumira.sending import daily_totals
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.

@@ -33,7 +33,7 @@ from tumira.delivery.store.carriers import BindState, Carrier, Health
 from tumira.postgres.connection import Connection
 from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
+from tumira.pricing.store import list_countries
 from tumira.webhooks import endpoints
 
 LEASE_S: Final = 10.0
@@ -137,7 +137,7 @@ class Supervisor:
                     taken = await carriers.lease(connection, carrier.id, self._worker, wanted, LEASE_S)
                     for number in taken:
                         self._open(carrier, number)
-            countries = await prices.list_countries(connection)
+            countries = await list_countries(connection)
             avoided = await queue.list_avoided(connection)
             tell_sent = await endpoints.list_accounts_told(connection, "message.sent")
         for recorder in self._recorders.values():

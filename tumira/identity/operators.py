@@ -16,6 +16,7 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import OperatorId, new_id
 from tumira.identity import code_rules, notify_owner, throttle, totp
 from tumira.identity.passwords import LOCAL, hash_secret, matches
+from tumira.identity.person_rules import check_name, clean_name
 from tumira.identity.send_codes import hash_token, new_token
 from tumira.identity.sign_in import BROWSER_MAX, Mismatch, TooOften
 from tumira.identity.store import devices, operators, verifications
@@ -24,7 +25,8 @@ from tumira.identity.store.operators import Operator, Role, Stage
 from tumira.identity.throttle import Guest, operator_subject
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import phone_numbers, prices
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
 # Without what looks like something else; 16 of them are 79 bits.
@@ -62,12 +64,12 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
     """Add an operator, and return their password, which is shown once."""
     password = new_password()
     password_hash = await hash_secret(password, LOCAL)
-    name = phone_numbers.clean_name(name)
-    fault = phone_numbers.fault_of_name(name)
+    name = clean_name(name)
+    fault = check_name(name)
     if fault is not None:
         raise Trouble(f"The name cannot be used: {fault}")
     async with database.transaction() as connection:
-        number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
+        number = read_phone(await get_tariff(connection), phone)
         if number is None:
             raise Trouble(f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx.")
         now = await verifications.now(connection)
@@ -113,7 +115,7 @@ async def remove(database: Database, *, phone: str, actor: Actor) -> None:
 
 
 async def _existing(connection: Connection, phone: str) -> Operator:
-    number = phone_numbers.read_phone(await prices.get_tariff(connection), phone)
+    number = read_phone(await get_tariff(connection), phone)
     operator = None if number is None else await operators.find_by_phone(connection, number)
     if operator is None:
         raise Trouble("There is no operator with that number; `tumira operator list` shows them.")

@@ -26,10 +26,10 @@ from tumira.identity.throttle import Guest, take
 from tumira.mail import outbox
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
 from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
+from tumira.pricing.store import get_tariff
 from tumira.sending import fairness
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
@@ -293,7 +293,7 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
 
 async def send_text(connection: Connection, phone: str, text: str) -> None:
     """Hand a text of our own to the queue, at no cost, where the next message to be sent is taken from."""
-    tariff = await prices.get_tariff(connection)
+    tariff = await get_tariff(connection)
     accepted = sort_recipients(tariff, "sms", [phone]).accepted
     if not accepted:
         # Nobody sends to that country any more.

@@ -10,7 +10,7 @@ from tumira.operations.totals import WAITING_MAX, Elsewhere, Stand
 from tumira.postgres import partitions, replication
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing import prices
+from tumira.pricing.store import list_countries
 
 # Of the endpoints that are behind, the oldest event is looked for at those that miss the most.
 FURTHEST_MAX: Final = 20
@@ -191,7 +191,7 @@ async def read(connection: Connection) -> Readings:
         now_ms=await SQL_NOW.value(connection),
         elsewhere=await totals.elsewhere(connection),
         binds=[Bound(*row) for row in await SQL_BINDS.rows(connection)],
-        covered={country: country not in uncovered for country in await prices.list_countries(connection)},
+        covered={country: country not in uncovered for country in await list_countries(connection)},
         unmatched={row[0]: row[1] for row in unmatched},
         webhooks=await _read_webhooks(connection),
         top_ups={row[0]: row[1] for row in top_ups},

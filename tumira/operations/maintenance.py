@@ -29,7 +29,8 @@ from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
-from tumira.pricing import prices, schedule_price
+from tumira.pricing.actions import apply_due_prices
+from tumira.pricing.store import list_countries
 from tumira.sending import batches
 from tumira.sending import lookups as calls
 from tumira.uploads import checks as file_checks
@@ -223,7 +224,7 @@ async def _add_up_ledgers(connection: Connection) -> int:
 
 async def _well_countries(connection: Connection) -> frozenset[str]:
     """Return the countries for which some carrier is at work."""
-    countries = await prices.list_countries(connection)
+    countries = await list_countries(connection)
     return frozenset(countries) - await carriers.countries_without_carrier(connection)
 
 
@@ -251,7 +252,7 @@ CHORES: Final[Sequence[Chore | OwnChore]] = (
     Chore("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
     Chore("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     Chore("add up ledgers", 10, _add_up_ledgers),
-    Chore("put prices into force", 10, schedule_price.put_due_into_force, more_at=1),
+    Chore("put prices into force", 10, apply_due_prices, more_at=1),
     Chore("ask for the nightly audit", 60, run_audit.ask_nightly),
     Chore("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
 )

@@ -9,7 +9,7 @@ from typing import Final
 from tumira.core.ids import first_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.pseudonyms import DIGITS_LEFT, GAP, NUMBERS_KEPT
+from tumira.pricing.phone_numbers import DIGITS_LEFT, GAP, NUMBERS_KEPT
 from tumira.sending.lifecycle import is_final
 
 SQL_HOLD_PLACE: Final = Statement("SELECT up_to FROM number_retention FOR NO KEY UPDATE")

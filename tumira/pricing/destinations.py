@@ -1,13 +1,14 @@
-"""Which of the numbers a caller gave can be sent to, and at what price?
+"""Destinations, prices and networks: which numbers can be sent to, and what a segment costs.
 
 Destinations and prices are rows; a tariff is one version of all of them, indexed once and then only read.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -28,8 +29,6 @@ class Destination:
 
 
 class PriceStatus(StrEnum):
-    """Whether a price is charged or only announced."""
-
     ACTIVE = "active"
     COMING_SOON = "coming_soon"
 
@@ -69,44 +68,43 @@ class Sorted(Struct, frozen=True):
 
 
 # By calling code, and then by the length of the whole number: the country and its price per segment.
-_Offers = Mapping[str, Mapping[int, tuple[str, Decimal]]]
+_PriceIndex = Mapping[str, Mapping[int, tuple[str, Decimal]]]
 
 
 class Tariff:
     """One version of all destinations and prices; never changed once built."""
 
-    __slots__ = ("destinations", "offers", "prices", "shape", "version")
+    __slots__ = ("destinations", "price_index", "prices", "shape", "version")
 
     def __init__(self, version: int, destinations: Sequence[Destination], prices: Sequence[Price]) -> None:
         self.version: Final = version
         self.destinations: Final = tuple(destinations)
         self.prices: Final = tuple(prices)
-        # Longest first, because the first code that fits is taken: +1242 is not +1. The codes without an
-        # active price are among them, or their numbers would be taken for those of a shorter code.
+        # Longest first, because the first code that fits is taken: +1242 is not +1. Codes without an active
+        # price are included, or their numbers would match a shorter code.
         codes = sorted({destination.calling_code for destination in destinations}, key=len, reverse=True)
         self.shape: Final = re.compile(rf"\+(?=[1-9][0-9]{{6,14}}\Z)({'|'.join([*codes, ''])})")
-        self.offers: Final = {
-            channel: _offers(self.destinations, self.prices, channel)
+        self.price_index: Final = {
+            channel: _index_prices(self.destinations, self.prices, channel)
             for channel in {price.channel for price in prices}
         }
 
 
-def _offers(destinations: Sequence[Destination], prices: Sequence[Price], channel: str) -> _Offers:
-    """Index what can be sent to on one channel."""
+def _index_prices(destinations: Sequence[Destination], prices: Sequence[Price], channel: str) -> _PriceIndex:
     active = {
         price.country: price.price_usd
         for price in prices
         if price.channel == channel and price.status == PriceStatus.ACTIVE
     }
-    offers: dict[str, dict[int, tuple[str, Decimal]]] = {}
+    index: dict[str, dict[int, tuple[str, Decimal]]] = {}
     for destination in destinations:
         if destination.country in active:
-            by_length = offers.setdefault(destination.calling_code, {})
+            by_length = index.setdefault(destination.calling_code, {})
             for national_length in destination.national_lengths:
                 length = len("+") + len(destination.calling_code) + national_length
                 # Countries may share a calling code; a number whose length fits both is the first one's.
                 by_length.setdefault(length, (destination.country, active[destination.country]))
-    return offers
+    return index
 
 
 def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorted:
@@ -114,17 +112,82 @@ def sort_recipients(tariff: Tariff, channel: str, given: Sequence[str]) -> Sorte
     texts: dict[str, str] = {}
     for text in given:
         texts.setdefault(text.strip(), text)
-    offers = tariff.offers.get(channel, {})
+    index = tariff.price_index.get(channel, {})
     accepted: list[Recipient] = []
     rejected: list[Rejected] = []
     for number, text in texts.items():
         shaped = tariff.shape.match(number)
         if shaped is None:
             rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
-        elif (by_length := offers.get(shaped[1])) is None:
+        elif (by_length := index.get(shaped[1])) is None:
             rejected.append(Rejected(text, RecipientCode.UNSUPPORTED_DESTINATION))
-        elif (offer := by_length.get(len(number))) is None:
+        elif (found := by_length.get(len(number))) is None:
             rejected.append(Rejected(text, RecipientCode.INVALID_NUMBER))
         else:
-            accepted.append(Recipient(number, *offer))
+            accepted.append(Recipient(number, *found))
     return Sorted(accepted, rejected)
+
+
+# The networks by calling code, with the first digits of their national numbers; `606-609` is four prefixes.
+# The longest prefix that fits counts. In Zimbabwe these digits are the network. In South Africa people keep
+# their number when they change networks, so there it is a guess.
+_ISSUED: Final = {
+    "+263": {
+        "Econet": "77 78 79",
+        "NetOne": "71 72",
+        "Telecel": "73",
+        "Dolphin": "75",
+    },
+    "+27": {
+        "Vodacom": "71 72 76 79 82 606-609 636-637 646-649 660-665 673-675 818",
+        "MTN": "73 78 83 603-605 63 640 655-657 686-690 710 717-719 810",
+        "Cell C": "61 62 74 84 641-645 650-654",
+        "Telkom Mobile": "67 68 69 75 601-602 614 658-659 811-815 817",
+        "Rain": "50 696",
+        "Liquid": "600",
+    },
+}
+# The network is known from this many characters of a number, `+` and calling code included.
+_PREFIX_LENGTH: Final = 7
+_PREFIXES_CACHED: Final = 16_384
+
+# A number keeps its digits here when its owner changes networks.
+PORTED_COUNTRIES: Final = frozenset({"ZA"})
+# The countries whose networks are known.
+NETWORK_COUNTRIES: Final = frozenset({"ZW", "ZA"})
+
+
+def network_of(number: str, country: str) -> str:
+    """Return the name of a number's network, or its country, as in `ZM`, where that is not known."""
+    return _find_network(number[:_PREFIX_LENGTH]) or country
+
+
+def network_name(network: str, country: str, country_name: str) -> str:
+    """Return the label of a network, or of all the networks of a country that are not known."""
+    if network != country:
+        return network
+    return f"{country_name}, other networks" if country in NETWORK_COUNTRIES else country_name
+
+
+@lru_cache(_PREFIXES_CACHED)
+def _find_network(start: str) -> str | None:
+    for length in range(len(start), 0, -1):
+        found = _NETWORKS.get(start[:length])
+        if found is not None:
+            return found
+    return None
+
+
+def _prefixes(written: str) -> Iterator[str]:
+    for text in written.split():
+        first, _, last = text.partition("-")
+        for digits in range(int(first), int(last or first) + 1):
+            yield str(digits)
+
+
+_NETWORKS: Final[Mapping[str, str]] = {
+    code + digits: network
+    for code, networks in _ISSUED.items()
+    for network, written in networks.items()
+    for digits in _prefixes(written)
+}

@@ -1,9 +1,9 @@
-"""How is a text written in the GSM-7 alphabet, so that it takes fewer segments and means the same?
+"""Respelling of a text in the GSM-7 alphabet, so that it takes fewer segments and means the same.
 
 Each piece of a text (a character with its accents, or a run of pictures) is looked up in `SPELLINGS` first
 and taken apart by Unicode's own tables second. The browser does the same with the tables that `alphabet`
-gives it, so nothing here may depend on the version of Unicode: `DECOMPOSED` and `MARKS` hold only what has
-been in it since 2016, and what Unicode once says about a character's parts it never changes.
+gives it, so nothing here may depend on the version of Unicode: `DECOMPOSED` and `MARKS` hold only characters
+that are in it since 2016, and Unicode never changes the decomposition of a character.
 """
 # ruff: noqa: RUF001 - Characters that look like others are what it is about.
 
@@ -20,12 +20,10 @@ _CAPITALS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _numbered(first: int, numbers: range, form: str) -> dict[str, str]:
-    """Spell characters that stand in a row, each a number."""
     return {chr(first + place): form.format(number) for place, number in enumerate(numbers)}
 
 
 def _lettered(first: int) -> dict[str, str]:
-    """Spell characters that stand in a row, each a capital letter."""
     return {chr(first + place): letter for place, letter in enumerate(_CAPITALS)}
 
 
@@ -243,7 +241,7 @@ def alphabet() -> Mapping[str, Any]:
 
 
 def _spell(piece: str, before: str, last: str, *, stayed: bool) -> str | None:
-    """Return what stands for a piece, or None if it has to stay."""
+    """Return the spelling of a piece, or None if it has none."""
     if piece in _GSM_7:
         return piece
     if _PICTOGRAPH.match(piece) or _INVISIBLE.match(piece) or _MARK.match(piece):
@@ -261,7 +259,7 @@ def _spell(piece: str, before: str, last: str, *, stayed: bool) -> str | None:
 
 
 def _decompose(character: str) -> str | None:
-    """Take a character apart and keep of its accents those that the alphabet has."""
+    """Decompose a character and keep those of its accents that the alphabet has."""
     if not _DECOMPOSED.match(character):
         return None
     spelt = ""
@@ -283,7 +281,10 @@ def _last(written: Sequence[str]) -> str:
 
 
 def _write(written: list[str], spelt: str, *, gap: bool) -> bool:
-    """Write on and say so; where a picture was, one blank parts two words and none stands at a line's end."""
+    """Append a spelling, and return False if it was dropped.
+
+    Where a picture was removed, one blank separates two words and none ends a line.
+    """
     last = _last(written)
     if gap and spelt == " " and last in {"", " ", "\n", "\r"}:
         return False

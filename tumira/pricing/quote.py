@@ -1,4 +1,4 @@
-"""What would a send cost, and whom would it reach?"""
+"""The price of a send: who is accepted, at what cost, or why it is refused."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -11,17 +11,17 @@ from tumira.pricing.destinations import RECIPIENTS_MAX, Rejected, Tariff, sort_r
 from tumira.pricing.segments import SEGMENTS_MAX, measure, ucs2_characters
 
 REFERENCE_MAX: Final = 64
-# The longest entry that is given back whole in `rejected`; a number has at most 16 characters.
+# The longest entry that `rejected` repeats in full; a number has at most 16 characters.
 ECHO_MAX: Final = 64
-# What sends that cost nothing may store for an account in a day.
+# Storage per account and day for sends that cost nothing.
 UNBILLED_OCTETS_MAX: Final = 10_000_000
-# What each of them takes beside its text: its rows with their indexes, and each entry of `rejected`.
+# Beside its text each of them stores rows with indexes, and each entry of `rejected`.
 _CALL_OCTETS: Final = 1_000
 _ENTRY_OCTETS: Final = 50
 
 
 class SendRequest(Struct, frozen=True):
-    """What a caller wants sent; every field is of the right form."""
+    """A send whose fields are all valid."""
 
     channel: str
     to: Sequence[str]
@@ -31,7 +31,7 @@ class SendRequest(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """The messages of a batch that go to one country: they cost the same and share a flow."""
+    """The messages of a batch to one country: they cost the same and share a flow."""
 
     country: str
     cost: Decimal
@@ -39,7 +39,7 @@ class Leg(Struct, frozen=True):
 
 
 class Quote(Struct, frozen=True):
-    """A priced send: who is accepted, in the order given, and on which leg each travels."""
+    """A priced send: the accepted numbers in the order given, and the leg of each."""
 
     numbers: Sequence[str]
     leg_of: Sequence[int]
@@ -51,7 +51,7 @@ class Quote(Struct, frozen=True):
 
 
 def quote(tariff: Tariff, request: SendRequest) -> Quote | Refusal:
-    """Price a send by this tariff, or say why it cannot be sent at all."""
+    """Price a send by this tariff, or refuse it."""
     if len(request.to) > RECIPIENTS_MAX:
         return TooManyRecipients(
             f"The call names {len(request.to)} numbers; split them over calls of at most {RECIPIENTS_MAX}.",
@@ -93,13 +93,13 @@ def quote(tariff: Tariff, request: SendRequest) -> Quote | Refusal:
 
 
 def _echo(entry: Rejected) -> Rejected:
-    """Cut an entry that is far too long for a number: it is stored with the answer, for nothing."""
+    """Shorten an entry that is far too long for a number; it is stored with the answer."""
     text = entry.to.strip()
     return Rejected(text if len(text) <= ECHO_MAX else text[: ECHO_MAX - 1] + "…", entry.code)
 
 
 def unbilled_octets(request: SendRequest, priced: Quote) -> int:
-    """Return about how much a send stores that nobody pays for; nothing if it costs anything."""
+    """Estimate what a send stores without being paid for; 0 if it costs anything."""
     if priced.total_cost:
         return 0
     rejected = sum(len(entry.to.encode()) + _ENTRY_OCTETS for entry in priced.rejected)

@@ -1,4 +1,4 @@
-"""How many segments does a text take, and where is it cut?
+"""Segments of a text: encoding, count, and where the text is cut.
 
 The alphabet is that of GSM 03.38 (3GPP TS 23.038, section 6.2.1). A text with any other character goes as
 UCS-2 and is counted in UTF-16 code units. Texts are never normalised: that could change what they cost.
@@ -36,26 +36,23 @@ _LOW_SURROGATE: Final = range(0xDC, 0xE0)
 
 
 class Encoding(StrEnum):
-    """The two ways in which a text can travel."""
-
     GSM_7 = "GSM-7"
     UCS_2 = "UCS-2"
 
 
 class Measure(Struct, frozen=True):
-    """What a text takes; `characters` are the septets or UTF-16 units that count against the limit."""
+    """The size of a text; `characters` are the septets or UTF-16 units that count against the limit."""
 
     segments: int
     encoding: Encoding
     characters: int
 
 
-# Nearly every text is one of these; looking one up costs a tenth of building it.
+# Nearly every text is one of these; a lookup costs a tenth of building it.
 _ONE_GSM_7: Final = tuple(Measure(1, Encoding.GSM_7, septets) for septets in range(_SEPTETS_SINGLE + 1))
 
 
 def measure(text: str) -> Measure:
-    """Count the segments of a text."""
     if _ALL_BASIC.fullmatch(text):
         septets = len(text)
     elif _ALL_GSM_7.fullmatch(text):
@@ -69,7 +66,6 @@ def measure(text: str) -> Measure:
 
 
 def parts(text: str) -> Sequence[str]:
-    """Cut a text into its segments."""
     if _ALL_GSM_7.fullmatch(text):
         escaped = _escape(text)
         cuts = _cut_septets(escaped)
@@ -101,7 +97,7 @@ def _escape(text: str) -> str:
 
 
 def _cut_septets(escaped: str) -> Sequence[int]:
-    """Return where the parts begin, and the end."""
+    """Return where the parts begin and where the last one ends."""
     if len(escaped) <= _SEPTETS_SINGLE:
         return (0, len(escaped))
     cuts = [0]
@@ -113,12 +109,12 @@ def _cut_septets(escaped: str) -> Sequence[int]:
 
 
 def _utf_16(text: str) -> bytes:
-    """Encode a text; a lone surrogate, which the faces refuse, counts as one unit instead of failing here."""
+    """Encode a text; a lone surrogate, which API and pages refuse, counts as one unit instead of failing."""
     return text.encode("utf-16-le", "surrogatepass")
 
 
 def _cut_units(units: bytes) -> Sequence[int]:
-    """Return at which UTF-16 unit the parts begin, and the end."""
+    """Return the UTF-16 units at which the parts begin and the last one ends."""
     length = len(units) // 2
     if length <= _UNITS_SINGLE:
         return (0, length)

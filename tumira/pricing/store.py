@@ -1,4 +1,4 @@
-"""Which prices count from a later moment on?"""
+"""Destinations, prices and scheduled prices in the database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,11 @@ from typing import Final
 
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.destinations import PriceStatus
+from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledPrice:
-    """What a segment will cost from a moment on, and who said so."""
-
     channel: str
     country: str
     price_usd: Decimal
@@ -23,20 +21,88 @@ class ScheduledPrice:
     created_at: datetime
 
 
-# Held until the commit, so that two who add at once do not add one too many.
-SQL_HOLD: Final = Statement("SELECT pg_advisory_xact_lock(hashtext('tumira price schedule'))")
-
-SQL_COUNT: Final = Statement("SELECT count(*) FROM price_schedule")
-
-
-async def hold_and_count(connection: Connection) -> int:
-    """Keep others from scheduling prices, and return how many wait."""
-    await SQL_HOLD.rows(connection)
-    return int(await SQL_COUNT.value(connection))
+# One statement, so that version and rows are of one moment.
+SQL_TARIFF: Final = Statement("""
+SELECT (SELECT version FROM tariff) AS version,
+       d.country, d.calling_code, d.name, d.national_lengths, p.channel, p.status, p.price_usd
+  FROM destinations d
+  LEFT JOIN prices p ON p.country = d.country
+ ORDER BY d.created_at, d.country, p.status, p.created_at
+""")
 
 
-# By the database's clock, which also says when it is time.
-SQL_INSERT: Final = Statement("""
+async def get_tariff(connection: Connection) -> Tariff:
+    rows = await SQL_TARIFF.rows(connection)
+    assert rows, "the first migration inserts two destinations"
+    destinations = {
+        row["country"]: Destination(
+            row["country"], row["calling_code"], row["name"], tuple(row["national_lengths"])
+        )
+        for row in rows
+    }
+    prices = [
+        Price(row["channel"], row["country"], row["price_usd"], PriceStatus(row["status"]))
+        for row in rows
+        if row["channel"] is not None
+    ]
+    return Tariff(rows[0]["version"], list(destinations.values()), prices)
+
+
+SQL_INSERT_DESTINATION: Final = Statement("""
+INSERT INTO destinations (country, calling_code, name, national_lengths)
+VALUES (%(country)s, %(calling_code)s, %(name)s, %(national_lengths)s)
+    ON CONFLICT (country) DO NOTHING
+RETURNING country
+""")
+
+
+async def insert_destination(connection: Connection, destination: Destination) -> bool:
+    """Add a country, and tell whether it was new."""
+    inserted = await SQL_INSERT_DESTINATION.value(
+        connection,
+        country=destination.country,
+        calling_code=destination.calling_code,
+        name=destination.name,
+        national_lengths=list(destination.national_lengths),
+    )
+    return inserted is not None
+
+
+SQL_SET_PRICE: Final = Statement("""
+INSERT INTO prices (channel, country, status, price_usd)
+VALUES (%(channel)s, %(country)s, %(status)s, %(price_usd)s)
+    ON CONFLICT (channel, country, status) DO UPDATE SET price_usd = excluded.price_usd
+""")
+
+
+async def set_price(
+    connection: Connection, channel: str, country: str, status: PriceStatus, price_usd: Decimal
+) -> None:
+    await SQL_SET_PRICE.rows(connection, channel=channel, country=country, status=status, price_usd=price_usd)
+
+
+SQL_LIST_COUNTRIES: Final = Statement("SELECT country FROM destinations ORDER BY country")
+
+
+async def list_countries(connection: Connection) -> Sequence[str]:
+    """Return the countries of all destinations, priced or not."""
+    return [row["country"] for row in await SQL_LIST_COUNTRIES.rows(connection)]
+
+
+# Held until commit, so that two concurrent inserts do not exceed the maximum.
+SQL_LOCK_SCHEDULE: Final = Statement("SELECT pg_advisory_xact_lock(hashtext('tumira price schedule'))")
+
+SQL_COUNT_SCHEDULED: Final = Statement("SELECT count(*) FROM price_schedule")
+
+
+async def lock_schedule(connection: Connection) -> int:
+    """Lock the schedule until commit, and return how many prices it holds."""
+    await SQL_LOCK_SCHEDULE.rows(connection)
+    return int(await SQL_COUNT_SCHEDULED.value(connection))
+
+
+# Compared with the database's clock, which also decides when the price becomes due.
+SQL_INSERT_SCHEDULED: Final = Statement("""
 INSERT INTO price_schedule (channel, country, price_usd, from_at, set_by)
 SELECT %(channel)s, %(country)s, %(price_usd)s, %(from_at)s, %(set_by)s
  WHERE %(from_at)s > clock_timestamp()
@@ -45,17 +111,17 @@ RETURNING channel, country, price_usd, from_at, set_by, created_at
 """)
 
 
-async def insert(
+async def insert_scheduled(
     connection: Connection, *, channel: str, country: str, price_usd: Decimal, from_at: datetime, set_by: str
 ) -> ScheduledPrice | None:
-    """Schedule a price; None when its moment has passed, or has a price already."""
-    row = await SQL_INSERT.row(
+    """Schedule a price; None when the moment has passed or already has a price."""
+    row = await SQL_INSERT_SCHEDULED.row(
         connection, channel=channel, country=country, price_usd=price_usd, from_at=from_at, set_by=set_by
     )
     return None if row is None else ScheduledPrice(*row)
 
 
-SQL_LIST: Final = Statement("""
+SQL_LIST_SCHEDULED: Final = Statement("""
 SELECT channel, country, price_usd, from_at, set_by, created_at
   FROM price_schedule
  ORDER BY from_at, channel, country
@@ -63,13 +129,13 @@ SELECT channel, country, price_usd, from_at, set_by, created_at
 """)
 
 
-async def list_all(connection: Connection, count_max: int) -> Sequence[ScheduledPrice]:
-    """Return the prices to come, the next one first."""
-    rows = await SQL_LIST.rows(connection, count_max=count_max)
+async def list_scheduled(connection: Connection, count_max: int) -> Sequence[ScheduledPrice]:
+    """Return the scheduled prices, the next one first."""
+    rows = await SQL_LIST_SCHEDULED.rows(connection, count_max=count_max)
     return [ScheduledPrice(*row) for row in rows]
 
 
-SQL_DELETE: Final = Statement("""
+SQL_DELETE_SCHEDULED: Final = Statement("""
 DELETE FROM price_schedule
  WHERE channel = %(channel)s
    AND country = %(country)s
@@ -78,15 +144,15 @@ RETURNING channel, country, price_usd, from_at, set_by, created_at
 """)
 
 
-async def delete(
+async def delete_scheduled(
     connection: Connection, channel: str, country: str, from_at: datetime
 ) -> ScheduledPrice | None:
-    """Withdraw a price that does not count yet, and return it; None when there is none."""
-    row = await SQL_DELETE.row(connection, channel=channel, country=country, from_at=from_at)
+    """Delete a scheduled price and return it; None when there is none."""
+    row = await SQL_DELETE_SCHEDULED.row(connection, channel=channel, country=country, from_at=from_at)
     return None if row is None else ScheduledPrice(*row)
 
 
-# Whoever withdraws one just now holds it, and it is left to them.
+# A price that is being withdrawn in another transaction is skipped.
 SQL_TAKE_DUE: Final = Statement("""
 WITH due AS MATERIALIZED (
     SELECT channel, country, from_at
@@ -105,14 +171,14 @@ SELECT channel, country, price_usd, from_at, set_by, created_at FROM taken ORDER
 
 
 async def take_due(connection: Connection, count_max: int) -> Sequence[ScheduledPrice]:
-    """Take out the prices whose moment has come, in their order: put them into force in this transaction."""
+    """Remove and return the due prices, in order; the caller sets them in the same transaction."""
     rows = await SQL_TAKE_DUE.rows(connection, count_max=count_max)
     return [ScheduledPrice(*row) for row in rows]
 
 
-# Every change of a price raises the tariff's version. Its row is locked before the price: whoever changes
-# several prices holds it from the first one on.
-SQL_HOLD_TARIFF: Final = Statement("SELECT version FROM tariff FOR NO KEY UPDATE")
+# Every change of a price raises the tariff's version. Its row is locked before the price, and a transaction
+# that changes several prices keeps it locked from the first one on.
+SQL_LOCK_TARIFF: Final = Statement("SELECT version FROM tariff FOR NO KEY UPDATE")
 
 SQL_GET_PRICE: Final = Statement("""
 SELECT price_usd
@@ -124,11 +190,11 @@ SELECT price_usd
 """)
 
 
-async def hold_price(
+async def lock_price(
     connection: Connection, channel: str, country: str, status: PriceStatus
 ) -> Decimal | None:
-    """Return a price as it is until this transaction changes it; None when there is none."""
-    await SQL_HOLD_TARIFF.rows(connection)
+    """Lock the tariff and a price, and return the price; None when there is none."""
+    await SQL_LOCK_TARIFF.rows(connection)
     found: Decimal | None = await SQL_GET_PRICE.value(
         connection, channel=channel, country=country, status=status
     )
@@ -145,5 +211,5 @@ DELETE FROM prices
 
 
 async def delete_announced(connection: Connection, channel: str, country: str, price_usd: Decimal) -> None:
-    """Stop announcing a price that is charged now."""
+    """Delete the announcement of a price that is charged now."""
     await SQL_DELETE_ANNOUNCED.rows(connection, channel=channel, country=country, price_usd=price_usd)

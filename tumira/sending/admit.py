@@ -10,8 +10,8 @@ from tumira.content.templates import Policy
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
-from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
+from tumira.pricing.store import get_tariff
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending.decide import Deliberation
@@ -30,7 +30,7 @@ class Rulebook:
     async def tariff(self, connection: Connection, version: int) -> Tariff:
         """Return the tariff of this version, or of a newer one."""
         if self._tariff is None or self._tariff.version < version:
-            self._tariff = await prices.get_tariff(connection)
+            self._tariff = await get_tariff(connection)
         return self._tariff
 
     async def policy(self, connection: Connection, version: int) -> Policy:

@@ -25,11 +25,11 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
 from tumira.pricing.destinations import RECIPIENTS_MAX, Sorted, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
+from tumira.pricing.phone_numbers import CHANNEL, Entry, explain, read_recipients
 from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
-from tumira.pricing.recipients import CHANNEL, Entry, explain, read_recipients
+from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Gate
 from tumira.sending.types import Answered, Call, Priced, Refused, Send
 
@@ -94,7 +94,7 @@ async def review(
 async def examine(database: Database, account_id: AccountId, draft: Draft) -> Review:
     """Find all that is wrong with a draft itself."""
     async with database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         policy = await template_store.get_policy(connection)
     entries = await read_aside(tariff, draft.recipients)
     faults = _faults(entries, draft)

@@ -12,8 +12,8 @@ from tumira.core.settings.payments import Payments
 from tumira.identity.store import logins
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
 from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.states import LARGEST, SMALLEST, Currency, Method
@@ -57,7 +57,7 @@ async def start_paynow(
         if wallet.needs_phone:
             given = phone or account.phone
             # People write numbers as they dial them, and a wallet's can only be one of the country's.
-            number = read_phone(await prices.get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
+            number = read_phone(await get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
             if number is None or not number.startswith(_ZIMBABWE):
                 raise FieldTrouble("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
         await _check_open(connection, account_id, number)

@@ -20,8 +20,8 @@ from tumira.core.ids import VOUCHER, AccountId, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, ZarRate
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
 from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 from tumira.topups import store as top_ups
 from tumira.topups import vouchers
 from tumira.topups.sealing import Seal
@@ -187,7 +187,7 @@ async def _check_phone(
     # People write numbers as they dial them, and the issuers only send inside the country.
     if given.startswith("0") and not given.startswith("00"):
         given = _SOUTH_AFRICA + given[1:]
-    number = read_phone(await prices.get_tariff(connection), given)
+    number = read_phone(await get_tariff(connection), given)
     if number is not None and number.startswith(_SOUTH_AFRICA):
         return number
     if issuer.needs_phone or (phone or "").strip():

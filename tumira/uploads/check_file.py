@@ -21,7 +21,7 @@ from tumira.content import template_store
 from tumira.core.ids import AccountId, UploadId, new_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 from tumira.uploads import check_rows
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
@@ -157,7 +157,7 @@ class FileChecker:
 
     async def _new_task(self, account_id: AccountId, wanted: Wanted) -> Task:
         async with self._database.connection() as connection:
-            tariff = await prices.get_tariff(connection)
+            tariff = await get_tariff(connection)
             policy = await template_store.get_policy(connection)
         return Task(
             upload_id=UploadId(new_id(time.time_ns() // 1_000_000)),

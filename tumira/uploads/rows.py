@@ -14,7 +14,7 @@ from tumira.core.errors import ContentRejected, RecipientCode, Refusal
 from tumira.pricing.destinations import Destination, Recipient, Tariff, sort_recipients
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.gsm7 import name as show_character
-from tumira.pricing.recipients import CHANNEL, explain
+from tumira.pricing.phone_numbers import CHANNEL, explain
 from tumira.pricing.segments import SEGMENTS_MAX, Encoding, measure, ucs2_characters
 from tumira.uploads.csv_file import Row, Sheet, can_be_number, name_key
 

@@ -33,11 +33,11 @@ from tumira.core.errors import (
 from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
-from tumira.pricing import prices
 from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
+from tumira.pricing.phone_numbers import CHANNEL
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import measure
+from tumira.pricing.store import get_tariff
 from tumira.sending import fairness
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
@@ -91,7 +91,7 @@ class _Parcel:
 
 async def price_rest(connection: Connection, upload: Upload) -> Offer:
     """Price what was not sent yet of a file by today's prices."""
-    tariff = await prices.get_tariff(connection)
+    tariff = await get_tariff(connection)
     legs = await uploads.list_unsent_legs(connection, upload.id)
     if legs is None:
         chunks = await uploads.list_unsent(connection, upload.id)
@@ -270,7 +270,7 @@ async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, polic
     faults = await asyncio.to_thread(_screen, policy, upload, chunk)
     if not faults:
         return chunk
-    tariff = await prices.get_tariff(connection)
+    tariff = await get_tariff(connection)
     left = _without(chunk, {fault.line for fault in faults})
     # What was agreed to for the others is what they cost, unless prices have changed; then nothing is sent.
     before = await asyncio.to_thread(_price, tariff, upload.message, chunk)
@@ -354,7 +354,7 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
             policy = await template_store.get_policy(connection)
             chunk = await _leave_out(connection, upload, chunk, policy)
         if chunk is not None and chunk.recipients:
-            tariff = await prices.get_tariff(connection)
+            tariff = await get_tariff(connection)
             parcel = await asyncio.to_thread(_price, tariff, upload.message, chunk)
             problem = await _send(connection, upload, chunk, parcel)
             if problem is not None:

@@ -1,4 +1,4 @@
-"""With which texts are the counting and the spelling tried, in Python and in the browser?"""
+"""Texts that test segment counts and respelling, in Python and in the browser."""
 # ruff: noqa: RUF001 - Characters that look like others are what it is about.
 
 from collections.abc import Iterator, Sequence

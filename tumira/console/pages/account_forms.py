@@ -19,7 +19,7 @@ from tumira.html.page import write_usd
 from tumira.html.redirect import go
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, DoneBeforeError
-from tumira.pricing import phone_numbers
+from tumira.identity.person_rules import clean_name
 
 PRESS: Final = "prs_"
 NOTE_MAX: Final = 500
@@ -46,7 +46,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 def read_note(form: Form, name: str) -> str:
     """Read a note, in one line."""
-    return phone_numbers.clean_name(form.raw(name))
+    return clean_name(form.raw(name))
 
 
 def fault_of_note(note: str, *, is_needed: bool = True) -> str | None:

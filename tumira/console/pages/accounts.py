@@ -28,7 +28,7 @@ from tumira.html.forms import Form
 from tumira.html.redirect import go
 from tumira.identity.store import logins, sessions
 from tumira.postgres.connection import Connection
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
 from tumira.topups import store as top_ups
 
@@ -109,7 +109,7 @@ async def _search(
         return found, {"after": write_id(ACCOUNT, found[-1].id)} if has_more else None, False
     word, phone = asked.text("word")[:QUERY_MAX], asked.text("phone")[:QUERY_MAX]
     if not word:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         codes = [one.calling_code for one in tariff.destinations]
         beginnings = account_search.phone_beginnings(text, codes)
         found, has_more = await account_search.list_by_phone(connection, beginnings, PAGE, phone or "+")

@@ -25,7 +25,7 @@ from tumira.delivery.store.carrier_outcomes import Tally
 from tumira.delivery.trial import Tried, try_out
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import go
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 
 CARRIERS: Final = "/operator/carriers"
 ONE: Final = CARRIERS + "/{name}"
@@ -101,7 +101,7 @@ async def _read(visit: Visit) -> tuple[Sequence[str], Sequence[Tally]]:
     async with visit.services.database.connection() as connection:
         tallies = await carrier_outcomes.list_since(connection, since, lately)
         without = await carriers.countries_without_carrier(connection)
-        destinations = (await prices.get_tariff(connection)).destinations
+        destinations = (await get_tariff(connection)).destinations
     return [one.name for one in destinations if one.country in without], tallies
 
 
@@ -123,7 +123,7 @@ async def _page(
     _, tallies = await _read(visit)
     others = await manage_carriers.list_carriers(visit.services.database)
     async with visit.services.database.connection() as connection:
-        destinations = (await prices.get_tariff(connection)).destinations
+        destinations = (await get_tariff(connection)).destinations
     rest = [one.carrier for one in others if one.carrier.name != carrier.name]
     own = [one for one in destinations if carrier.covers(one.country)]
     alone = [one.name for one in own if not any(other.covers(one.country) for other in rest)]

@@ -15,10 +15,11 @@ from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.page import LOCAL
 from tumira.html.redirect import go
-from tumira.pricing import change_tariff, phone_numbers, prices
-from tumira.pricing import store as price_schedule
+from tumira.identity.person_rules import NAME_MAX, check_name, clean_name
+from tumira.pricing import actions
+from tumira.pricing.actions import SCHEDULED_MAX, schedule_price, withdraw_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus, Tariff
-from tumira.pricing.schedule_price import SCHEDULED_MAX, schedule_price, withdraw_price
+from tumira.pricing.store import get_tariff, list_scheduled
 
 PRICES: Final = "/operator/prices"
 CHANNEL: Final = "sms"
@@ -90,8 +91,8 @@ async def _page(
     done: str | None = None,
 ) -> Response:
     async with visit.services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
-        coming = await price_schedule.list_all(connection, SCHEDULED_MAX)
+        tariff = await get_tariff(connection)
+        coming = await list_scheduled(connection, SCHEDULED_MAX)
     names = _names(tariff)
     return visit.page(
         "prices.html.jinja",
@@ -132,7 +133,7 @@ async def add_destination(visit: Visit) -> Response:
     """Add a country."""
     form = await read_form(visit.request)
     filled = {name: form.text(name)[:TYPED_MAX] for name in ("new_country", "calling_code", "lengths")}
-    filled["name"] = phone_numbers.clean_name(form.text("name"))[: phone_numbers.NAME_MAX]
+    filled["name"] = clean_name(form.text("name"))[:NAME_MAX]
     code = filled["calling_code"].removeprefix("+")
     lengths = _read_lengths(filled["lengths"])
     faults = {}
@@ -140,7 +141,7 @@ async def add_destination(visit: Visit) -> Response:
         faults["new_country"] = "Write the two letters of the country, as in ZM."
     elif filled["new_country"].upper() in _names(await _tariff(visit)):
         faults["new_country"] = "This country is in the list already."
-    fault = phone_numbers.fault_of_name(filled["name"])
+    fault = check_name(filled["name"])
     if fault is not None:
         faults["name"] = fault
     if not (code.isascii() and code.isdigit() and 1 <= len(code) <= 4 and code[0] != "0"):  # noqa: PLR2004 - E.164
@@ -151,7 +152,7 @@ async def add_destination(visit: Visit) -> Response:
         return await _page(visit, faults, 422, filled)
     added = Destination(filled["new_country"].upper(), code, filled["name"], lengths)
     try:
-        await change_tariff.add_destination(visit.services.database, added, visit.actor)
+        await actions.add_destination(visit.services.database, added, visit.actor)
     except Trouble as trouble:
         return await _page(visit, {"": str(trouble)}, 422, filled)
     return go(PRICES + "?done=added")
@@ -188,7 +189,7 @@ async def set_price(visit: Visit) -> Response:
     price = Price(CHANNEL, filled["country"], price_usd, PriceStatus(filled["status"]))
     if not _is_confirmed(form):
         return _confirm(visit, tariff, PRICES + "/set", filled, price)
-    await change_tariff.set_price(visit.services.database, price, visit.actor)
+    await actions.set_price(visit.services.database, price, visit.actor)
     return go(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
 
 
@@ -278,4 +279,4 @@ async def withdraw(visit: Visit) -> Response:
 
 async def _tariff(visit: Visit) -> Tariff:
     async with visit.services.database.connection() as connection:
-        return await prices.get_tariff(connection)
+        return await get_tariff(connection)

@@ -15,10 +15,12 @@ from tumira.html.redirect import go
 from tumira.identity import code_rules, totp
 from tumira.identity import operators as operator_access
 from tumira.identity.operators import Begun, MovedIn
+from tumira.identity.person_rules import PASSWORD_MAX, check_password
 from tumira.identity.sign_in import TooOften
 from tumira.identity.store.operators import Stage
 from tumira.identity.throttle import Guest
-from tumira.pricing import phone_numbers, prices
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 
 CODE: Final = SIGN_IN + "/code"
 SET_UP: Final = "/operator/set-up"
@@ -66,9 +68,9 @@ async def show_form(services: Services, request: Request) -> Response:
 async def enter(services: Services, request: Request) -> Response:
     """Compare the password, and lead on to the second factor or to setting it up."""
     form = await read_form(request)
-    written, password = form.text("phone")[:40], form.raw("password")[: phone_numbers.PASSWORD_MAX]
+    written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
     async with services.database.connection() as connection:
-        phone = phone_numbers.read_phone(await prices.get_tariff(connection), written)
+        phone = read_phone(await get_tariff(connection), written)
     # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
     result = await operator_access.sign_in(
         services.database, _guest(services, request), phone=phone or written, password=password
@@ -142,7 +144,7 @@ async def set_up(services: Services, request: Request) -> Response:
     if begun is None or token is None:
         return go(SIGN_IN)
     password = form.raw("password")
-    weak = phone_numbers.fault_of_password(password, begun[0].phone)
+    weak = check_password(password, begun[0].phone)
     if weak is not None:
         return await _set_up(services, request, {"password": weak}, 422)
     result = await operator_access.move_in(

@@ -19,13 +19,13 @@ from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.redirect import go
 from tumira.identity import operators as operator_access
+from tumira.identity.person_rules import check_name, clean_name
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
 from tumira.operations import audit_checks, audit_runs, run_audit
 from tumira.operations.audit_runs import Audit
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
-from tumira.pricing import phone_numbers
 
 SYSTEM: Final = "/operator/system"
 OPERATORS: Final = SYSTEM + "/operators"
@@ -165,12 +165,12 @@ async def add_operator(visit: Visit) -> Response:
     """Let somebody in, and show the password of their first sign-in this once."""
     form = await read_form(visit.request)
     filled = {
-        "name": phone_numbers.clean_name(form.text("name")),
+        "name": clean_name(form.text("name")),
         "phone": form.text("phone")[:PHONE_MAX],
         "role": form.text("role"),
     }
     faults = {}
-    fault = phone_numbers.fault_of_name(filled["name"])
+    fault = check_name(filled["name"])
     if fault is not None:
         faults["name"] = fault
     if filled["role"] not in {value for value, _ in ROLES}:

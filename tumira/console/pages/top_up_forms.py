@@ -21,7 +21,7 @@ from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
 from tumira.html.redirect import go
 from tumira.identity import manage_accounts
-from tumira.pricing import phone_numbers
+from tumira.identity.person_rules import clean_name
 from tumira.topups import operator_actions
 from tumira.topups import settle as settle_top_up
 from tumira.topups.states import worth
@@ -68,7 +68,7 @@ def _read_decision(form: Form, top_up: TopUp) -> _Decision:
     written = {
         "outcome": "not-paid" if form.text("outcome") == "not-paid" else "paid",
         "paid": form.text("paid")[:TYPED_MAX],
-        "reference": phone_numbers.clean_name(form.text("reference")),
+        "reference": clean_name(form.text("reference")),
         "note": read_note(form, "note"),
     }
     faults = {}

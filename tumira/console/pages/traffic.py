@@ -17,8 +17,8 @@ from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX, Accepted, Elsewhere, Stand
-from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
+from tumira.pricing.store import get_tariff
 from tumira.sending.daily_totals import Day
 
 NOW: Final = "/operator/traffic/now"
@@ -122,7 +122,7 @@ async def show_traffic(visit: Visit) -> Response:
     async with visit.services.database.connection() as connection:
         ended = await totals.days(connection, today - timedelta(days=chart.DAYS - 1), today)
         under_way = await totals.under_way_by_day(connection)
-        names = _names(await prices.get_tariff(connection))
+        names = _names(await get_tariff(connection))
     months: dict[str, Month] = {}
     for day in ended:
         months.setdefault(day.country, Month(names.get(day.country, day.country))).days.append(day)
@@ -140,7 +140,7 @@ async def _now(visit: Visit) -> Mapping[str, Any]:
     now = datetime.now(UTC)
     lately, since = (latencies.slot_of(now - back) for back in (LATELY, HOUR))
     async with visit.services.database.connection() as connection:
-        names = _names(await prices.get_tariff(connection))
+        names = _names(await get_tariff(connection))
         accepted = await totals.accepted(connection, since, lately, now)
         handovers = await latencies.list_handovers(connection, since, lately)
         ends = await latencies.list_ends(connection, since, lately)

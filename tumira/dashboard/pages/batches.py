@@ -21,9 +21,9 @@ from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.html.forms import Form
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
-from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 from tumira.sending import search as archive
 from tumira.sending.batches import Message
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
@@ -124,7 +124,7 @@ async def show_batches(visit: Visit) -> Response:
     """Show the newest batches, or those that were searched for."""
     before = visit.request.query_params.get("before")
     async with visit.services.database.connection() as connection:
-        asked = _read_search(await prices.get_tariff(connection), _form(visit))
+        asked = _read_search(await get_tariff(connection), _form(visit))
         results = None
         if not asked.faults:
             search = asked.search
@@ -281,7 +281,7 @@ async def show_batch(visit: Visit) -> Response:
             status=status,
             after=None if after is None else MessageId(_read(MESSAGE, after, "page")),
         )
-        names = _country_names(await prices.get_tariff(connection))
+        names = _country_names(await get_tariff(connection))
     here = f"{BATCHES}/{progress['batch_id']}"
     filtered = {"status": status} if status else {}
     following = {**filtered, "after": _message_name(messages[-1].id)} if is_more else None
@@ -309,7 +309,7 @@ async def show_message(visit: Visit) -> Response:
     message_id = MessageId(_read(MESSAGE, visit.request.path_params["id"], "message"))
     async with visit.services.database.connection() as connection:
         message = await timelines.read_for(connection, visit.visitor.account_id, message_id)
-        names = _country_names(await prices.get_tariff(connection))
+        names = _country_names(await get_tariff(connection))
     if message is None:
         raise HTTPException(404, "There is no such message, or it is no longer kept")
     return visit.page(
@@ -354,7 +354,7 @@ class Downloads:
     async def batches(self, visit: Visit) -> Response:
         """Download the batches that were searched for."""
         async with visit.services.database.connection() as connection:
-            asked = _read_search(await prices.get_tariff(connection), _form(visit))
+            asked = _read_search(await get_tariff(connection), _form(visit))
         if asked.faults:
             raise HTTPException(422, "This search cannot be read; go back and change it")
         return _download(

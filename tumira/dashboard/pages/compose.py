@@ -33,11 +33,12 @@ from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.redirect import go
-from tumira.pricing import gsm7, prices, segments
+from tumira.pricing import gsm7, segments
 from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
+from tumira.pricing.phone_numbers import CHANNEL
 from tumira.pricing.quote import REFERENCE_MAX, Quote
-from tumira.pricing.recipients import CHANNEL
 from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.pricing.store import get_tariff
 from tumira.sending import compose
 from tumira.sending.compose import Draft, Review
 
@@ -128,7 +129,7 @@ async def begin_again(_visit: Visit) -> Response:
 async def _fresh_form(visit: Visit, draft: Draft) -> Response:
     """Show a form of which nothing is said yet."""
     async with visit.services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     entries = await compose.read_aside(tariff, draft.recipients)
     return _form(visit, draft, Review(tariff, entries, None, ()))
 

@@ -19,7 +19,8 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import NetworkEnds, NetworkTimes, Step, Windows
 from tumira.html import chart
 from tumira.postgres.pool import Database
-from tumira.pricing import networks, prices
+from tumira.pricing.destinations import PORTED_COUNTRIES, network_name
+from tumira.pricing.store import get_tariff
 from tumira.sending import lifecycle
 
 HEALTH: Final = "/dashboard/health"
@@ -118,7 +119,7 @@ async def read_health(database: Database, now: datetime) -> Sequence[Country]:
     """Read how the networks are."""
     windows = Windows.until(now, HOURS, DAYS)
     async with database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         times = await latencies.list_network_times(connection, windows, now)
         ends = await latencies.list_network_ends(connection, windows, now, _FINAL)
     found = sorted(
@@ -128,9 +129,14 @@ async def read_health(database: Database, now: datetime) -> Sequence[Country]:
     return [
         Country(
             names[country],
-            country in networks.PORTED,
+            country in PORTED_COUNTRIES,
             [
-                _network(networks.name(network, country, names[country]), (country, network), times, ends)
+                _network(
+                    network_name(network, country, names[country]),
+                    (country, network),
+                    times,
+                    ends,
+                )
                 for own, network in found
                 if own == country
             ],

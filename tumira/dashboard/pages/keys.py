@@ -26,7 +26,7 @@ from tumira.identity.manage_keys import (
     create_key,
     revoke_own_key,
 )
-from tumira.pricing import phone_numbers
+from tumira.identity.person_rules import check_name, clean_name
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
@@ -86,11 +86,11 @@ async def _page(
 async def create(visit: Visit) -> Response:
     """Make a key, and show it this once."""
     form = await read_form(visit.request)
-    name = phone_numbers.clean_name(form.text("name"))
+    name = clean_name(form.text("name"))
     given = form.all("scope")
     scopes = [scope for scope in Scope if scope.value in given]
     faults = {}
-    fault = phone_numbers.fault_of_name(name)
+    fault = check_name(name)
     if fault is not None:
         faults["name"] = fault
     if not scopes:

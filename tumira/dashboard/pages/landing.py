@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.session import Services, public
-from tumira.pricing import prices
 from tumira.pricing.destinations import PriceStatus, Tariff
+from tumira.pricing.store import get_tariff
 
 SMALLEST_TOP_UP: Final = Decimal(5)
 
@@ -51,7 +51,7 @@ def routes(services: Services) -> Sequence[Route]:
 async def show_landing(services: Services, _request: Request) -> Response:
     """Show the service and its prices."""
     async with services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     return services.look.page(
         "landing.html.jinja",
         headers={"Cache-Control": "no-cache"},

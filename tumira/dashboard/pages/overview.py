@@ -13,7 +13,7 @@ from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.session import HOME, Services, Visit, private
 from tumira.delivery.store import carriers
 from tumira.html import chart
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, Why
 
@@ -60,7 +60,7 @@ async def show_overview(visit: Visit) -> Response:
         waiting = await daily_totals.waiting_by_day(connection, account_id)
         reasons = await daily_totals.waiting(connection, account_id) if waiting else []
         cut_off = await carriers.countries_without_carrier(connection) if reasons else set()
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     names = {one.country: one.name for one in tariff.destinations}
     drawn = chart.bars(chart.add_up(ended, waiting), today)
     return visit.page(

@@ -17,7 +17,7 @@ from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
 from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import go
-from tumira.pricing import prices
+from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start_paynow import start_paynow
 from tumira.topups.states import LARGEST, SMALLEST
@@ -61,7 +61,7 @@ async def show(visit: Visit) -> Response:
 
 async def _page(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
     async with visit.services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     amount = money.parse(draft.amount)
     return visit.page(
         "pay_by_wallet.html.jinja",

@@ -12,9 +12,9 @@ from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.redirect import go
 from tumira.identity import second_factor, totp
+from tumira.identity.person_rules import PASSWORD_MAX
 from tumira.identity.reauthenticate import Proof
 from tumira.identity.store import logins
-from tumira.pricing import phone_numbers
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
 
@@ -60,7 +60,7 @@ async def _page(visit: Visit, faults: Faults, status: int = 200) -> Response:
 async def begin(visit: Visit) -> Response:
     """Make a secret for who knows the password."""
     form = await read_form(visit.request)
-    password = form.raw("password")[: phone_numbers.PASSWORD_MAX]
+    password = form.raw("password")[:PASSWORD_MAX]
     proof = await second_factor.begin(visit.services.database, suspect_of(visit), password)
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof)
@@ -85,7 +85,7 @@ async def turn_off(visit: Visit) -> Response:
     proof = await second_factor.turn_off(
         visit.services.database,
         suspect_of(visit),
-        form.raw("password")[: phone_numbers.PASSWORD_MAX],
+        form.raw("password")[:PASSWORD_MAX],
         form.text("code")[:40],
         actor_of(visit),
     )

@@ -23,11 +23,11 @@ from tumira.html.guards import address_of
 from tumira.html.redirect import go
 from tumira.identity import browsers
 from tumira.identity import profile as manage_login
+from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
 from tumira.identity.profile import Asked, Limits
 from tumira.identity.reauthenticate import Proof, Suspect
 from tumira.identity.store import logins, sessions
 from tumira.identity.store.logins import Contact
-from tumira.pricing import phone_numbers
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"
@@ -165,10 +165,10 @@ async def change_profile(visit: Visit) -> Response:
     """Change the names."""
     form = await read_form(visit.request)
     name, business = (
-        phone_numbers.clean_name(form.text("name")),
-        phone_numbers.clean_name(form.text("business")),
+        clean_name(form.text("name")),
+        clean_name(form.text("business")),
     )
-    found = {"name": phone_numbers.fault_of_name(name), "business": phone_numbers.fault_of_name(business)}
+    found = {"name": check_name(name), "business": check_name(business)}
     faults = {field: fault for field, fault in found.items() if fault is not None}
     if faults:
         return await _page(visit, faults, 422, name=name, business=business)
@@ -182,7 +182,7 @@ async def change_email(visit: Visit) -> Response:
     """Change, add or remove the e-mail address."""
     form = await read_form(visit.request)
     email = form.text("email")[:300]
-    fault = phone_numbers.fault_of_email(email) if email else None
+    fault = check_email(email) if email else None
     if fault is not None:
         return await _page(visit, {"email": fault}, 422, email=email)
     await manage_login.change_email(
@@ -194,9 +194,9 @@ async def change_email(visit: Visit) -> Response:
 async def change_password(visit: Visit) -> Response:
     """Change the password of who knows the old one."""
     form = await read_form(visit.request)
-    old, new = form.raw("current_password")[: phone_numbers.PASSWORD_MAX], form.raw("new_password")
+    old, new = form.raw("current_password")[:PASSWORD_MAX], form.raw("new_password")
     visitor = visit.visitor
-    weak = phone_numbers.fault_of_password(new, visitor.name, visitor.business, visitor.phone)
+    weak = check_password(new, visitor.name, visitor.business, visitor.phone)
     if weak is not None:
         return await _page(visit, {"new_password": weak}, 422)
     proof = await manage_login.change_password(
@@ -321,7 +321,7 @@ async def close(visit: Visit) -> Response:
     proof = await manage_login.close_account(
         visit.services.database,
         suspect_of(visit),
-        form.raw("password_to_close")[: phone_numbers.PASSWORD_MAX],
+        form.raw("password_to_close")[:PASSWORD_MAX],
         actor_of(visit),
     )
     if proof is not Proof.RIGHT:

@@ -25,6 +25,7 @@ from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
 from tumira.html.redirect import go
 from tumira.identity import code_rules, send_codes
+from tumira.identity.person_rules import PASSWORD_MAX, check_password
 from tumira.identity.send_codes import Wait, hash_token
 from tumira.identity.sign_in import (
     Closed,
@@ -40,7 +41,8 @@ from tumira.identity.sign_in import (
 from tumira.identity.store import sessions
 from tumira.identity.store.sessions import HALF_MINUTES
 from tumira.identity.store.verifications import Purpose, Verification
-from tumira.pricing import phone_numbers, prices
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 
 SECOND_STEP: Final = "/dashboard/sign-in/code"
 SIGN_OUT: Final = "/dashboard/sign-out"
@@ -98,13 +100,13 @@ def _form(services: Services, phone: str, onward: str, faults: Faults, status: i
 
 async def _read_phone(services: Services, text: str) -> str | None:
     async with services.database.connection() as connection:
-        return phone_numbers.read_phone(await prices.get_tariff(connection), text)
+        return read_phone(await get_tariff(connection), text)
 
 
 async def enter(services: Services, request: Request) -> Response:
     """Begin a session."""
     form = await read_form(request)
-    written, password = form.text("phone")[:40], form.raw("password")[: phone_numbers.PASSWORD_MAX]
+    written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
     onward = own_page(form.text("next"))
     phone = await _read_phone(services, written)
     if phone is None:
@@ -239,7 +241,7 @@ async def set_password(services: Services, request: Request) -> Response:
     faults = {}
     if code is None:
         faults["code"] = NOT_A_CODE
-    weak = phone_numbers.fault_of_password(password, verification.phone)
+    weak = check_password(password, verification.phone)
     if weak is not None:
         faults["password"] = weak
     if faults or code is None:

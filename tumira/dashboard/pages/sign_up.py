@@ -13,13 +13,15 @@ from tumira.html.forms import read_form
 from tumira.html.guards import address_of
 from tumira.html.redirect import go
 from tumira.identity import code_rules, send_codes
+from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
 from tumira.identity.send_codes import Details, Started, Wait, hash_token
 from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_sign_up, sign_in
 from tumira.identity.store import verifications
 from tumira.identity.store.sessions import Visitor
 from tumira.identity.store.verifications import Purpose, Verification
 from tumira.identity.throttle import Guest
-from tumira.pricing import phone_numbers, prices
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
 
 SIGN_UP: Final = "/dashboard/sign-up"
 AGAIN: Final = "/dashboard/verify/again"
@@ -71,13 +73,13 @@ async def create(services: Services, request: Request) -> Response:
     """Begin a sign-up, and send its code."""
     form = await read_form(request)
     filled = _Filled(
-        phone_numbers.clean_name(form.text("name")),
-        phone_numbers.clean_name(form.text("business")),
+        clean_name(form.text("name")),
+        clean_name(form.text("business")),
         form.text("phone")[:40],
         form.text("email")[:300],
     )
     async with services.database.connection() as connection:
-        phone = phone_numbers.read_phone(await prices.get_tariff(connection), filled.phone)
+        phone = read_phone(await get_tariff(connection), filled.phone)
     faults = _faults(filled, phone, form.raw("password"))
     if faults or phone is None:
         return _form(services, filled, faults, 422)
@@ -104,11 +106,11 @@ async def create(services: Services, request: Request) -> Response:
 
 def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
     found = {
-        "name": phone_numbers.fault_of_name(filled.name),
-        "business": phone_numbers.fault_of_name(filled.business),
+        "name": check_name(filled.name),
+        "business": check_name(filled.business),
         "phone": PHONE_FAULT if phone is None else None,
-        "email": phone_numbers.fault_of_email(filled.email) if filled.email else None,
-        "password": phone_numbers.fault_of_password(password, filled.name, filled.business, phone or ""),
+        "email": check_email(filled.email) if filled.email else None,
+        "password": check_password(password, filled.name, filled.business, phone or ""),
     }
     return {name: fault for name, fault in found.items() if fault is not None}
 

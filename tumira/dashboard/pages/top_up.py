@@ -18,8 +18,8 @@ from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.session import Services, Visit, private
 from tumira.html.forms import Form
 from tumira.html.page import write_usd
-from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
+from tumira.pricing.store import get_tariff
 from tumira.topups import start_voucher
 from tumira.topups import store as top_ups
 from tumira.topups.store import TopUp
@@ -82,7 +82,7 @@ async def show_top_up(visit: Visit) -> Response:
     amount, faults = _read_amount(given)
     before = _read_before(visit)
     async with visit.services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         issuers = await start_voucher.offered(connection, visit.services.payments)
         found = await top_ups.list_of_account(
             connection, visit.visitor.account_id, PAGE + 1, before or top_ups.LAST

@@ -26,10 +26,10 @@ from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import go
 from tumira.html.tables import write_rows
 from tumira.postgres.connection import Connection
-from tumira.pricing import prices
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
+from tumira.pricing.store import get_tariff
 from tumira.sending.validity import TEXT_KEPT
 from tumira.uploads import checks as file_checks
 from tumira.uploads import send
@@ -104,7 +104,7 @@ async def show_form(visit: Visit) -> Response:
 
 async def _form(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
     async with visit.services.database.connection() as connection:
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
         recent = await uploads.list_recent(connection, visit.visitor.account_id, RECENT)
     return visit.page(
         "upload.html.jinja",
@@ -132,7 +132,7 @@ async def check(visit: Visit) -> Response:
         return await _form(visit, Draft(), {"file": f"{error.detail}."}, _TOO_LARGE)
     draft = Draft(form.raw("message"), form.text("country"), form.text("reference"))
     async with visit.services.database.connection() as connection:
-        faults = _faults(await prices.get_tariff(connection), draft, file)
+        faults = _faults(await get_tariff(connection), draft, file)
     if faults:
         return await _form(visit, draft, faults, ValidationFailed.status)
     wanted = Wanted(
@@ -192,7 +192,7 @@ async def _verdict(visit: Visit, upload: Upload) -> Response:
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
         good = await uploads.list_good(connection, upload.id, start, PAGE)
         next_start = await uploads.find_next_good(connection, upload.id, start + PAGE)
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     return visit.page(
         "upload_checked.html.jinja",
         upload=upload,
@@ -246,7 +246,7 @@ async def _confirmation(
         first = await uploads.find_next_good(connection, upload.id, 0)
         samples = await uploads.list_good(connection, upload.id, first or 0, SAMPLES)
         refused = await _list_refused(connection, upload)
-        tariff = await prices.get_tariff(connection)
+        tariff = await get_tariff(connection)
     faults = faults or {}
     if offer.unreachable:
         faults = {"": _UNREACHABLE}

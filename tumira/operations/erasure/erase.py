@@ -21,8 +21,8 @@ from tumira.operations.erasure.steps import OTHERS, STEPS, Stage, Walk
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.pricing import prices
-from tumira.pricing.pseudonyms import Subject, read_subject
+from tumira.pricing.phone_numbers import Subject, read_subject
+from tumira.pricing.store import get_tariff
 
 NOTE_MAX: Final = 500
 # Until what was under way is looked at again.
@@ -34,7 +34,7 @@ STEPS_MAX: Final = 10_000_000
 async def read_number(database: Database, text: str) -> Subject:
     """Read a number as the operator wrote it."""
     async with database.connection() as connection:
-        subject = read_subject(await prices.get_tariff(connection), text)
+        subject = read_subject(await get_tariff(connection), text)
     if subject is None:
         raise Trouble(
             "This is no number of a country that we send to: write it with its country code, like "
@@ -100,7 +100,7 @@ async def go_on(connection: Connection) -> int:
     held = await erasures.hold_due(connection)
     if held is None or held.number is None:
         return 0
-    subject = read_subject(await prices.get_tariff(connection), held.number)
+    subject = read_subject(await get_tariff(connection), held.number)
     assert subject is not None, "destinations are never removed"
     await _step(connection, held, subject)
     return 1

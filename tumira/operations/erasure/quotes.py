@@ -11,7 +11,7 @@ from tumira.core.ids import AccountId, EndpointId
 from tumira.operations.erasure.statements import HOLDS
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.pseudonyms import Subject
+from tumira.pricing.phone_numbers import Subject
 
 
 class Reply(Struct, frozen=True):

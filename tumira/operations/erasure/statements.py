@@ -14,7 +14,7 @@ from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
 from tumira.delivery.store.settlement import hold_batches
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.pricing.pseudonyms import Subject
+from tumira.pricing.phone_numbers import Subject
 from tumira.sending import recipients
 
 # Without what people put between digits; to take out all that is no digit would take three times as long.

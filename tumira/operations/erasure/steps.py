@@ -22,7 +22,7 @@ from tumira.operations.erasure import quotes as erasure_of_quotes
 from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure.requests import Erasure
 from tumira.postgres.connection import Connection
-from tumira.pricing.pseudonyms import Subject
+from tumira.pricing.phone_numbers import Subject
 from tumira.sending import lifecycle
 
 MESSAGES_MAX: Final = 500
