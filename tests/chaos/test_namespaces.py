@@ -18,7 +18,7 @@ from tests.support.processes.programs import CHECKOUT, descendants, environment,
 # Opens a network, starts something in it, says so, and waits to be killed.
 DIES: Final = """
 import subprocess, sys
-from tests.support.namespaces import open_network
+from tests.support.chaos.namespaces import open_network
 with open_network(["node"]) as network:
     subprocess.Popen([*network["node"].prefix, "sleep", "600"])
     print(flush=True)

@@ -8,7 +8,7 @@ import pytest
 # What is raised in the hooks of a fork is printed and forgotten; what is noted there is not.
 IN_A_FORK = """
 import os, signal
-from tumira.stopping import Stopping
+from tumira.core.shutdown import Stopping
 stopping = Stopping()
 os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
 assert not stopping
@@ -25,7 +25,7 @@ except KeyboardInterrupt:
 
 IN_A_LOOP = """
 import asyncio, os, signal
-from tumira.stopping import Stopping
+from tumira.core.shutdown import Stopping
 async def work():
     try:
         os.kill(os.getpid(), signal.{name})
@@ -40,7 +40,7 @@ print("heard")
 
 TO_THE_END = """
 import asyncio
-from tumira.stopping import Stopping
+from tumira.core.shutdown import Stopping
 async def work():
     print("done")
 stopping = Stopping()

@@ -262,7 +262,7 @@ def count_lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 STUCK = """
 import asyncio, socket, threading
-from tumira.outbound.webhook_client import Resolver
+from tumira.webhooks.http_client import Resolver
 socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
 async def ask(resolver, name):
     try:
