@@ -1,4 +1,4 @@
-"""How does a test get a package of npm? It is fetched once into `.tools`, or the test is skipped with why."""
+"""Packages of npm for tests, fetched once into `.tools`; a test that cannot have them is skipped."""
 
 import fcntl
 import re
@@ -46,8 +46,8 @@ def _find(packages: Path) -> tuple[Node, str]:
         return node, "install Node.js 18 or later with npm (`node` and `npm` in PATH)"
     wanted = (packages / "package.json").read_text()
     node.folder.mkdir(parents=True, exist_ok=True)
-    # Tests run in several processes.
-    with (node.folder / "lock").open("w") as lock:
+    # One npm at a time: two that share a cache can leave a package without some of its files.
+    with (_TOOLS / "npm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return node, _install(npm, node.folder, wanted)
 
