@@ -1,5 +1,8 @@
 """Which face answers a request?"""
 
+import asyncio
+import os
+import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import structlog
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,26 +22,27 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from structlog.contextvars import bind_contextvars
 
-from tumira import server
+from tumira import VERSION, server
 from tumira.api.app import Api, request_id
 from tumira.api.docs.openapi import document
 from tumira.api.docs.page import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.console.app import Console
-from tumira.console.presence import present
 from tumira.content.classifier import judge
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
+from tumira.core.loops import forever
 from tumira.core.settings import Settings
 from tumira.core.settings.payments import Payments
 from tumira.core.shutdown import Stopping
 from tumira.core.trace_exporter import Tracer, tracing
 from tumira.dashboard.app import Dashboard
 from tumira.dashboard.pages import paynow_notice as hooks
-from tumira.html import assets
+from tumira.html.page import asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.operations.scrape import Scrape
+from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.simulator.handsets import directory_in
@@ -51,6 +56,10 @@ NO_PAYMENTS: Final = Payments()
 FACES: Final = frozenset(
     {"dashboard", "operator", "hooks", "simulator", "docs", "metrics", "healthz", "readyz"}
 )
+HEARTBEAT_S: Final = 30
+FORGET_S: Final = 2
+
+_log: Final = structlog.get_logger()
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -98,7 +107,7 @@ class Web:
                 *dashboard.routes(),
                 *console.routes(),
                 *hooks.routes(database, payments),
-                assets.route(dashboard.assets, console.assets),
+                asset_route(dashboard.assets, console.assets),
             ],
             middleware=[Middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN, compresslevel=6)],
             # A fault of ours is also logged by whoever serves us; a database that is away is none.
@@ -134,7 +143,7 @@ class Web:
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         async with (
-            present(self._database),
+            heartbeat(self._database),
             self._simulator.cleanup.running() if self._simulator else nullcontext(),
         ):
             yield
@@ -215,6 +224,28 @@ async def _stylesheet(_request: Request) -> Response:
 
 async def _alive(_request: Request) -> Response:
     return JSONResponse({"status": "alive"})
+
+
+@asynccontextmanager
+async def heartbeat(database: Database, every_s: float = HEARTBEAT_S) -> AsyncIterator[str]:
+    """List this process on the console's system page; nothing depends on it, so nothing waits for it."""
+    node = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+    async def beat() -> None:
+        async with database.connection() as connection:
+            await nodes.beat(connection, node, VERSION, migrate.last_step())
+
+    beating = asyncio.create_task(forever("send a heartbeat", beat, every_s, node=node))
+    try:
+        yield node
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        try:
+            async with asyncio.timeout(FORGET_S), database.connection() as connection:
+                await nodes.forget(connection, node)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            _log.warning("could not remove the heartbeat", node=node, error=repr(error))
 
 
 async def run_web(

@@ -16,13 +16,13 @@ from tests.support.processes.service import Service
 from tumira import VERSION, audit_log
 from tumira.audit_log import Actor
 from tumira.console.pages.system import write_size
-from tumira.console.presence import present
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.identity.store.operators import Role
 from tumira.operations import audit_checks, audit_runs, run_audit
 from tumira.operations.maintenance import CHORES, run_chore, run_chores
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
+from tumira.web import heartbeat
 
 SYSTEM: Final = "/operator/system"
 CHANGES: Final = "/operator/changes"
@@ -71,7 +71,7 @@ def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin:
             )
 
     async def live(database: Database) -> tuple[str, str]:
-        async with present(database, beat_s=0.01) as node:
+        async with heartbeat(database, every_s=0.01) as node:
             for _ in range(WAIT_TRIES):
                 if await has_beaten_twice(database, node):
                     break
@@ -87,7 +87,7 @@ def test_a_web_process_says_that_it_lives_until_it_ends(service: Service, admin:
 def test_a_process_lives_on_while_the_database_is_away() -> None:
     async def live() -> None:
         database = Database("postgresql://nobody@127.0.0.1:1/nothing")
-        async with present(database, beat_s=0.01):
+        async with heartbeat(database, every_s=0.01):
             await asyncio.sleep(0)
 
     complete(live())

@@ -139,7 +139,7 @@ def test_a_form_with_an_id_that_we_would_not_give_starts_nothing(payer: Payer, f
     ):
         answer = payer.post(path, form=form, **fields)
         assert answer.status_code == 409
-        assert "Look at it once more, and press again" in alert(answer)
+        assert "Check it, and press again" in alert(answer)
         assert PIN not in answer.text
     assert payer.rows() == []
 

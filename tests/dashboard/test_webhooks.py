@@ -42,9 +42,8 @@ from tumira.dashboard.pages import webhooks
 from tumira.dashboard.pages.webhooks import WEBHOOKS, Pages
 from tumira.dashboard.session import Services, private
 from tumira.events import SUBSCRIBABLE
-from tumira.html import assets
 from tumira.html.cookies import Cookie
-from tumira.html.page import Look
+from tumira.html.page import Templates, asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
@@ -168,10 +167,10 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
         database=database,
         gate=cast("Gate", None),
         checker=cast("FileChecker", None),
-        look=Look(Path(webhooks.__file__).parents[1]),
-        session=Cookie(SESSION, strict.base, 3600),
-        device=Cookie("tumira_device", strict.base, 3600),
-        verification=Cookie(VERIFICATION, strict.base, 3600),
+        templates=Templates(Path(webhooks.__file__).parents[1]),
+        session_cookie=Cookie(SESSION, strict.base, 3600),
+        device_cookie=Cookie("tumira_device", strict.base, 3600),
+        verification_cookie=Cookie(VERIFICATION, strict.base, 3600),
         code_limits=cast("CodeLimits", None),
         public_url=strict.base,
         webhooks_allow_private=False,
@@ -179,7 +178,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
     )
     pages = Pages(Names(["203.0.113.7", "10.0.0.1"], OSError()))
     app = Starlette(
-        routes=[private(services, WEBHOOKS, pages.add, "POST"), assets.route(services.look.assets)]
+        routes=[private(services, WEBHOOKS, pages.add, "POST"), asset_route(services.templates.assets)]
     )
     fields = {"url": "https://hooks.example.com/inside", "type": list(SUBSCRIBABLE)}
     async with httpx.AsyncClient(

@@ -19,11 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tumira.html import page as layout
-from tumira.html.assets import Assets, route
 from tumira.html.cookies import TOKEN_MAX, Cookie
 from tumira.html.forms import BODY_BYTES_MAX, FIELDS_MAX, Form, read_body, read_form
 from tumira.html.guards import address_of, refuse_foreign_writes
-from tumira.html.page import Look
+from tumira.html.page import Assets, Templates, asset_route
 from tumira.html.tables import neutral, write_rows
 
 PUBLIC: Final = "https://tumira.example"
@@ -236,7 +235,7 @@ def test_what_was_filled_in_can_always_be_stored(value: str) -> None:
 
 def given_cookie(public_url: str) -> str:
     response = Response()
-    Cookie("token", public_url, 60).give(response, "abc")
+    Cookie("token", public_url, 60).set(response, "abc")
     return response.headers["set-cookie"]
 
 
@@ -254,7 +253,7 @@ def test_without_tls_a_cookie_still_hides_from_scripts_and_other_sites() -> None
 
 def test_a_cookie_is_taken_back_with_the_flags_it_was_given_with() -> None:
     response = Response()
-    Cookie("token", PUBLIC, 60).take(response)
+    Cookie("token", PUBLIC, 60).delete(response)
     parts = response.headers["set-cookie"].split("; ")
     assert parts[0] == '__Host-token=""'
     assert {"HttpOnly", "Secure", "SameSite=lax", "Path=/", "Max-Age=0"} < set(parts[1:])
@@ -332,7 +331,7 @@ def test_no_cell_begins_a_formula_whatever_a_spreadsheet_expects_between_cells(
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Look:
+def look(tmp_path: Path) -> Templates:
     """Give a face with two pages and a script of its own."""
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "own.js").write_text("'use strict';\n" * 100)
@@ -340,22 +339,22 @@ def look(tmp_path: Path) -> Look:
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "one.html.jinja").write_text('<p title="{{ said }}">{{ said }}</p>')
     (tmp_path / "templates" / "asset.html.jinja").write_text("{{ asset('own.js') }}")
-    return Look(tmp_path)
+    return Templates(tmp_path)
 
 
-def test_what_people_wrote_is_shown_and_never_carried_out(look: Look) -> None:
+def test_what_people_wrote_is_shown_and_never_carried_out(look: Templates) -> None:
     page = look.render("one.html.jinja", said="\"><script>alert('x')</script>{{7*7}}{% raw %}")
     assert "<script" not in page
     assert page.count("{{7*7}}{% raw %}") == 2
     assert page.count("&#34;&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;") == 2
 
 
-def test_a_page_that_lacks_a_value_is_not_shown(look: Look) -> None:
+def test_a_page_that_lacks_a_value_is_not_shown(look: Templates) -> None:
     with pytest.raises(UndefinedError):
         look.render("one.html.jinja")
 
 
-def test_a_page_forbids_what_it_does_not_need_and_is_not_kept(look: Look) -> None:
+def test_a_page_forbids_what_it_does_not_need_and_is_not_kept(look: Templates) -> None:
     headers = look.page("one.html.jinja", said="").headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy.pop("default-src") == "'none'"
@@ -413,9 +412,9 @@ def get_asset(path: str, accepts: str = "") -> Request:
     return request
 
 
-async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Look) -> None:
+async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Templates) -> None:
     path = look.render("asset.html.jinja")
-    answer = route(look.assets).endpoint
+    answer = asset_route(look.assets).endpoint
     plain = await answer(get_asset(path))
     compressed = await answer(get_asset(path, "br, gzip"))
     assert gzip.decompress(compressed.body) == plain.body == b"'use strict';\n" * 100
@@ -439,13 +438,13 @@ async def test_a_file_is_served_plain_or_compressed_and_kept_for_ever(look: Look
         "/static/",
     ],
 )
-async def test_nothing_else_is_served(look: Look, path: str) -> None:
+async def test_nothing_else_is_served(look: Templates, path: str) -> None:
     with pytest.raises(HTTPException) as refused:
-        await route(look.assets).endpoint(get_asset(path))
+        await asset_route(look.assets).endpoint(get_asset(path))
     assert refused.value.status_code == 404
 
 
-def test_a_changed_file_has_another_address(look: Look, tmp_path: Path) -> None:
+def test_a_changed_file_has_another_address(look: Templates, tmp_path: Path) -> None:
     before = look.assets.path("own.js")
     (tmp_path / "static" / "own.js").write_text("'use strict'; // changed")
     after = Assets(tmp_path / "static").path("own.js")

@@ -23,9 +23,8 @@ from tumira.console.pages import (
 )
 from tumira.console.session import Services
 from tumira.core.settings.payments import Payments
-from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
-from tumira.html.page import Look
+from tumira.html.page import Assets, Templates
 from tumira.identity.store.devices import DAYS_KEPT
 from tumira.identity.store.operators import HOURS_MAX
 from tumira.postgres.pool import Database
@@ -39,9 +38,9 @@ class Console:
     def __init__(self, database: Database, *, public_url: str, payments: Payments) -> None:
         self._services = Services(
             database=database,
-            look=Look(Path(__file__).parent),
-            session=Cookie("tumira_operator", public_url, HOURS_MAX * _HOUR_S),
-            device=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
+            templates=Templates(Path(__file__).parent),
+            session_cookie=Cookie("tumira_operator", public_url, HOURS_MAX * _HOUR_S),
+            device_cookie=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             public_url=public_url,
             payments=payments,
         )
@@ -49,7 +48,7 @@ class Console:
     @property
     def assets(self) -> Assets:
         """Return the files that the pages name."""
-        return self._services.look.assets
+        return self._services.templates.assets
 
     def routes(self) -> Sequence[Route]:
         """Return where they are found."""

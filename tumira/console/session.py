@@ -14,8 +14,8 @@ from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
-from tumira.html.page import Look
-from tumira.html.redirect import Place, go, place_of
+from tumira.html.page import Templates
+from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Role, Stage, Visitor
@@ -30,30 +30,30 @@ class Services:
     """What the pages work with."""
 
     database: Database
-    look: Look
-    session: Cookie
+    templates: Templates
+    session_cookie: Cookie
     # Says that an operator has signed in at this browser before; it outlives the session.
-    device: Cookie
+    device_cookie: Cookie
     public_url: str
     payments: Payments
 
 
 NAVIGATION: Final = (
-    Place(HOME, "Traffic", "overview"),
-    Place("/operator/carriers", "Carriers", "webhooks"),
-    Place("/operator/receipts", "Receipts", "batches"),
-    Place("/operator/accounts", "Accounts", "people"),
-    Place("/operator/top-ups", "Top-ups", "top-up"),
-    Place("/operator/prices", "Prices", "coins"),
-    Place("/operator/content", "Content", "shield"),
-    Place("/operator/webhooks", "Webhooks", "leave"),
-    Place("/operator/system", "System", "settings"),
-    Place("/operator/changes", "Changes", "ledger"),
+    NavItem(HOME, "Traffic", "overview"),
+    NavItem("/operator/carriers", "Carriers", "webhooks"),
+    NavItem("/operator/receipts", "Receipts", "batches"),
+    NavItem("/operator/accounts", "Accounts", "people"),
+    NavItem("/operator/top-ups", "Top-ups", "top-up"),
+    NavItem("/operator/prices", "Prices", "coins"),
+    NavItem("/operator/content", "Content", "shield"),
+    NavItem("/operator/webhooks", "Webhooks", "leave"),
+    NavItem("/operator/system", "System", "settings"),
+    NavItem("/operator/changes", "Changes", "ledger"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class OperatorSession:
     """One request of an operator who is signed in."""
 
     services: Services
@@ -61,6 +61,10 @@ class Visit:
     operator: Visitor
     # The names of the countries whose messages reach the simulator and no phone.
     simulated: Sequence[str]
+
+    @property
+    def database(self) -> Database:
+        return self.services.database
 
     @property
     def may_change(self) -> bool:
@@ -74,20 +78,20 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Answer with a page inside the console."""
-        return self.services.look.page(
+        return self.services.templates.page(
             template,
             status,
             operator=self.operator,
             simulated=self.simulated,
             may_change=self.may_change,
             navigation=NAVIGATION,
-            here=place_of(self.request.url.path, NAVIGATION),
+            here=current_item(self.request.url.path, NAVIGATION),
             **values,
         )
 
 
 Public = Callable[[Services, Request], Awaitable[Response]]
-Private = Callable[[Visit], Awaitable[Response]]
+Private = Callable[[OperatorSession], Awaitable[Response]]
 
 
 def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
@@ -100,14 +104,14 @@ def public(services: Services, path: str, handle: Public, *methods: str) -> Rout
     return Route(path, answer, methods=methods or ("GET",))
 
 
-def look(services: Services, path: str, handle: Private) -> Route:
+def view(services: Services, path: str, handle: Private) -> Route:
     """Put a page where every operator who is signed in sees it."""
 
     async def answer(request: Request) -> Response:
-        visitor = await find_visitor(services, request)
-        if visitor is None:
-            return go(SIGN_IN)
-        return await handle(await _visit(services, request, visitor))
+        operator = await find_operator(services, request)
+        if operator is None:
+            return redirect(SIGN_IN)
+        return await handle(await _open(services, request, operator))
 
     return Route(path, answer, methods=("GET",))
 
@@ -117,31 +121,31 @@ def change(services: Services, path: str, handle: Private) -> Route:
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
-        visitor = await find_visitor(services, request)
-        if visitor is None:
-            return go(SIGN_IN)
-        visit = await _visit(services, request, visitor)
-        if not visit.may_change:
+        operator = await find_operator(services, request)
+        if operator is None:
+            return redirect(SIGN_IN)
+        session = await _open(services, request, operator)
+        if not session.may_change:
             raise HTTPException(403, "You may look at everything here, and change nothing: ask an admin")
-        return await handle(visit)
+        return await handle(session)
 
     return Route(path, answer, methods=("POST",))
 
 
-async def _visit(services: Services, request: Request, visitor: Visitor) -> Visit:
+async def _open(services: Services, request: Request, operator: Visitor) -> OperatorSession:
     simulated = await list_simulated(services.database)
-    return Visit(services, request, visitor, list(simulated.values()))
+    return OperatorSession(services, request, operator, list(simulated.values()))
 
 
-async def find_visitor(services: Services, request: Request) -> Visitor | None:
+async def find_operator(services: Services, request: Request) -> Visitor | None:
     """Return which operator is signed in at this browser, all the way."""
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     if token is None:
         return None
     async with services.database.connection() as connection:
-        visitor = await operators.find_visitor(connection, hash_token(token))
-        if visitor is None or visitor.stage is not Stage.IN:
+        operator = await operators.find_visitor(connection, hash_token(token))
+        if operator is None or operator.stage is not Stage.IN:
             return None
-        if visitor.is_news:
-            await operators.mark_seen(connection, visitor.session_id)
-    return visitor
+        if operator.is_news:
+            await operators.mark_seen(connection, operator.session_id)
+    return operator

@@ -34,9 +34,8 @@ from tumira.dashboard.pages import (
     webhooks,
 )
 from tumira.dashboard.session import Services
-from tumira.html.assets import Assets
 from tumira.html.cookies import Cookie
-from tumira.html.page import PRIVATE, Look
+from tumira.html.page import PRIVATE, Assets, Templates
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
 from tumira.identity.store.devices import DAYS_KEPT
@@ -67,10 +66,10 @@ class Dashboard:
             database=database,
             gate=gate,
             checker=FileChecker(database),
-            look=Look(Path(__file__).parent),
-            session=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
-            device=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
-            verification=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
+            templates=Templates(Path(__file__).parent),
+            session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),
+            device_cookie=Cookie("tumira_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
+            verification_cookie=Cookie("tumira_verification", public_url, HOURS_KEPT * _HOUR_S),
             code_limits=code_limits,
             public_url=public_url,
             webhooks_allow_private=webhooks_allow_private,
@@ -80,7 +79,7 @@ class Dashboard:
     @property
     def assets(self) -> Assets:
         """Return the files that the pages name."""
-        return self._services.look.assets
+        return self._services.templates.assets
 
     def routes(self) -> Sequence[Route]:
         """Return where they are found."""
@@ -113,7 +112,7 @@ class Dashboard:
         return self._trouble(error.status_code, error.detail, error.headers)
 
     async def fail(self, request: Request, error: Exception) -> Response:
-        """Say that it was not the visitor's fault."""
+        """Say that it was not the customer's fault."""
         if isinstance(error, HashingBusyError):
             _log.warning("password hashing queue full", reason=error.reason, path=request.url.path)
             return self._trouble(503, "Too many people are signing in right now; try again in a moment")
@@ -127,7 +126,7 @@ class Dashboard:
         # A framework's own words are those of the protocol, and say nothing about what to do.
         said = None if words == HTTPStatus(status).phrase else words
         retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-        return self._services.look.page(
+        return self._services.templates.page(
             "trouble.html.jinja",
             status,
             headers={**PRIVATE, **retry, **(headers or {})},

@@ -14,7 +14,7 @@ from tumira.topups import store as top_ups
 OPEN_FOR_MS: Final = 24 * 3600 * 1000
 # The form may have been shown by a machine whose clock is a little ahead of ours.
 AHEAD_MS: Final = 60_000
-STALE: Final = "This page was open for very long. Look at it once more, and press again."
+STALE: Final = "This page was open for very long. Check it, and press again."
 
 _VERSION: Final = 7
 

@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
 from tumira.html.guards import READING, refuse_foreign_writes
-from tumira.html.page import Look
-from tumira.html.redirect import Place, go, place_of
+from tumira.html.page import Templates
+from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import sessions
@@ -35,12 +36,12 @@ class Services:
     database: Database
     gate: Gate
     checker: FileChecker
-    look: Look
-    session: Cookie
+    templates: Templates
+    session_cookie: Cookie
     # Says that somebody has signed in at this browser before; it outlives the session.
-    device: Cookie
+    device_cookie: Cookie
     # Leads a browser from its sign-up, or its forgotten password, to the code.
-    verification: Cookie
+    verification_cookie: Cookie
     code_limits: CodeLimits
     public_url: str
     webhooks_allow_private: bool
@@ -49,34 +50,42 @@ class Services:
 
 
 NAVIGATION: Final = (
-    Place(HOME, "Overview", "overview"),
-    Place("/dashboard/compose", "Compose", "compose"),
-    Place("/dashboard/upload", "Upload", "upload"),
-    Place("/dashboard/batches", "Batches", "batches"),
-    Place("/dashboard/keys", "API keys", "keys"),
-    Place("/dashboard/webhooks", "Webhooks", "webhooks"),
-    Place("/dashboard/top-up", "Top up", "top-up"),
-    Place("/dashboard/ledger", "Ledger", "ledger"),
-    Place("/dashboard/settings", "Settings", "settings"),
+    NavItem(HOME, "Overview", "overview"),
+    NavItem("/dashboard/compose", "Compose", "compose"),
+    NavItem("/dashboard/upload", "Upload", "upload"),
+    NavItem("/dashboard/batches", "Batches", "batches"),
+    NavItem("/dashboard/keys", "API keys", "keys"),
+    NavItem("/dashboard/webhooks", "Webhooks", "webhooks"),
+    NavItem("/dashboard/top-up", "Top up", "top-up"),
+    NavItem("/dashboard/ledger", "Ledger", "ledger"),
+    NavItem("/dashboard/settings", "Settings", "settings"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class CustomerSession:
     """One request of somebody who is signed in."""
 
     services: Services
     request: Request
-    visitor: Visitor
+    customer: Visitor
     # The names of the countries whose messages reach a simulator and no phone.
     simulated: Sequence[str]
 
+    @property
+    def database(self) -> Database:
+        return self.services.database
+
+    @property
+    def account_id(self) -> AccountId:
+        return self.customer.account_id
+
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Answer with a page inside the dashboard."""
-        return self.services.look.page(
+        return self.services.templates.page(
             template,
             status,
-            visitor=self.visitor,
+            customer=self.customer,
             simulated=self.simulated,
             navigation=NAVIGATION,
             here=_here(self.request.url.path),
@@ -88,11 +97,11 @@ def _here(path: str) -> str:
     """Return the entry of the navigation under which a page stands."""
     if path.startswith("/dashboard/messages/"):
         return "/dashboard/batches"
-    return place_of(path, NAVIGATION)
+    return current_item(path, NAVIGATION)
 
 
 Public = Callable[[Services, Request], Awaitable[Response]]
-Private = Callable[[Visit], Awaitable[Response]]
+Private = Callable[[CustomerSession], Awaitable[Response]]
 
 
 def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
@@ -114,27 +123,27 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
-        visitor = await find_visitor(services, request)
-        if visitor is None:
+        customer = await find_customer(services, request)
+        if customer is None:
             return _ask_to_sign_in(request)
-        if request.method not in READING and not visitor.phone_proved:
-            return go(VERIFY)
+        if request.method not in READING and not customer.phone_proved:
+            return redirect(VERIFY)
         simulated = await list_simulated(services.database)
-        return await handle(Visit(services, request, visitor, list(simulated.values())))
+        return await handle(CustomerSession(services, request, customer, list(simulated.values())))
 
     return Route(path, answer, methods=methods or ("GET",))
 
 
-async def find_visitor(services: Services, request: Request) -> Visitor | None:
+async def find_customer(services: Services, request: Request) -> Visitor | None:
     """Return who is signed in at this browser, if anybody."""
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     if token is None:
         return None
     async with services.database.connection() as connection:
-        visitor = await sessions.find(connection, hash_token(token))
-        if visitor is not None and visitor.is_news:
-            await sessions.mark_seen(connection, visitor.session_id)
-    return visitor
+        customer = await sessions.find(connection, hash_token(token))
+        if customer is not None and customer.is_news:
+            await sessions.mark_seen(connection, customer.session_id)
+    return customer
 
 
 def _ask_to_sign_in(request: Request) -> Response:
@@ -142,4 +151,4 @@ def _ask_to_sign_in(request: Request) -> Response:
     onward = request.url.path if request.method == "GET" else _here(request.url.path)
     if request.method == "GET" and request.url.query:
         onward += f"?{request.url.query}"
-    return go(SIGN_IN if onward == HOME else f"{SIGN_IN}?{urlencode({'next': onward})}")
+    return redirect(SIGN_IN if onward == HOME else f"{SIGN_IN}?{urlencode({'next': onward})}")

@@ -31,11 +31,11 @@ STATES: Final[Mapping[State, tuple[str, str]]] = {
 REASONS: Final[Mapping[str, str]] = {
     Reason.CANCELLED: "It was cancelled before it was paid. Nothing was taken.",
     Reason.DECLINED: (
-        "The payment was declined. Look whether there is enough money, and whether the number is right. "
+        "The payment was declined. Check that there is enough money, and that the number is right. "
         "Nothing was taken."
     ),
     Reason.VOUCHER_NOT_VALID: (
-        "This voucher cannot be redeemed: the PIN is not right, or it was used before. Look at it once more."
+        "This voucher cannot be redeemed: the PIN is not right, or it was used before. Check it."
     ),
     Reason.VOUCHER_EXPIRED: "This voucher has expired. Ask the shop where you bought it.",
     Reason.VALUE_TOO_SMALL: "The voucher is worth less than the smallest top-up. It is still good.",

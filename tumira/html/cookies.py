@@ -1,4 +1,4 @@
-"""What does a browser keep for us? Tokens that scripts cannot read and other sites cannot make it send."""
+"""Cookies that scripts cannot read and other sites cannot make a browser send."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ TOKEN_MAX: Final = 100
 
 
 class Cookie:
-    """One cookie; behind TLS its name keeps other hosts of the same domain from planting one."""
+    """A cookie with a token; behind TLS its `__Host-` name keeps sibling hosts from planting one."""
 
     def __init__(self, name: str, public_url: str, max_age_s: int) -> None:
         self._secure = public_url.startswith("https://")
@@ -17,12 +17,10 @@ class Cookie:
         self._max_age_s = max_age_s
 
     def read(self, request: Request) -> str | None:
-        """Return the token that the browser has."""
         token = request.cookies.get(self.name)
         return token if token and len(token) <= TOKEN_MAX else None
 
-    def give(self, response: Response, token: str) -> None:
-        """Let the browser keep a token."""
+    def set(self, response: Response, token: str) -> None:
         response.set_cookie(
             self.name,
             token,
@@ -33,6 +31,5 @@ class Cookie:
             samesite="lax",
         )
 
-    def take(self, response: Response) -> None:
-        """Let the browser forget it."""
+    def delete(self, response: Response) -> None:
         response.delete_cookie(self.name, path="/", secure=self._secure, httponly=True, samesite="lax")

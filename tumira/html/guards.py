@@ -1,8 +1,8 @@
-"""Where does a request come from, and may it write?
+"""The refusal of cross-site writes, and the client address that limits count against.
 
-A browser says with each request which site it comes from (`Sec-Fetch-Site`), or at least with each form which
-origin (`Origin`). A write from elsewhere is refused before anybody looks at who is signed in. A request with
-neither header does not come from a browser, and so carries nobody's cookies against their will.
+A browser names the site that a request comes from (`Sec-Fetch-Site`), or at least a form's `Origin`. A write
+from another site is refused before the session is read. A request with neither header does not come from a
+browser, so it carries no cookies against its user's will.
 """
 
 from ipaddress import IPv6Address, ip_address
@@ -18,7 +18,6 @@ _NETWORK_BITS: Final = 64
 
 
 def refuse_foreign_writes(request: Request, public_url: str) -> None:
-    """Refuse a write that another site asked the browser for."""
     if request.method in READING:
         return
     site = request.headers.get("sec-fetch-site")
@@ -41,7 +40,7 @@ def _is_own(request: Request, origin: str, public_url: str) -> bool:
 
 
 def address_of(request: Request) -> str:
-    """Return whom limits count against: an address, or the network of one who can choose among many."""
+    """Return the address that limits count against; for IPv6 its network, which has many addresses."""
     host = request.client.host if request.client else ""
     try:
         address = ip_address(host)

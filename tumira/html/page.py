@@ -1,16 +1,22 @@
-"""How does a page come together, and how does it leave? From templates, with headers that forbid much."""
+"""Pages: templates, assets, security headers and how values are written."""
 
+import gzip
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from tumira.core import money
-from tumira.html.assets import Assets
 
 HERE: Final = Path(__file__).parent
 # Harare and Johannesburg, all year.
@@ -28,12 +34,76 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-# Nothing of a page that somebody signed in to see is left behind in the browser.
+# A browser keeps no copy of a page behind the sign-in.
 PRIVATE: Final = {"Cache-Control": "no-store"}
 
+ASSET_PREFIX: Final = "/static/"
+_ASSET_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_CACHED_FOREVER: Final = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
 
-class Look:
-    """The templates and files of one face, on top of those that all pages share."""
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    path: str
+    media_type: str
+    plain: bytes
+    compressed: bytes
+
+
+def read_asset(file: Path) -> Asset:
+    plain = file.read_bytes()
+    path = f"{ASSET_PREFIX}{file.stem}.{sha256(plain).hexdigest()[:12]}{file.suffix}"
+    return Asset(path, _ASSET_TYPES[file.suffix], plain, gzip.compress(plain, 9, mtime=0))
+
+
+class Assets:
+    """The stylesheets, scripts and images of some folders.
+
+    A file's address holds a hash of its content, so a browser may cache it for ever.
+    """
+
+    def __init__(self, *folders: Path) -> None:
+        self._named = {
+            file.name: read_asset(file)
+            for folder in folders
+            for file in sorted(folder.iterdir())
+            if file.suffix in _ASSET_TYPES
+        }
+        self._at: Mapping[str, Asset] = {asset.path: asset for asset in self._named.values()}
+
+    def path(self, name: str) -> str:
+        return self._named[name].path
+
+    def find(self, path: str) -> Asset | None:
+        return self._at.get(path)
+
+
+def asset_route(*folders: Assets) -> Route:
+
+    async def answer(request: Request) -> Response:
+        asset = next(filter(None, (assets.find(request.url.path) for assets in folders)), None)
+        if asset is None:
+            raise HTTPException(404)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers = {**_CACHED_FOREVER, "Content-Encoding": "gzip"}
+            return Response(asset.compressed, media_type=asset.media_type, headers=headers)
+        return Response(asset.plain, media_type=asset.media_type, headers=_CACHED_FOREVER)
+
+    return Route(ASSET_PREFIX + "{name}", answer)
+
+
+@cache
+def stylesheet(own: Path) -> bytes:
+    """Return a page's stylesheet: the shared rules first, so that the page's own rules win."""
+    return (HERE / "static" / "base.css").read_bytes() + b"\n" + own.read_bytes()
+
+
+class Templates:
+    """The templates and assets of the dashboard or the console, on top of the shared ones."""
 
     def __init__(self, folder: Path) -> None:
         self.assets = Assets(HERE / "static", folder / "static")
@@ -55,7 +125,6 @@ class Look:
         }
 
     def render(self, template: str, **values: Any) -> str:
-        """Fill in a template."""
         return self._environment.get_template(template).render(values)
 
     def page(
@@ -65,12 +134,11 @@ class Look:
         headers: Mapping[str, str] = PRIVATE,
         **values: Any,
     ) -> HTMLResponse:
-        """Answer with a page."""
         return HTMLResponse(self.render(template, **values), status, headers={**HEADERS, **headers})
 
 
 def write_usd(amount: Decimal) -> str:
-    """Write an amount for people: whole cents where that is exact, else all four decimals."""
+    """Write whole cents where that is exact, else all four decimals."""
     text = money.write(amount)
     whole, _, decimals = text.removesuffix("00").partition(".")
     sign, digits = ("\N{MINUS SIGN}", whole[1:]) if whole.startswith("-") else ("", whole)
@@ -85,7 +153,6 @@ def write_price(amount: Decimal) -> str:
 
 
 def write_count(number: int) -> str:
-    """Write a number with its thousands apart."""
     return f"{number:,}"
 
 
@@ -95,10 +162,9 @@ def write_plural(number: int, one: str, many: str | None = None) -> str:
 
 
 def write_moment(at: datetime) -> str:
-    """Write a moment as people in both countries read it."""
+    """Write local time, which is the same in both countries."""
     return at.astimezone(LOCAL).strftime("%-d %b %Y, %H:%M:%S")
 
 
 def write_machine_time(at: datetime) -> str:
-    """Write a moment for programs."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Where does a page stand in the navigation, and where is a browser sent on to?"""
+"""Redirects, and the current entry of the navigation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,17 @@ from tumira.html.page import HEADERS, PRIVATE
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An entry of the navigation."""
-
+class NavItem:
     path: str
     name: str
     icon: str
 
 
-def place_of(path: str, navigation: Sequence[Place]) -> str:
-    """Return the entry of the navigation under which a page stands."""
-    above = [place.path for place in navigation if path == place.path or path.startswith(place.path + "/")]
+def current_item(path: str, navigation: Sequence[NavItem]) -> str:
+    """Return the path of the navigation entry that a page belongs to."""
+    above = [item.path for item in navigation if path == item.path or path.startswith(item.path + "/")]
     return max(above, key=len, default="")
 
 
-def go(path: str) -> RedirectResponse:
-    """Send the browser on to a page of ours, to be read."""
+def redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303, headers={**HEADERS, **PRIVATE})

@@ -1,4 +1,4 @@
-"""How is a table downloaded? As CSV whose cells no spreadsheet takes for formulas."""
+"""CSV downloads whose cells no spreadsheet takes for formulas."""
 
 import csv
 import io
@@ -15,12 +15,10 @@ _FORMULA: Final = re.compile(
 
 
 def neutral(cell: str) -> str:
-    """Write a cell so that it is shown and never calculated."""
     return _FORMULA.sub(r"\1'", cell)
 
 
 def write_rows(rows: Sequence[Sequence[object]]) -> bytes:
-    """Write rows of a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text)
     for row in rows:

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tumira.core.local_callers import is_local
-from tumira.html.styles import stylesheet
+from tumira.html.page import stylesheet
 from tumira.postgres.pool import Database
 from tumira.simulator import handsets
 from tumira.simulator.cleanup import Cleanup

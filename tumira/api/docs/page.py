@@ -15,7 +15,7 @@ from tumira.api.app import DOCUMENT_PATH
 from tumira.api.docs.guide import sections
 from tumira.api.docs.markdown import Markdown
 from tumira.api.docs.openapi import document
-from tumira.html import styles
+from tumira.html import page as html_page
 from tumira.sending.lifecycle import FAILURE_REASONS
 
 STYLESHEET_PATH: Final = "/docs/reference.css"
@@ -129,7 +129,7 @@ def reference_page(
 
 def stylesheet() -> bytes:
     """Return how the page looks."""
-    return styles.stylesheet(Path(__file__).with_name("reference.css"))
+    return html_page.stylesheet(Path(__file__).with_name("reference.css"))
 
 
 def _all_refusals(operations: Sequence[Operation]) -> Sequence[Named]:

@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
-from tumira.console.session import Services, Visit, change
+from tumira.console.session import OperatorSession, Services, change
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, DoneBeforeError
 from tumira.identity.person_rules import clean_name
@@ -60,10 +60,10 @@ def _faults(**found: str | None) -> Mapping[str, str]:
     return {name: fault for name, fault in found.items() if fault is not None}
 
 
-async def ask_credit(visit: Visit) -> Response:
+async def ask_credit(session: OperatorSession) -> Response:
     """Show what is about to be credited or debited, before anything is."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     typed, note = form.text("amount")[:TYPED_MAX], read_note(form, "credit_note")
     takes = form.text("direction") == "debit"
     amount = money.parse(typed)
@@ -72,9 +72,9 @@ async def ask_credit(visit: Visit) -> Response:
     )
     if faults or amount is None:
         direction = "debit" if takes else "credit"
-        return await account_page(visit, faults, 422, amount=typed, direction=direction, credit_note=note)
+        return await account_page(session, faults, 422, amount=typed, direction=direction, credit_note=note)
     signed = -amount if takes else amount
-    return visit.page(
+    return session.page(
         "money_confirm.html.jinja",
         title="Take this from the account?" if takes else "Give this to the account?",
         facts={
@@ -104,24 +104,26 @@ def _fault_of_amount(amount: Decimal | None, there_is: Decimal | None) -> str | 
     return None
 
 
-async def credit(visit: Visit) -> Response:
+async def credit(session: OperatorSession) -> Response:
     """Credit or debit what was confirmed, once."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     note, amount = read_note(form, "credit_note"), money.parse(form.text("amount")[:TYPED_MAX])
     press = read_id(PRESS, form.text("press"))
     faults = _faults(amount=_fault_of_amount(amount, None), credit_note=fault_of_note(note))
     if faults or amount is None or press is None:
-        return await account_page(visit, faults or {"amount": "Fill in the form once more."}, 422)
+        return await account_page(session, faults or {"amount": "Fill in the form once more."}, 422)
     signed = -amount if form.text("direction") == "debit" else amount
-    return await _credit(visit, account.id, signed, note, press)
+    return await _credit(session, account.id, signed, note, press)
 
 
-async def _credit(visit: Visit, account_id: AccountId, amount: Decimal, note: str, press: UUID) -> Response:
-    actor = visit.actor
+async def _credit(
+    session: OperatorSession, account_id: AccountId, amount: Decimal, note: str, press: UUID
+) -> Response:
+    actor = session.actor
     try:
         await manage_accounts.credit(
-            visit.services.database,
+            session.database,
             account_id,
             amount,
             note=note,
@@ -132,28 +134,28 @@ async def _credit(visit: Visit, account_id: AccountId, amount: Decimal, note: st
     except DoneBeforeError:
         return _done(account_id, "again")
     except Trouble as trouble:
-        return await account_page(visit, {"": str(trouble)}, 409)
+        return await account_page(session, {"": str(trouble)}, 409)
     return _done(account_id, "credit")
 
 
-async def suspend(visit: Visit) -> Response:
+async def suspend(session: OperatorSession) -> Response:
     """Stop an account from sending, or let it send again."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     note, lifts = read_note(form, "suspend_note"), form.text("what") == "lift"
     faults = _faults(suspend_note=fault_of_note(note))
     if faults:
-        return await account_page(visit, faults, 422, suspend_note=note)
+        return await account_page(session, faults, 422, suspend_note=note)
     await manage_accounts.suspend(
-        visit.services.database, account.id, suspended=not lifts, actor=visit.actor, note=note
+        session.database, account.id, suspended=not lifts, actor=session.actor, note=note
     )
     return _done(account.id, "lifted" if lifts else "suspended")
 
 
-async def limit(visit: Visit) -> Response:
+async def limit(session: OperatorSession) -> Response:
     """Change how often an account may call, what it may spend, and its share of the queue."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     names = ("rate", "weight", "daily_limit", "call_limit")
     written = {name: form.text(name)[:TYPED_MAX] for name in names}
     note = read_note(form, "limits_note")
@@ -167,9 +169,9 @@ async def limit(visit: Visit) -> Response:
         limits_note=fault_of_note(note, is_needed=False),
     )
     if faults:
-        return await account_page(visit, faults, 422, **written, limits_note=note)
+        return await account_page(session, faults, 422, **written, limits_note=note)
     await manage_accounts.limit(
-        visit.services.database,
+        session.database,
         account.id,
         rate_limit=rate,
         daily_limit=daily,
@@ -177,7 +179,7 @@ async def limit(visit: Visit) -> Response:
         call_limit=call,
         change_call=True,
         weight=weight,
-        actor=visit.actor,
+        actor=session.actor,
         note=note,
     )
     return _done(account.id, "limits")
@@ -188,34 +190,32 @@ def _whole(text: str, most: int) -> int | None:
     return int(text) if is_number and 1 <= int(text) <= most else None
 
 
-async def review(visit: Visit) -> Response:
+async def review(session: OperatorSession) -> Response:
     """Note whether an account lets us look at its refused texts."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     note, consent = read_note(form, "review_note"), form.text("what") == "consent"
     # That somebody consented has to be shown when it is asked about; taking it back needs no reason.
     faults = _faults(review_note=fault_of_note(note, is_needed=consent))
     if faults:
-        return await account_page(visit, faults, 422, review_note=note)
+        return await account_page(session, faults, 422, review_note=note)
     await manage_accounts.review(
-        visit.services.database, account.id, consent=consent, actor=visit.actor, note=note
+        session.database, account.id, consent=consent, actor=session.actor, note=note
     )
     return _done(account.id, "consent" if consent else "no-consent")
 
 
-async def drop_factor(visit: Visit) -> Response:
+async def drop_factor(session: OperatorSession) -> Response:
     """Turn the second factor off for an owner who has lost it."""
-    form = await read_form(visit.request)
-    account = await find_account(visit)
+    form = await read_form(session.request)
+    account = await find_account(session)
     note = read_note(form, "factor_note")
     faults = _faults(factor_note=fault_of_note(note))
     if faults:
-        return await account_page(visit, faults, 422, factor_note=note)
-    was_on = await manage_accounts.drop_factor(
-        visit.services.database, account.id, actor=visit.actor, note=note
-    )
+        return await account_page(session, faults, 422, factor_note=note)
+    was_on = await manage_accounts.drop_factor(session.database, account.id, actor=session.actor, note=note)
     return _done(account.id, "factor" if was_on else "no-factor")
 
 
 def _done(account_id: AccountId, what: str) -> Response:
-    return go(f"{path_of(account_id)}?done={what}")
+    return redirect(f"{path_of(account_id)}?done={what}")

@@ -19,13 +19,13 @@ from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.search import FIRST, LAST, Found, Place
 from tumira.accounts.store import SYSTEM, Account
-from tumira.console.session import Services, Visit, look
+from tumira.console.session import OperatorSession, Services, view
 from tumira.console.top_up_words import STATES, name_of
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
 from tumira.html import chart
 from tumira.html.forms import Form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity.store import logins, sessions
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
@@ -69,7 +69,7 @@ class Line:
 
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
-    return [look(services, ACCOUNTS, show_accounts), look(services, ACCOUNTS + "/{id}", show_account)]
+    return [view(services, ACCOUNTS, show_accounts), view(services, ACCOUNTS + "/{id}", show_account)]
 
 
 def path_of(account_id: AccountId) -> str:
@@ -77,17 +77,17 @@ def path_of(account_id: AccountId) -> str:
     return f"{ACCOUNTS}/{write_id(ACCOUNT, account_id)}"
 
 
-async def show_accounts(visit: Visit) -> Response:
+async def show_accounts(session: OperatorSession) -> Response:
     """Show the accounts that are looked for, or the newest."""
-    query = visit.request.query_params
+    query = session.request.query_params
     asked = Form({name: query.getlist(name) for name in ("q", "after", "word", "phone")})
     text = asked.text("q")[:QUERY_MAX]
     account_id = read_id(ACCOUNT, text)
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         if account_id is not None and await accounts.find(connection, AccountId(account_id)) is not None:
-            return go(path_of(AccountId(account_id)))
+            return redirect(path_of(AccountId(account_id)))
         found, following, is_cut = await _search(connection, text, asked)
-    return visit.page(
+    return session.page(
         "accounts.html.jinja",
         query=text,
         found=[(path_of(one.id), one) for one in found],
@@ -124,17 +124,17 @@ async def _search(
     return results.accounts, place, results.is_cut
 
 
-async def show_account(visit: Visit) -> Response:
+async def show_account(session: OperatorSession) -> Response:
     """Show one account."""
-    return await account_page(visit, {}, done=visit.request.query_params.get("done", ""))
+    return await account_page(session, {}, done=session.request.query_params.get("done", ""))
 
 
-async def find_account(visit: Visit) -> Account:
+async def find_account(session: OperatorSession) -> Account:
     """Return the account that the address names; the gateway's own is nobody's to change here."""
-    account_id = read_id(ACCOUNT, str(visit.request.path_params["id"]))
+    account_id = read_id(ACCOUNT, str(session.request.path_params["id"]))
     found = None
     if account_id is not None and account_id != SYSTEM:
-        async with visit.services.database.connection() as connection:
+        async with session.database.connection() as connection:
             found = await accounts.find(connection, AccountId(account_id))
     if found is None:
         raise HTTPException(404, "There is no such account")
@@ -142,11 +142,11 @@ async def find_account(visit: Visit) -> Account:
 
 
 async def account_page(
-    visit: Visit, faults: Faults, status: int = 200, *, done: str = "", **written: str
+    session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
 ) -> Response:
     """Show one account with its forms; where one was filled in wrongly, as it was filled in."""
-    account = await find_account(visit)
-    return visit.page(
+    account = await find_account(session)
+    return session.page(
         "account.html.jinja",
         status,
         account=account,
@@ -155,7 +155,7 @@ async def account_page(
         faults=faults,
         filled=_fill(account) | written,
         said=DONE.get(done),
-        **await _facts(visit, account),
+        **await _facts(session, account),
     )
 
 
@@ -179,10 +179,10 @@ def _write(amount: Decimal | None) -> str:
     return "" if amount is None else f"{amount.normalize():f}"
 
 
-async def _facts(visit: Visit, account: Account) -> Mapping[str, Any]:
+async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any]:
     """Read what the account has, a bounded part of each."""
     today = local_day(datetime.now(UTC))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         login = await logins.find(connection, account.phone)
         email = await logins.find_email(connection, account.id)
         factor = await logins.find_factor(connection, account.id)

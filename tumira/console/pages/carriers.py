@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.carrier_view import BADGES, DAY, HOUR, show
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.delivery import manage_carriers
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierState
@@ -24,7 +24,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.carrier_outcomes import Tally
 from tumira.delivery.trial import Tried, try_out
 from tumira.html.forms import Form, read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 
 CARRIERS: Final = "/operator/carriers"
@@ -61,8 +61,8 @@ Faults = Mapping[str, str]
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, CARRIERS, show_carriers),
-        look(services, ONE, show_carrier),
+        view(services, CARRIERS, show_carriers),
+        view(services, ONE, show_carrier),
         change(services, CARRIERS, add),
         change(services, ONE + "/change", change_settings),
         change(services, ONE + "/test", try_carrier),
@@ -70,17 +70,17 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_carriers(visit: Visit) -> Response:
+async def show_carriers(session: OperatorSession) -> Response:
     """Show all carriers, those that are used first in front."""
-    return await _list(visit, {})
+    return await _list(session, {})
 
 
 async def _list(
-    visit: Visit, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
+    session: OperatorSession, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
 ) -> Response:
-    states = await manage_carriers.list_carriers(visit.services.database)
-    uncovered, tallies = await _read(visit)
-    return visit.page(
+    states = await manage_carriers.list_carriers(session.database)
+    uncovered, tallies = await _read(session)
+    return session.page(
         "carriers.html.jinja",
         status,
         carriers=[show(one, tallies) for one in states],
@@ -89,40 +89,40 @@ async def _list(
         labels=LABELS,
         faults=faults,
         filled=filled or {"name": "", "countries": "", "priority": str(PRIORITY_DEFAULT)},
-        done=_done(visit),
+        done=_done(session),
         now=datetime.now(UTC),
     )
 
 
-async def _read(visit: Visit) -> tuple[Sequence[str], Sequence[Tally]]:
+async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[Tally]]:
     """Return for which countries no carrier works, and what was counted of all carriers."""
     now = datetime.now(UTC)
     since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         tallies = await carrier_outcomes.list_since(connection, since, lately)
         without = await carriers.countries_without_carrier(connection)
         destinations = (await get_tariff(connection)).destinations
     return [one.name for one in destinations if one.country in without], tallies
 
 
-async def show_carrier(visit: Visit) -> Response:
+async def show_carrier(session: OperatorSession) -> Response:
     """Show one carrier, with what can be done about it."""
-    return await _page(visit, {})
+    return await _page(session, {})
 
 
 async def _page(
-    visit: Visit,
+    session: OperatorSession,
     faults: Faults,
     status: int = 200,
     *,
     filled: Mapping[str, str] | None = None,
     tried: Tried | None = None,
 ) -> Response:
-    state = await _state(visit)
+    state = await _state(session)
     carrier = state.carrier
-    _, tallies = await _read(visit)
-    others = await manage_carriers.list_carriers(visit.services.database)
-    async with visit.services.database.connection() as connection:
+    _, tallies = await _read(session)
+    others = await manage_carriers.list_carriers(session.database)
+    async with session.database.connection() as connection:
         destinations = (await get_tariff(connection)).destinations
     rest = [one.carrier for one in others if one.carrier.name != carrier.name]
     own = [one for one in destinations if carrier.covers(one.country)]
@@ -134,7 +134,7 @@ async def _page(
         and one.name not in alone
         and all(other.simulator for other in rest if other.covers(one.country))
     ]
-    return visit.page(
+    return session.page(
         "carrier.html.jinja",
         status,
         shown=show(state, tallies),
@@ -152,22 +152,22 @@ async def _page(
             "tps": str(carrier.settings.tps),
         },
         tried=tried,
-        done=_done(visit),
+        done=_done(session),
         now=datetime.now(UTC),
     )
 
 
-async def _state(visit: Visit) -> CarrierState:
-    name = visit.request.path_params["name"]
-    for one in await manage_carriers.list_carriers(visit.services.database):
+async def _state(session: OperatorSession) -> CarrierState:
+    name = session.request.path_params["name"]
+    for one in await manage_carriers.list_carriers(session.database):
         if one.carrier.name == name:
             return one
     raise HTTPException(404, "There is no such carrier")
 
 
-async def add(visit: Visit) -> Response:
+async def add(session: OperatorSession) -> Response:
     """Add a carrier by its URL."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = _filled(form, "name", "countries", "priority")
     faults: dict[str, str] = {}
     priority = _read_number(form, "priority", faults)
@@ -177,73 +177,73 @@ async def add(visit: Visit) -> Response:
     if not faults:
         try:
             await manage_carriers.add_carrier(
-                visit.services.database,
+                session.database,
                 filled["name"],
                 url,
                 _read_countries(filled["countries"]),
                 priority,
-                actor=visit.actor,
+                actor=session.actor,
                 replace=False,
                 password=form.text("password") or None,
             )
-            simulated = await manage_carriers.list_simulated(visit.services.database)
-            is_first = len(simulated) < len(visit.simulated)
-            return go(CARRIERS + ("?done=first" if is_first else "?done=added"))
+            simulated = await manage_carriers.list_simulated(session.database)
+            is_first = len(simulated) < len(session.simulated)
+            return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
         except Trouble as trouble:
             faults[_field_of(trouble)] = str(trouble)
-    return await _list(visit, faults, 422, filled)
+    return await _list(session, faults, 422, filled)
 
 
-async def change_settings(visit: Visit) -> Response:
+async def change_settings(session: OperatorSession) -> Response:
     """Change when a carrier is used and how much it is given."""
-    state = await _state(visit)
-    form = await read_form(visit.request)
+    state = await _state(session)
+    form = await read_form(session.request)
     filled = _filled(form, "countries", "priority", "window", "tps")
     faults: dict[str, str] = {}
     numbers = {name: _read_number(form, name, faults) for name in ("priority", "window", "tps")}
     if not faults:
         try:
             changed = await manage_carriers.change_carrier(
-                visit.services.database,
+                session.database,
                 state.carrier.name,
                 priority=numbers["priority"],
                 countries=_read_countries(filled["countries"]),
                 window_size=numbers["window"],
                 tps=numbers["tps"],
-                actor=visit.actor,
+                actor=session.actor,
             )
-            return go(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
+            return redirect(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
         except Trouble as trouble:
             faults[_field_of(trouble)] = str(trouble)
-    return await _page(visit, faults, 422, filled=filled)
+    return await _page(session, faults, 422, filled=filled)
 
 
-async def try_carrier(visit: Visit) -> Response:
+async def try_carrier(session: OperatorSession) -> Response:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
-    state = await _state(visit)
+    state = await _state(session)
     try:
         tried = await try_out(state.carrier.settings, TRIAL)
     except Trouble as trouble:
-        return await _page(visit, {"": str(trouble)}, 422)
-    return await _page(visit, {}, tried=tried)
+        return await _page(session, {"": str(trouble)}, 422)
+    return await _page(session, {}, tried=tried)
 
 
-async def remove(visit: Visit) -> Response:
+async def remove(session: OperatorSession) -> Response:
     """Take a carrier out of use, once its name was typed."""
-    state = await _state(visit)
+    state = await _state(session)
     name = state.carrier.name
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     if form.text("confirmed") != name:
-        return await _page(visit, {"confirmed": f"Type {name} to remove it."}, 422)
+        return await _page(session, {"confirmed": f"Type {name} to remove it."}, 422)
     try:
-        await manage_carriers.remove_carrier(visit.services.database, name, actor=visit.actor)
+        await manage_carriers.remove_carrier(session.database, name, actor=session.actor)
     except Trouble as trouble:
         raise HTTPException(409, str(trouble)) from None
-    return go(CARRIERS + "?done=removed")
+    return redirect(CARRIERS + "?done=removed")
 
 
-def _done(visit: Visit) -> str | None:
-    return DONE.get(visit.request.query_params.get("done", ""))
+def _done(session: OperatorSession) -> str | None:
+    return DONE.get(session.request.query_params.get("done", ""))
 
 
 def _filled(form: Form, *names: str) -> dict[str, str]:

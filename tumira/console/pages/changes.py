@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from tumira import audit_log as changes
 from tumira.audit_log import LATEST
-from tumira.console.session import Services, Visit, look
+from tumira.console.session import OperatorSession, Services, view
 from tumira.core.ids import ACCOUNT, AccountId, read_id, write_id
 
 CHANGES: Final = "/operator/changes"
@@ -20,20 +20,20 @@ ACCOUNT_MAX: Final = 40
 
 def routes(services: Services) -> Sequence[Route]:
     """Return where this page is."""
-    return [look(services, CHANGES, show_changes)]
+    return [view(services, CHANGES, show_changes)]
 
 
-async def show_changes(visit: Visit) -> Response:
+async def show_changes(session: OperatorSession) -> Response:
     """Show what was changed, the latest first."""
-    asked = visit.request.query_params
+    asked = session.request.query_params
     actor = asked.get("actor", "").replace("\x00", "").strip()[:ACTOR_MAX]
     account = asked.get("account", "").strip()[:ACCOUNT_MAX]
     before = _read_before(asked.get("before", ""))
     account_id = read_id(ACCOUNT, account)
     if account and account_id is None:
         faults = {"account": "This is no account's id, as in acc_…"}
-        return _page(visit, 422, faults=faults, actor=actor, account=account, is_latest=True)
-    async with visit.services.database.connection() as connection:
+        return _page(session, 422, faults=faults, actor=actor, account=account, is_latest=True)
+    async with session.database.connection() as connection:
         found = await changes.list_by_operators(
             connection,
             PAGE + 1,
@@ -46,7 +46,7 @@ async def show_changes(visit: Visit) -> Response:
     ]
     older = found[PAGE - 1].id if len(found) > PAGE else None
     return _page(
-        visit,
+        session,
         200,
         changes=rows,
         older=None if older is None else _path(actor, account, older),
@@ -57,7 +57,7 @@ async def show_changes(visit: Visit) -> Response:
 
 
 def _page(
-    visit: Visit,
+    session: OperatorSession,
     status: int,
     *,
     actor: str,
@@ -67,7 +67,7 @@ def _page(
     older: str | None = None,
     faults: Mapping[str, str] | None = None,
 ) -> Response:
-    return visit.page(
+    return session.page(
         "operator_changes.html.jinja",
         status,
         changes=changes,

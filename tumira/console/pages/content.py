@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.content import review as review_refusals
 from tumira.content import reviews
 from tumira.content.manage_templates import NOTE_MAX
@@ -19,7 +19,7 @@ from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.html.forms import Form, read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 
 CONTENT: Final = "/operator/content"
 TEMPLATES: Final = CONTENT + "/templates"
@@ -69,9 +69,9 @@ class Row:
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, CONTENT, show_refusals),
-        look(services, TEMPLATES, show_templates),
-        look(services, REFUSAL, show_refusal),
+        view(services, CONTENT, show_refusals),
+        view(services, TEMPLATES, show_templates),
+        view(services, REFUSAL, show_refusal),
         change(services, TEMPLATES, add_template),
         change(services, TEMPLATES + "/{id}/remove", remove_template),
         change(services, REFUSAL + "/template", decide),
@@ -79,20 +79,20 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_refusals(visit: Visit) -> Response:
+async def show_refusals(session: OperatorSession) -> Response:
     """Show the texts whose owners asked us to look, and then those that were refused last."""
-    place = _read_place(visit.request.query_params.get("before", ""))
-    async with visit.services.database.connection() as connection:
+    place = _read_place(session.request.query_params.get("before", ""))
+    async with session.database.connection() as connection:
         asked = [] if place else await reviews.list_asked(connection, ASKED_MAX)
         latest = await reviews.list_before(connection, PAGE + 1, *place)
-    return visit.page(
+    return session.page(
         "content.html.jinja",
         asked=[_row(one) for one in asked],
         latest=[_row(one) for one in latest[:PAGE]],
         is_latest=not place,
         older=_write_place(latest[PAGE - 1]) if len(latest) > PAGE else None,
         asked_max=ASKED_MAX,
-        done=DONE.get(visit.request.query_params.get("done", "")),
+        done=DONE.get(session.request.query_params.get("done", "")),
     )
 
 
@@ -116,19 +116,19 @@ def _read_place(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
     return _EPOCH + int(at) * _MICROSECOND, AccountId(account_id), bytes.fromhex(digest)
 
 
-async def show_refusal(visit: Visit) -> Response:
+async def show_refusal(session: OperatorSession) -> Response:
     """Show one refused text, and what can be done about it."""
-    return await _refusal(visit, {})
+    return await _refusal(session, {})
 
 
-async def _refusal(visit: Visit, faults: Faults, status: int = 200, **filled: str) -> Response:
-    account_id, digest = _key(visit)
-    async with visit.services.database.connection() as connection:
+async def _refusal(session: OperatorSession, faults: Faults, status: int = 200, **filled: str) -> Response:
+    account_id, digest = _key(session)
+    async with session.database.connection() as connection:
         review = await reviews.find(connection, account_id, digest)
     if review is None:
         raise HTTPException(404, "There is no such refused text; they are kept for 30 days")
     suggested = "" if review.text is None else suggest(review.text)
-    return visit.page(
+    return session.page(
         "refusal.html.jinja",
         status,
         row=_row(review),
@@ -150,48 +150,48 @@ def suggest(text: str) -> str:
         return text
 
 
-def _key(visit: Visit) -> tuple[AccountId, bytes]:
-    account_id = read_id(ACCOUNT, str(visit.request.path_params["account"]))
-    digest = str(visit.request.path_params["digest"])
+def _key(session: OperatorSession) -> tuple[AccountId, bytes]:
+    account_id = read_id(ACCOUNT, str(session.request.path_params["account"]))
+    digest = str(session.request.path_params["digest"])
     if account_id is None or not _HEX.fullmatch(digest):
         raise HTTPException(404, "There is no such refused text")
     return AccountId(account_id), bytes.fromhex(digest)
 
 
-async def decide(visit: Visit) -> Response:
+async def decide(session: OperatorSession) -> Response:
     """Allow or refuse texts like this one, for its account, and so answer who asked."""
-    account_id, digest = _key(visit)
-    form = await read_form(visit.request)
+    account_id, digest = _key(session)
+    form = await read_form(session.request)
     filled = _filled(form)
     verdict, faults = _read_verdict(filled)
     if verdict is None:
-        return await _refusal(visit, faults, 422, **filled)
+        return await _refusal(session, faults, 422, **filled)
     try:
         await review_refusals.add_template(
-            visit.services.database,
+            session.database,
             filled["text"],
             account_id,
             verdict,
             note=filled["note"],
-            actor=visit.actor,
+            actor=session.actor,
             answers=digest,
         )
     except Trouble as trouble:
-        return await _refusal(visit, {"text": str(trouble)}, 422, **filled)
-    return go(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
+        return await _refusal(session, {"text": str(trouble)}, 422, **filled)
+    return redirect(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
 
 
-async def dismiss(visit: Visit) -> Response:
+async def dismiss(session: OperatorSession) -> Response:
     """Leave a text refused."""
-    account_id, digest = _key(visit)
-    answer = (await read_form(visit.request)).text("answer")[: 2 * NOTE_MAX]
+    account_id, digest = _key(session)
+    answer = (await read_form(session.request)).text("answer")[: 2 * NOTE_MAX]
     try:
         await review_refusals.dismiss(
-            visit.services.database, account_id, digest, answer=answer, actor=visit.actor
+            session.database, account_id, digest, answer=answer, actor=session.actor
         )
     except Trouble as trouble:
-        return await _refusal(visit, {"answer": str(trouble)}, 422, answer=answer)
-    return go(CONTENT + "?done=dismissed")
+        return await _refusal(session, {"answer": str(trouble)}, 422, answer=answer)
+    return redirect(CONTENT + "?done=dismissed")
 
 
 def _filled(form: Form) -> dict[str, str]:
@@ -208,16 +208,16 @@ def _read_verdict(filled: Mapping[str, str]) -> tuple[TemplateVerdict | None, Fa
     return TemplateVerdict(filled["verdict"]), {}
 
 
-async def show_templates(visit: Visit) -> Response:
+async def show_templates(session: OperatorSession) -> Response:
     """Show all templates, the newest first, and the form for another."""
-    return await _templates(visit, {}, done=DONE.get(visit.request.query_params.get("done", "")))
+    return await _templates(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
 async def _templates(
-    visit: Visit, faults: Faults, status: int = 200, done: str | None = None, **filled: str
+    session: OperatorSession, faults: Faults, status: int = 200, done: str | None = None, **filled: str
 ) -> Response:
-    before = read_id(TEMPLATE, visit.request.query_params.get("before", ""))
-    async with visit.services.database.connection() as connection:
+    before = read_id(TEMPLATE, session.request.query_params.get("before", ""))
+    async with session.database.connection() as connection:
         found = await reviews.list_templates(
             connection, PAGE + 1, reviews.NEWEST if before is None else TemplateId(before)
         )
@@ -232,7 +232,7 @@ async def _templates(
         }
         for one in found
     ]
-    return visit.page(
+    return session.page(
         "templates.html.jinja",
         status,
         templates=listed[:PAGE],
@@ -248,37 +248,37 @@ async def _templates(
     )
 
 
-async def add_template(visit: Visit) -> Response:
+async def add_template(session: OperatorSession) -> Response:
     """Allow or refuse a form of text, for an account or for everybody."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = _filled(form) | {"account": form.text("account")[:40]}
     verdict, faults = _read_verdict(filled)
     account_id = read_id(ACCOUNT, filled["account"]) if filled["account"] else None
     if filled["account"] and account_id is None:
         faults = {**faults, "account": "Write the account's id, as in acc_…, or nothing for all accounts."}
     if verdict is None or faults:
-        return await _templates(visit, faults, 422, **filled)
+        return await _templates(session, faults, 422, **filled)
     try:
         await review_refusals.add_template(
-            visit.services.database,
+            session.database,
             filled["text"],
             None if account_id is None else AccountId(account_id),
             verdict,
             note=filled["note"],
-            actor=visit.actor,
+            actor=session.actor,
         )
     except Trouble as trouble:
-        return await _templates(visit, {"text": str(trouble)}, 422, **filled)
-    return go(TEMPLATES + "?done=added")
+        return await _templates(session, {"text": str(trouble)}, 422, **filled)
+    return redirect(TEMPLATES + "?done=added")
 
 
-async def remove_template(visit: Visit) -> Response:
+async def remove_template(session: OperatorSession) -> Response:
     """Remove a template."""
-    template_id = read_id(TEMPLATE, str(visit.request.path_params["id"]))
+    template_id = read_id(TEMPLATE, str(session.request.path_params["id"]))
     if template_id is None:
         raise HTTPException(404, "There is no such template")
     try:
-        await review_refusals.remove_template(visit.services.database, TemplateId(template_id), visit.actor)
+        await review_refusals.remove_template(session.database, TemplateId(template_id), session.actor)
     except Trouble as trouble:
         raise HTTPException(404, "There is no such template") from trouble
-    return go(TEMPLATES + "?done=removed")
+    return redirect(TEMPLATES + "?done=removed")

@@ -9,12 +9,12 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.html.forms import Form, read_form
 from tumira.html.page import LOCAL
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity.person_rules import NAME_MAX, check_name, clean_name
 from tumira.pricing import actions
 from tumira.pricing.actions import SCHEDULED_MAX, schedule_price, withdraw_price
@@ -70,7 +70,7 @@ class Line:
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, PRICES, show_prices),
+        view(services, PRICES, show_prices),
         change(services, PRICES + "/destinations", add_destination),
         change(services, PRICES + "/set", set_price),
         change(services, PRICES + "/schedule", schedule),
@@ -78,23 +78,23 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_prices(visit: Visit) -> Response:
+async def show_prices(session: OperatorSession) -> Response:
     """Show all countries and prices, and the forms."""
-    return await _page(visit, {}, done=DONE.get(visit.request.query_params.get("done", "")))
+    return await _page(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
 async def _page(
-    visit: Visit,
+    session: OperatorSession,
     faults: Faults,
     status: int = 200,
     filled: Mapping[str, str] | None = None,
     done: str | None = None,
 ) -> Response:
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
         coming = await list_scheduled(connection, SCHEDULED_MAX)
     names = _names(tariff)
-    return visit.page(
+    return session.page(
         "prices.html.jinja",
         status,
         lines=_lines(tariff),
@@ -129,9 +129,9 @@ def _active(tariff: Tariff, country: str) -> Decimal | None:
     return next((line.active for line in _lines(tariff) if line.destination.country == country), None)
 
 
-async def add_destination(visit: Visit) -> Response:
+async def add_destination(session: OperatorSession) -> Response:
     """Add a country."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {name: form.text(name)[:TYPED_MAX] for name in ("new_country", "calling_code", "lengths")}
     filled["name"] = clean_name(form.text("name"))[:NAME_MAX]
     code = filled["calling_code"].removeprefix("+")
@@ -139,7 +139,7 @@ async def add_destination(visit: Visit) -> Response:
     faults = {}
     if not (len(filled["new_country"]) == 2 and _is_letters(filled["new_country"])):  # noqa: PLR2004 - ISO 3166
         faults["new_country"] = "Write the two letters of the country, as in ZM."
-    elif filled["new_country"].upper() in _names(await _tariff(visit)):
+    elif filled["new_country"].upper() in _names(await _tariff(session)):
         faults["new_country"] = "This country is in the list already."
     fault = check_name(filled["name"])
     if fault is not None:
@@ -149,13 +149,13 @@ async def add_destination(visit: Visit) -> Response:
     if not lengths:
         faults["lengths"] = "Write how many digits follow the calling code, as in 9, or 8, 9."
     if faults:
-        return await _page(visit, faults, 422, filled)
+        return await _page(session, faults, 422, filled)
     added = Destination(filled["new_country"].upper(), code, filled["name"], lengths)
     try:
-        await actions.add_destination(visit.services.database, added, visit.actor)
+        await actions.add_destination(session.database, added, session.actor)
     except Trouble as trouble:
-        return await _page(visit, {"": str(trouble)}, 422, filled)
-    return go(PRICES + "?done=added")
+        return await _page(session, {"": str(trouble)}, 422, filled)
+    return redirect(PRICES + "?done=added")
 
 
 def _is_letters(text: str) -> bool:
@@ -171,11 +171,11 @@ def _read_lengths(text: str) -> tuple[int, ...]:
     return lengths if all(1 <= one <= NATIONAL_LENGTH_MAX for one in lengths) else ()
 
 
-async def set_price(visit: Visit) -> Response:
+async def set_price(session: OperatorSession) -> Response:
     """Set a price, once the operator has seen the old one beside it."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {name: form.text(name)[:TYPED_MAX] for name in ("country", "price", "status")}
-    tariff = await _tariff(visit)
+    tariff = await _tariff(session)
     price_usd = money.parse(filled["price"])
     faults = {}
     if filled["country"] not in _names(tariff):
@@ -185,19 +185,19 @@ async def set_price(visit: Visit) -> Response:
     if filled["status"] not in {value for value, _ in STATUSES}:
         faults["status"] = "Choose one of the two."
     if faults or price_usd is None:
-        return await _page(visit, faults, 422, filled)
+        return await _page(session, faults, 422, filled)
     price = Price(CHANNEL, filled["country"], price_usd, PriceStatus(filled["status"]))
     if not _is_confirmed(form):
-        return _confirm(visit, tariff, PRICES + "/set", filled, price)
-    await actions.set_price(visit.services.database, price, visit.actor)
-    return go(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
+        return _confirm(session, tariff, PRICES + "/set", filled, price)
+    await actions.set_price(session.database, price, session.actor)
+    return redirect(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
 
 
-async def schedule(visit: Visit) -> Response:
+async def schedule(session: OperatorSession) -> Response:
     """Have a price count from a moment on, once the operator has seen the present one beside it."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {name: form.text(name)[:TYPED_MAX] for name in ("later_country", "later_price", "from_at")}
-    tariff = await _tariff(visit)
+    tariff = await _tariff(session)
     price_usd = money.parse(filled["later_price"])
     from_at = _read_moment(filled["from_at"])
     faults = {}
@@ -210,22 +210,22 @@ async def schedule(visit: Visit) -> Response:
     elif from_at <= datetime.now(LOCAL):
         faults["from_at"] = "This moment has passed; choose a later one, or set the price now."
     if faults or price_usd is None or from_at is None:
-        return await _page(visit, faults, 422, filled)
+        return await _page(session, faults, 422, filled)
     price = Price(CHANNEL, filled["later_country"], price_usd, PriceStatus.ACTIVE)
     if not _is_confirmed(form):
-        return _confirm(visit, tariff, PRICES + "/schedule", filled, price, from_at)
+        return _confirm(session, tariff, PRICES + "/schedule", filled, price, from_at)
     try:
         await schedule_price(
-            visit.services.database,
+            session.database,
             channel=price.channel,
             country=price.country,
             price_usd=price_usd,
             from_at=from_at,
-            actor=visit.actor,
+            actor=session.actor,
         )
     except Trouble as trouble:
-        return await _page(visit, {"from_at": str(trouble)}, 422, filled)
-    return go(PRICES + "?done=scheduled")
+        return await _page(session, {"from_at": str(trouble)}, 422, filled)
+    return redirect(PRICES + "?done=scheduled")
 
 
 def _read_moment(text: str) -> datetime | None:
@@ -241,14 +241,14 @@ def _is_confirmed(form: Form) -> bool:
 
 
 def _confirm(
-    visit: Visit,
+    session: OperatorSession,
     tariff: Tariff,
     path: str,
     filled: Mapping[str, str],
     price: Price,
     from_at: datetime | None = None,
 ) -> Response:
-    return visit.page(
+    return session.page(
         "price_confirm.html.jinja",
         path=path,
         filled=filled,
@@ -259,24 +259,24 @@ def _confirm(
     )
 
 
-async def withdraw(visit: Visit) -> Response:
+async def withdraw(session: OperatorSession) -> Response:
     """Withdraw a price that does not count yet."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     try:
         from_at = datetime.fromisoformat(form.text("from_at"))
         await withdraw_price(
-            visit.services.database,
+            session.database,
             channel=CHANNEL,
             country=form.text("country"),
             from_at=from_at.astimezone(LOCAL),
-            actor=visit.actor,
+            actor=session.actor,
         )
     except (Trouble, ValueError, OverflowError) as fault:
         told = str(fault) if isinstance(fault, Trouble) else "There is no such price to come."
-        return await _page(visit, {"": told}, 422)
-    return go(PRICES + "?done=withdrawn")
+        return await _page(session, {"": told}, 422)
+    return redirect(PRICES + "?done=withdrawn")
 
 
-async def _tariff(visit: Visit) -> Tariff:
-    async with visit.services.database.connection() as connection:
+async def _tariff(session: OperatorSession) -> Tariff:
+    async with session.database.connection() as connection:
         return await get_tariff(connection)

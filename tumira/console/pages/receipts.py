@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.delivery import place_receipts, receipt_rules
@@ -22,7 +22,7 @@ from tumira.delivery.store import unmatched
 from tumira.delivery.store.unmatched import LATEST, Unmatched
 from tumira.html.forms import read_form
 from tumira.html.page import write_plural
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 
 RECEIPTS: Final = "/operator/receipts"
 ONE: Final = RECEIPTS + "/{id}"
@@ -81,30 +81,30 @@ class Pattern:
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, RECEIPTS, show_receipts),
-        look(services, ONE, show_receipt),
+        view(services, RECEIPTS, show_receipts),
+        view(services, ONE, show_receipt),
         change(services, ONE + "/match", match),
         change(services, ONE + "/dismiss", dismiss),
     ]
 
 
-async def show_receipts(visit: Visit) -> Response:
+async def show_receipts(session: OperatorSession) -> Response:
     """Show the receipts that match nothing, the newest first."""
-    before = _read_number(visit.request.query_params.get("before", ""), LATEST)
-    async with visit.services.database.connection() as connection:
+    before = _read_number(session.request.query_params.get("before", ""), LATEST)
+    async with session.database.connection() as connection:
         found = await unmatched.list_before(connection, PAGE + 1, before)
         candidates = await place_receipts.list_candidates(connection, found[:PAGE])
         count = await unmatched.count(connection, COUNT_MAX)
     now = datetime.now(UTC)
     rows = [_row(one, likely, now) for one, likely in zip(found[:PAGE], candidates, strict=True)]
-    return visit.page(
+    return session.page(
         "receipts.html.jinja",
         rows=rows,
         patterns=_patterns(rows),
         count=f"more than {COUNT_MAX:,}" if count >= COUNT_MAX else f"{count:,}",
         is_latest=before == LATEST,
         older=found[PAGE - 1].id if len(found) > PAGE else None,
-        done=DONE.get(visit.request.query_params.get("done", "")),
+        done=DONE.get(session.request.query_params.get("done", "")),
         now=now,
     )
 
@@ -165,21 +165,21 @@ def write_age(seconds: float) -> str:
     return "less than a second"
 
 
-async def show_receipt(visit: Visit) -> Response:
+async def show_receipt(session: OperatorSession) -> Response:
     """Show one receipt, with the messages that it may be about."""
-    return await _page(visit, {})
+    return await _page(session, {})
 
 
 async def _page(
-    visit: Visit, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
+    session: OperatorSession, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
 ) -> Response:
-    async with visit.services.database.connection() as connection:
-        kept = await unmatched.find(connection, _receipt_id(visit))
+    async with session.database.connection() as connection:
+        kept = await unmatched.find(connection, _receipt_id(session))
         if kept is None:
             raise HTTPException(404, place_receipts.GONE.removesuffix("."))
         (candidates,) = await place_receipts.list_candidates(connection, [kept])
     row = _row(kept, candidates, datetime.now(UTC))
-    return visit.page(
+    return session.page(
         "receipt_unmatched.html.jinja",
         status,
         row=row,
@@ -191,8 +191,8 @@ async def _page(
     )
 
 
-def _receipt_id(visit: Visit) -> int:
-    return _read_number(str(visit.request.path_params["id"]), 0)
+def _receipt_id(session: OperatorSession) -> int:
+    return _read_number(str(session.request.path_params["id"]), 0)
 
 
 def _read_number(text: str, default: int) -> int:
@@ -200,22 +200,22 @@ def _read_number(text: str, default: int) -> int:
     return min(int(text), LATEST) if is_number else default
 
 
-async def match(visit: Visit) -> Response:
+async def match(session: OperatorSession) -> Response:
     """Settle the chosen message as the receipt says."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {"segment": form.text("segment"), "note": form.text("note"), "why": ""}
     segment = _read_segment(filled["segment"])
     if segment is None:
-        return await _page(visit, {"segment": "Choose the message that the receipt is about."}, 422, filled)
+        return await _page(session, {"segment": "Choose the message that the receipt is about."}, 422, filled)
     try:
         await place_receipts.match_by_hand(
-            visit.services.database, _receipt_id(visit), segment, filled["note"], visit.actor
+            session.database, _receipt_id(session), segment, filled["note"], session.actor
         )
     except FieldTrouble as trouble:
-        return await _page(visit, {trouble.field: str(trouble)}, 422, filled)
+        return await _page(session, {trouble.field: str(trouble)}, 422, filled)
     except Trouble as trouble:
         raise HTTPException(404, str(trouble).removesuffix(".")) from None
-    return go(RECEIPTS + "?done=matched")
+    return redirect(RECEIPTS + "?done=matched")
 
 
 def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
@@ -226,14 +226,14 @@ def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
     return MessageId(message_id), _read_number(parts[1], 0), _read_number(parts[2], 0)
 
 
-async def dismiss(visit: Visit) -> Response:
+async def dismiss(session: OperatorSession) -> Response:
     """Forget a receipt."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {"segment": "", "note": "", "why": form.text("why")}
     try:
-        await place_receipts.dismiss(visit.services.database, _receipt_id(visit), filled["why"], visit.actor)
+        await place_receipts.dismiss(session.database, _receipt_id(session), filled["why"], session.actor)
     except FieldTrouble as trouble:
-        return await _page(visit, {"why": str(trouble)}, 422, filled)
+        return await _page(session, {"why": str(trouble)}, 422, filled)
     except Trouble as trouble:
         raise HTTPException(404, str(trouble).removesuffix(".")) from None
-    return go(RECEIPTS + "?done=dismissed")
+    return redirect(RECEIPTS + "?done=dismissed")

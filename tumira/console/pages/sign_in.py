@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import HOME, SIGN_IN, Services, find_visitor, public
+from tumira.console.session import HOME, SIGN_IN, Services, find_operator, public
 from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import code_rules, totp
 from tumira.identity import operators as operator_access
 from tumira.identity.operators import Begun, MovedIn
@@ -49,8 +49,8 @@ def _guest(services: Services, request: Request) -> Guest:
     return Guest(
         address_of(request),
         request.headers.get("user-agent", ""),
-        services.session.read(request),
-        services.device.read(request),
+        services.session_cookie.read(request),
+        services.device_cookie.read(request),
     )
 
 
@@ -60,9 +60,9 @@ def _too_often(refused: TooOften) -> str:
 
 async def show_form(services: Services, request: Request) -> Response:
     """Show the form; who is signed in goes on."""
-    if await find_visitor(services, request) is not None:
-        return go(HOME)
-    return services.look.page("sign_in.html.jinja", phone="", faults={})
+    if await find_operator(services, request) is not None:
+        return redirect(HOME)
+    return services.templates.page("sign_in.html.jinja", phone="", faults={})
 
 
 async def enter(services: Services, request: Request) -> Response:
@@ -76,41 +76,41 @@ async def enter(services: Services, request: Request) -> Response:
         services.database, _guest(services, request), phone=phone or written, password=password
     )
     if isinstance(result, Begun):
-        response = go(SET_UP if result.stage is Stage.NEW else CODE)
-        services.session.give(response, result.token)
+        response = redirect(SET_UP if result.stage is Stage.NEW else CODE)
+        services.session_cookie.set(response, result.token)
         return response
     if isinstance(result, TooOften):
         faults, status = {"": _too_often(result)}, 429
     else:
         faults, status = {"": WRONG}, 422
-    return services.look.page("sign_in.html.jinja", status, phone=written, faults=faults)
+    return services.templates.page("sign_in.html.jinja", status, phone=written, faults=faults)
 
 
 async def show_code(services: Services, _request: Request) -> Response:
     """Ask for the second factor."""
-    return services.look.page("code.html.jinja", faults={})
+    return services.templates.page("code.html.jinja", faults={})
 
 
 async def finish(services: Services, request: Request) -> Response:
     """Begin the session of who has the second factor too."""
     form = await read_form(request)
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     if token is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     result = await operator_access.finish(
         services.database, _guest(services, request), token=token, code=form.text("code")[:40]
     )
     if result is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     if isinstance(result, Begun):
-        response = go(HOME)
-        services.session.give(response, result.token)
+        response = redirect(HOME)
+        services.session_cookie.set(response, result.token)
         if result.device is not None:
-            services.device.give(response, result.device)
+            services.device_cookie.set(response, result.device)
         return response
     if isinstance(result, TooOften):
-        return services.look.page("code.html.jinja", 429, faults={"code": _too_often(result)})
-    return services.look.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
+        return services.templates.page("code.html.jinja", 429, faults={"code": _too_often(result)})
+    return services.templates.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
 
 
 async def show_set_up(services: Services, request: Request) -> Response:
@@ -119,13 +119,13 @@ async def show_set_up(services: Services, request: Request) -> Response:
 
 
 async def _set_up(services: Services, request: Request, faults: Faults, status: int = 200) -> Response:
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     begun = None if token is None else await operator_access.begin_factor(services.database, token)
     if begun is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     operator, secret = begun
     uri = totp.write_uri(secret, operator.phone)
-    return services.look.page(
+    return services.templates.page(
         "set_up.html.jinja",
         status,
         name=operator.name,
@@ -139,10 +139,10 @@ async def _set_up(services: Services, request: Request, faults: Faults, status: 
 async def set_up(services: Services, request: Request) -> Response:
     """Keep the password and the second factor, and show the recovery codes this once."""
     form = await read_form(request)
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     begun = None if token is None else await operator_access.begin_factor(services.database, token)
     if begun is None or token is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     password = form.raw("password")
     weak = check_password(password, begun[0].phone)
     if weak is not None:
@@ -155,11 +155,11 @@ async def set_up(services: Services, request: Request) -> Response:
         code=form.text("code")[:40],
     )
     if result is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     if isinstance(result, MovedIn):
-        response = services.look.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
-        services.session.give(response, result.token)
-        services.device.give(response, result.device)
+        response = services.templates.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
+        services.session_cookie.set(response, result.token)
+        services.device_cookie.set(response, result.device)
         return response
     if isinstance(result, TooOften):
         return await _set_up(services, request, {"code": _too_often(result)}, 429)
@@ -168,9 +168,9 @@ async def set_up(services: Services, request: Request) -> Response:
 
 async def leave(services: Services, request: Request) -> Response:
     """End the session."""
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     if token is not None:
         await operator_access.sign_out(services.database, token)
-    response = go(SIGN_IN)
-    services.session.take(response)
+    response = redirect(SIGN_IN)
+    services.session_cookie.delete(response)
     return response

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira import VERSION
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import operators as operator_access
 from tumira.identity.person_rules import check_name, clean_name
 from tumira.identity.store import operators
@@ -77,7 +77,7 @@ class Given:
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, SYSTEM, show_system),
+        view(services, SYSTEM, show_system),
         change(services, SYSTEM + "/audit", ask_audit),
         change(services, OPERATORS, add_operator),
         change(services, OPERATORS + "/{id}/reset", reset_operator),
@@ -85,13 +85,13 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_system(visit: Visit) -> Response:
+async def show_system(session: OperatorSession) -> Response:
     """Show all of it."""
-    return await _page(visit, {}, done=DONE.get(visit.request.query_params.get("done", "")))
+    return await _page(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
 async def _page(
-    visit: Visit,
+    session: OperatorSession,
     faults: Faults,
     status: int = 200,
     *,
@@ -99,7 +99,7 @@ async def _page(
     given: Given | None = None,
     filled: Mapping[str, str] | None = None,
 ) -> Response:
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         values: dict[str, Any] = {
             "ground": await system.get_ground(connection),
             "steps": await system.list_steps(connection, STEPS_SHOWN),
@@ -112,7 +112,7 @@ async def _page(
         found = await audit_runs.list_latest(connection, AUDITS_SHOWN)
         people_here = await operators.list_all(connection, OPERATORS_MAX)
     ended = next((one for one in found if one.broken is not None), None)
-    return visit.page(
+    return session.page(
         "system.html.jinja",
         status,
         **values,
@@ -126,7 +126,7 @@ async def _page(
         ended=ended,
         broken=[] if ended is None else _broken(ended),
         operators=[(write_id(OPERATOR, one.id), one) for one in people_here],
-        self_id=visit.operator.operator_id,
+        self_id=session.operator.operator_id,
         hours=int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600,
         roles=ROLES,
         labels=LABELS,
@@ -155,15 +155,15 @@ def _broken(ended: Audit) -> Sequence[BrokenPromise]:
     ]
 
 
-async def ask_audit(visit: Visit) -> Response:
+async def ask_audit(session: OperatorSession) -> Response:
     """Have a worker run an audit."""
-    asked = await run_audit.ask_audit(visit.services.database, visit.actor)
-    return go(SYSTEM + ("?done=asked" if asked else "?done=waiting"))
+    asked = await run_audit.ask_audit(session.database, session.actor)
+    return redirect(SYSTEM + ("?done=asked" if asked else "?done=waiting"))
 
 
-async def add_operator(visit: Visit) -> Response:
+async def add_operator(session: OperatorSession) -> Response:
     """Let somebody in, and show the password of their first sign-in this once."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     filled = {
         "name": clean_name(form.text("name")),
         "phone": form.text("phone")[:PHONE_MAX],
@@ -176,50 +176,48 @@ async def add_operator(visit: Visit) -> Response:
     if filled["role"] not in {value for value, _ in ROLES}:
         faults["role"] = "Choose one of the two."
     if faults:
-        return await _page(visit, faults, 422, filled=filled)
+        return await _page(session, faults, 422, filled=filled)
     try:
         password = await operator_access.create(
-            visit.services.database,
+            session.database,
             phone=filled["phone"],
             name=filled["name"],
             role=Role(filled["role"]),
-            actor=visit.actor,
+            actor=session.actor,
         )
     except Trouble as trouble:
-        return await _page(visit, {"phone": str(trouble)}, 422, filled=filled)
-    return await _page(visit, {}, given=Given(filled["phone"], password))
+        return await _page(session, {"phone": str(trouble)}, 422, filled=filled)
+    return await _page(session, {}, given=Given(filled["phone"], password))
 
 
-async def reset_operator(visit: Visit) -> Response:
+async def reset_operator(session: OperatorSession) -> Response:
     """Give somebody a new first password, and show it this once."""
-    operator = await _operator(visit)
+    operator = await _operator(session)
     try:
-        password = await operator_access.reset(
-            visit.services.database, phone=operator.phone, actor=visit.actor
-        )
+        password = await operator_access.reset(session.database, phone=operator.phone, actor=session.actor)
     except Trouble as trouble:
-        return await _page(visit, {"": str(trouble)}, 422)
-    return await _page(visit, {}, given=Given(operator.phone, password))
+        return await _page(session, {"": str(trouble)}, 422)
+    return await _page(session, {}, given=Given(operator.phone, password))
 
 
-async def remove_operator(visit: Visit) -> Response:
+async def remove_operator(session: OperatorSession) -> Response:
     """Let somebody in no more."""
-    operator = await _operator(visit)
+    operator = await _operator(session)
     try:
-        await operator_access.remove(visit.services.database, phone=operator.phone, actor=visit.actor)
+        await operator_access.remove(session.database, phone=operator.phone, actor=session.actor)
     except Trouble as trouble:
-        return await _page(visit, {"": str(trouble)}, 422)
-    return go(SYSTEM + "?done=removed")
+        return await _page(session, {"": str(trouble)}, 422)
+    return redirect(SYSTEM + "?done=removed")
 
 
-async def _operator(visit: Visit) -> Operator:
+async def _operator(session: OperatorSession) -> Operator:
     """Return which operator is meant: not oneself, who would be left outside by a slip."""
-    operator_id = read_id(OPERATOR, str(visit.request.path_params["id"]))
+    operator_id = read_id(OPERATOR, str(session.request.path_params["id"]))
     if operator_id is None:
         raise HTTPException(404, "There is no such operator")
-    if operator_id == visit.operator.operator_id:
+    if operator_id == session.operator.operator_id:
         raise HTTPException(409, "You cannot do this to yourself: ask another admin")
-    async with visit.services.database.transaction() as connection:
+    async with session.database.transaction() as connection:
         found = await operators.hold(connection, OperatorId(operator_id))
     if found is None:
         raise HTTPException(404, "There is no such operator")

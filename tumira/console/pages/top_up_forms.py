@@ -12,14 +12,14 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.console.pages.account_forms import fault_of_note, read_note
 from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, top_up_page
-from tumira.console.session import Services, Visit, change
+from tumira.console.session import OperatorSession, Services, change
 from tumira.console.top_up_words import name_of, write_money
 from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
 from tumira.identity.person_rules import clean_name
 from tumira.topups import operator_actions
@@ -42,15 +42,15 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def ask_again(visit: Visit) -> Response:
+async def ask_again(session: OperatorSession) -> Response:
     """Have the provider asked once more."""
-    await read_form(visit.request)
-    top_up = await find_top_up(visit)
+    await read_form(session.request)
+    top_up = await find_top_up(session)
     try:
-        await operator_actions.ask_again(visit.services.database, top_up.id, visit.actor)
+        await operator_actions.ask_again(session.database, top_up.id, session.actor)
     except Trouble as trouble:
-        return await top_up_page(visit, {"": str(trouble)}, 409)
-    return go(f"{path_of(top_up.id)}?done=asked")
+        return await top_up_page(session, {"": str(trouble)}, 409)
+    return redirect(f"{path_of(top_up.id)}?done=asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,17 @@ def _read_decision(form: Form, top_up: TopUp) -> _Decision:
     return _Decision(paid, written["reference"] or None, written["note"], written, faults)
 
 
-async def ask_resolve(visit: Visit) -> Response:
+async def ask_resolve(session: OperatorSession) -> Response:
     """Show what a decision comes to, before it is carried out."""
-    form = await read_form(visit.request)
-    top_up = await find_top_up(visit)
+    form = await read_form(session.request)
+    top_up = await find_top_up(session)
     decision = _read_decision(form, top_up)
     if decision.faults:
-        return await top_up_page(visit, decision.faults, 422, **decision.written)
-    async with visit.services.database.connection() as connection:
+        return await top_up_page(session, decision.faults, 422, **decision.written)
+    async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
     assert account is not None
-    return visit.page(
+    return session.page(
         "money_confirm.html.jinja",
         title="Nothing was paid?" if decision.paid is None else "Credit this top-up?",
         facts=_comes_to(top_up, account, decision),
@@ -120,36 +120,36 @@ def _comes_to(top_up: TopUp, account: Account, decision: _Decision) -> Mapping[s
     return {**facts, "Note": decision.note}
 
 
-async def resolve(visit: Visit) -> Response:
+async def resolve(session: OperatorSession) -> Response:
     """Carry a decision out; a top-up is decided once, whoever presses again finds it decided."""
-    form = await read_form(visit.request)
-    top_up = await find_top_up(visit)
+    form = await read_form(session.request)
+    top_up = await find_top_up(session)
     decision = _read_decision(form, top_up)
     if decision.faults:
-        return await top_up_page(visit, decision.faults, 422, **decision.written)
+        return await top_up_page(session, decision.faults, 422, **decision.written)
     try:
         await settle_top_up.resolve(
-            visit.services.database,
+            session.database,
             top_up.id,
             paid=decision.paid,
             provider_reference=decision.reference,
             note=decision.note,
-            actor=visit.actor,
+            actor=session.actor,
         )
     except Trouble as trouble:
-        return await top_up_page(visit, {"": str(trouble)}, 409)
-    return go(f"{path_of(top_up.id)}?done={'not-paid' if decision.paid is None else 'paid'}")
+        return await top_up_page(session, {"": str(trouble)}, 409)
+    return redirect(f"{path_of(top_up.id)}?done={'not-paid' if decision.paid is None else 'paid'}")
 
 
-async def lift(visit: Visit) -> Response:
+async def lift(session: OperatorSession) -> Response:
     """Let an account send again whose top-up was taken back."""
-    form = await read_form(visit.request)
-    top_up = await find_top_up(visit)
+    form = await read_form(session.request)
+    top_up = await find_top_up(session)
     note = read_note(form, "lift_note")
     fault = fault_of_note(note)
     if fault is not None:
-        return await top_up_page(visit, {"lift_note": fault}, 422, lift_note=note)
+        return await top_up_page(session, {"lift_note": fault}, 422, lift_note=note)
     await manage_accounts.suspend(
-        visit.services.database, top_up.account_id, suspended=False, actor=visit.actor, note=note
+        session.database, top_up.account_id, suspended=False, actor=session.actor, note=note
     )
-    return go(f"{path_of(top_up.id)}?done=lifted")
+    return redirect(f"{path_of(top_up.id)}?done=lifted")

@@ -11,11 +11,11 @@ from starlette.routing import Route
 
 from tumira.accounts import store as accounts
 from tumira.console.pages.accounts import path_of as path_of_account
-from tumira.console.session import Services, Visit, look
+from tumira.console.session import OperatorSession, Services, view
 from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
 from tumira.html.page import write_usd
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.postgres.connection import Connection
 from tumira.topups import lists as top_up_lists
 from tumira.topups import operator_actions, reconciliation_store
@@ -81,7 +81,7 @@ class Event:
 
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
-    return [look(services, TOP_UPS, show_top_ups), look(services, TOP_UPS + "/{id}", show_top_up)]
+    return [view(services, TOP_UPS, show_top_ups), view(services, TOP_UPS + "/{id}", show_top_up)]
 
 
 def path_of(top_up_id: TopUpId) -> str:
@@ -89,20 +89,20 @@ def path_of(top_up_id: TopUpId) -> str:
     return f"{TOP_UPS}/{write_id(TOP_UP, top_up_id)}"
 
 
-async def show_top_ups(visit: Visit) -> Response:
+async def show_top_ups(session: OperatorSession) -> Response:
     """Show what has to be looked at, and then the latest; or all of one kind, page by page."""
-    query = visit.request.query_params
+    query = session.request.query_params
     wanted = read_id(TOP_UP, query.get("id", "").strip())
     key = query.get("show", "")
     before = TopUpId(read_id(TOP_UP, query.get("before", "")) or LAST)
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         if wanted is not None and await top_ups.find_any(connection, TopUpId(wanted)) is not None:
-            return go(path_of(TopUpId(wanted)))
+            return redirect(path_of(TopUpId(wanted)))
         if key in PARTS:
             parts = [await _part(connection, key, PAGE, before)]
         else:
             parts = [await _part(connection, one, SHOWN, LAST) for one in PARTS]
-    return visit.page(
+    return session.page(
         "top_ups.html.jinja",
         parts=parts,
         is_one=key in PARTS,
@@ -128,17 +128,17 @@ def _row(one: Listed) -> Row:
     return Row(path_of(one.id), name_of(one.method, one.provider), path_of_account(one.account_id), paid, one)
 
 
-async def show_top_up(visit: Visit) -> Response:
+async def show_top_up(session: OperatorSession) -> Response:
     """Show one top-up."""
-    return await top_up_page(visit, {}, done=visit.request.query_params.get("done", ""))
+    return await top_up_page(session, {}, done=session.request.query_params.get("done", ""))
 
 
-async def find_top_up(visit: Visit) -> TopUp:
+async def find_top_up(session: OperatorSession) -> TopUp:
     """Return the top-up that the address names."""
-    top_up_id = read_id(TOP_UP, str(visit.request.path_params["id"]))
+    top_up_id = read_id(TOP_UP, str(session.request.path_params["id"]))
     found = None
     if top_up_id is not None:
-        async with visit.services.database.connection() as connection:
+        async with session.database.connection() as connection:
             found = await top_ups.find_any(connection, TopUpId(top_up_id))
     if found is None:
         raise HTTPException(404, "There is no such top-up")
@@ -146,17 +146,17 @@ async def find_top_up(visit: Visit) -> TopUp:
 
 
 async def top_up_page(
-    visit: Visit, faults: Faults, status: int = 200, *, done: str = "", **written: str
+    session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
 ) -> Response:
     """Show one top-up with its forms; where one was filled in wrongly, as it was filled in."""
-    top_up = await find_top_up(visit)
-    async with visit.services.database.connection() as connection:
+    top_up = await find_top_up(session)
+    async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
         movements = await top_up_lists.list_movements(connection, top_up.id)
         deposits = await reconciliation_store.list_deposits_of(connection, top_up.id, DEPOSITS_SHOWN)
     assert account is not None
     filled = {"outcome": "paid", "paid": _suggested(top_up), "reference": "", "note": "", "lift_note": ""}
-    return visit.page(
+    return session.page(
         "top_up.html.jinja",
         status,
         top_up=top_up,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import HOME, Services, Visit, look
+from tumira.console.session import HOME, OperatorSession, Services, view
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.delivery.store import latency as latencies
@@ -108,38 +108,38 @@ class Month:
 
 def routes(services: Services) -> Sequence[Route]:
     """Return where this page is."""
-    return [look(services, HOME, show_traffic), look(services, NOW, show_now)]
+    return [view(services, HOME, show_traffic), view(services, NOW, show_now)]
 
 
-async def show_now(visit: Visit) -> Response:
+async def show_now(session: OperatorSession) -> Response:
     """Show only what changes from one moment to the next, for the script."""
-    return visit.services.look.page("traffic_now.html.jinja", **await _now(visit))
+    return session.services.templates.page("traffic_now.html.jinja", **await _now(session))
 
 
-async def show_traffic(visit: Visit) -> Response:
+async def show_traffic(session: OperatorSession) -> Response:
     """Show the traffic."""
     today = local_day(datetime.now(UTC))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         ended = await totals.days(connection, today - timedelta(days=chart.DAYS - 1), today)
         under_way = await totals.under_way_by_day(connection)
         names = _names(await get_tariff(connection))
     months: dict[str, Month] = {}
     for day in ended:
         months.setdefault(day.country, Month(names.get(day.country, day.country))).days.append(day)
-    return visit.page(
+    return session.page(
         "traffic.html.jinja",
         chart=chart.bars(chart.add_up(ended, under_way), today),
         months=list(months.values()),
         now_path=NOW,
-        **await _now(visit),
+        **await _now(session),
     )
 
 
-async def _now(visit: Visit) -> Mapping[str, Any]:
+async def _now(session: OperatorSession) -> Mapping[str, Any]:
     """Read what goes on."""
     now = datetime.now(UTC)
     lately, since = (latencies.slot_of(now - back) for back in (LATELY, HOUR))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         names = _names(await get_tariff(connection))
         accepted = await totals.accepted(connection, since, lately, now)
         handovers = await latencies.list_handovers(connection, since, lately)

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.console.session import Services, Visit, change, look
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.html.forms import read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.webhooks import endpoint_troubles, operator_actions
 from tumira.webhooks.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
 from tumira.webhooks.health import DISABLE_AFTER
@@ -66,25 +66,25 @@ class Row:
 def routes(services: Services) -> Sequence[Route]:
     """Return where these pages are."""
     return [
-        look(services, WEBHOOKS, show_endpoints),
+        view(services, WEBHOOKS, show_endpoints),
         change(services, ONE + "/enable", enable),
         change(services, ONE + "/replay", replay),
     ]
 
 
-async def show_endpoints(visit: Visit) -> Response:
+async def show_endpoints(session: OperatorSession) -> Response:
     """Show the endpoints in trouble: those that fail, those far behind, those that are disabled."""
-    return await _page(visit)
+    return await _page(session)
 
 
-async def _page(visit: Visit, status: int = 200, fault: str | None = None) -> Response:
-    asked = visit.request.query_params
+async def _page(session: OperatorSession, status: int = 200, fault: str | None = None) -> Response:
+    asked = session.request.query_params
     after = _read_place(asked.get("after", "")) or FIRST
     now = datetime.now(UTC)
     tried_since = first_id(int((now - REPLAYABLE).timestamp() * 1000))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         found = await endpoint_troubles.list_after(connection, PAGE + 1, tried_since, after)
-    return visit.page(
+    return session.page(
         "troubled_webhooks.html.jinja",
         status,
         rows=[_row(one) for one in found[:PAGE]],
@@ -144,40 +144,40 @@ def _read_place(text: str) -> Place | None:
     return Place(Kind(int(read[1])), _EPOCH + int(read[2]) * _MICROSECOND, endpoint_id)
 
 
-async def enable(visit: Visit) -> Response:
+async def enable(session: OperatorSession) -> Response:
     """Send to an endpoint again."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     from_now = form.text("from_now") == "yes"
     try:
         await operator_actions.enable(
-            visit.services.database, _endpoint_id(visit), visit.actor, from_now=from_now
+            session.database, _endpoint_id(session), session.actor, from_now=from_now
         )
     except NoEndpointError:
         raise _gone() from None
     except EndpointError as error:
-        return await _page(visit, 422, error.plain)
-    return go(WEBHOOKS + ("?done=enabled-from-now" if from_now else "?done=enabled"))
+        return await _page(session, 422, error.plain)
+    return redirect(WEBHOOKS + ("?done=enabled-from-now" if from_now else "?done=enabled"))
 
 
-async def replay(visit: Visit) -> Response:
+async def replay(session: OperatorSession) -> Response:
     """Have what failed in some time sent again."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     back = PERIODS.get(form.text("period"))
     if back is None:
-        return await _page(visit, 422, "Choose of which time events are sent again.")
+        return await _page(session, 422, "Choose of which time events are sent again.")
     try:
         count = await operator_actions.replay_failed(
-            visit.services.database, _endpoint_id(visit), visit.actor, back
+            session.database, _endpoint_id(session), session.actor, back
         )
     except NoEndpointError:
         raise _gone() from None
     except EndpointError as error:
-        return await _page(visit, 422, error.plain)
-    return go(WEBHOOKS + (f"?replayed={count}" if count else "?done=nothing"))
+        return await _page(session, 422, error.plain)
+    return redirect(WEBHOOKS + (f"?replayed={count}" if count else "?done=nothing"))
 
 
-def _endpoint_id(visit: Visit) -> EndpointId:
-    endpoint_id = read_id(ENDPOINT, str(visit.request.path_params["id"]))
+def _endpoint_id(session: OperatorSession) -> EndpointId:
+    endpoint_id = read_id(ENDPOINT, str(session.request.path_params["id"]))
     if endpoint_id is None:
         raise _gone()
     return EndpointId(endpoint_id)

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Entry, Timeline
 from tumira.html.forms import Form
@@ -120,19 +120,19 @@ class Asked:
         return f"{path}?{query}" if query else path
 
 
-async def show_batches(visit: Visit) -> Response:
+async def show_batches(session: CustomerSession) -> Response:
     """Show the newest batches, or those that were searched for."""
-    before = visit.request.query_params.get("before")
-    async with visit.services.database.connection() as connection:
-        asked = _read_search(await get_tariff(connection), _form(visit))
+    before = session.request.query_params.get("before")
+    async with session.database.connection() as connection:
+        asked = _read_search(await get_tariff(connection), _form(session))
         results = None
         if not asked.faults:
             search = asked.search
             if before is not None:
                 search = replace(search, before=min(search.before, _read(BATCH, before, "page")))
-            results = await archive.search(connection, visit.visitor.account_id, search, PAGE)
+            results = await archive.search(connection, session.account_id, search, PAGE)
     older = None if results is None or results.older is None else write_id(BATCH, results.older)
-    return visit.page(
+    return session.page(
         "batches.html.jinja",
         422 if asked.faults else 200,
         asked=asked,
@@ -148,8 +148,8 @@ async def show_batches(visit: Visit) -> Response:
     )
 
 
-def _form(visit: Visit) -> Form:
-    query = visit.request.query_params
+def _form(session: CustomerSession) -> Form:
+    query = session.request.query_params
     return Form({name: query.getlist(name) for name in FIELDS})
 
 
@@ -237,11 +237,11 @@ def shares(counts: Mapping[str, int]) -> Sequence[Share]:
     return divided
 
 
-async def _progress(visit: Visit) -> dict[str, Any]:
+async def _progress(session: CustomerSession) -> dict[str, Any]:
     """Read what the progress of a batch is told by."""
-    batch_id = BatchId(_read(BATCH, visit.request.path_params["id"], "batch"))
-    account_id = visit.visitor.account_id
-    async with visit.services.database.connection() as connection:
+    batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
+    account_id = session.account_id
+    async with session.database.connection() as connection:
         batch = await archive.find(connection, account_id, batch_id)
         if batch is None:
             raise HTTPException(404, "There is no such batch, or it is no longer kept")
@@ -258,24 +258,24 @@ async def _progress(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def show_progress(visit: Visit) -> Response:
+async def show_progress(session: CustomerSession) -> Response:
     """Answer with the part of a batch's page that changes while it is sent."""
-    return visit.services.look.page("batch_progress.html.jinja", **await _progress(visit))
+    return session.services.templates.page("batch_progress.html.jinja", **await _progress(session))
 
 
-async def show_batch(visit: Visit) -> Response:
+async def show_batch(session: CustomerSession) -> Response:
     """Show a batch, how far it is, and its messages."""
-    progress = await _progress(visit)
+    progress = await _progress(session)
     batch: Batch = progress["batch"]
-    query = visit.request.query_params
+    query = session.request.query_params
     status = query.get("status") or None
     if status is not None and status not in MESSAGE_STATUSES:
         raise HTTPException(404, "There is no such status")
     after = query.get("after")
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         messages, is_more = await archive.list_messages(
             connection,
-            visit.visitor.account_id,
+            session.account_id,
             batch.id,
             MESSAGES_PAGE,
             status=status,
@@ -285,7 +285,7 @@ async def show_batch(visit: Visit) -> Response:
     here = f"{BATCHES}/{progress['batch_id']}"
     filtered = {"status": status} if status else {}
     following = {**filtered, "after": _message_name(messages[-1].id)} if is_more else None
-    return visit.page(
+    return session.page(
         "batch.html.jinja",
         **progress,
         messages=messages,
@@ -304,15 +304,15 @@ def _country_names(tariff: Tariff) -> Mapping[str, str]:
     return {destination.country: destination.name for destination in tariff.destinations}
 
 
-async def show_message(visit: Visit) -> Response:
+async def show_message(session: CustomerSession) -> Response:
     """Show a message, and tell what happened to it."""
-    message_id = MessageId(_read(MESSAGE, visit.request.path_params["id"], "message"))
-    async with visit.services.database.connection() as connection:
-        message = await timelines.read_for(connection, visit.visitor.account_id, message_id)
+    message_id = MessageId(_read(MESSAGE, session.request.path_params["id"], "message"))
+    async with session.database.connection() as connection:
+        message = await timelines.read_for(connection, session.account_id, message_id)
         names = _country_names(await get_tariff(connection))
     if message is None:
         raise HTTPException(404, "There is no such message, or it is no longer kept")
-    return visit.page(
+    return session.page(
         "message.html.jinja",
         message=message,
         message_id=write_id(MESSAGE, message_id),
@@ -351,46 +351,46 @@ class Downloads:
 
     turns: asyncio.Semaphore
 
-    async def batches(self, visit: Visit) -> Response:
+    async def batches(self, session: CustomerSession) -> Response:
         """Download the batches that were searched for."""
-        async with visit.services.database.connection() as connection:
-            asked = _read_search(await get_tariff(connection), _form(visit))
+        async with session.database.connection() as connection:
+            asked = _read_search(await get_tariff(connection), _form(session))
         if asked.faults:
             raise HTTPException(422, "This search cannot be read; go back and change it")
         return _download(
-            visit, f"batches-{local_day(datetime.now(UTC))}.csv", self._found(visit, asked.search)
+            session, f"batches-{local_day(datetime.now(UTC))}.csv", self._found(session, asked.search)
         )
 
-    async def _found(self, visit: Visit, search: Search) -> AsyncIterator[bytes]:
+    async def _found(self, session: CustomerSession, search: Search) -> AsyncIterator[bytes]:
         own = () if search.number is None else FOUND_COLUMNS
         yield write_rows([(*BATCH_COLUMNS, *own)])
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
             # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
-            async with self.turns, visit.services.database.connection() as connection:
-                results = await archive.search(connection, visit.visitor.account_id, search, min(PIECE, left))
+            async with self.turns, session.database.connection() as connection:
+                results = await archive.search(connection, session.account_id, search, min(PIECE, left))
             left -= len(results.batches)
             yield write_rows([_batch_row(found, search.number) for found in results.batches])
             if results.older is None or not left:
                 return
             search = replace(search, before=results.older)
 
-    async def messages(self, visit: Visit) -> Response:
+    async def messages(self, session: CustomerSession) -> Response:
         """Download the messages of a batch."""
-        batch_id = BatchId(_read(BATCH, visit.request.path_params["id"], "batch"))
-        async with visit.services.database.connection() as connection:
-            batch = await archive.find(connection, visit.visitor.account_id, batch_id)
+        batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
+        async with session.database.connection() as connection:
+            batch = await archive.find(connection, session.account_id, batch_id)
         if batch is None:
             raise HTTPException(404, "There is no such batch, or it is no longer kept")
-        return _download(visit, f"{write_id(BATCH, batch_id)}.csv", self._messages(visit, batch_id))
+        return _download(session, f"{write_id(BATCH, batch_id)}.csv", self._messages(session, batch_id))
 
-    async def _messages(self, visit: Visit, batch_id: BatchId) -> AsyncIterator[bytes]:
+    async def _messages(self, session: CustomerSession, batch_id: BatchId) -> AsyncIterator[bytes]:
         yield write_rows([MESSAGE_COLUMNS])
         after = None
         for _ in range(PIECES_MAX):
-            async with self.turns, visit.services.database.connection() as connection:
+            async with self.turns, session.database.connection() as connection:
                 messages, is_more = await archive.list_messages(
-                    connection, visit.visitor.account_id, batch_id, PIECE, after=after
+                    connection, session.account_id, batch_id, PIECE, after=after
                 )
             yield write_rows([_message_row(message) for message in messages])
             if not is_more:
@@ -398,9 +398,9 @@ class Downloads:
             after = messages[-1].id
 
 
-def _download(visit: Visit, name: str, pieces: AsyncIterator[bytes]) -> Response:
+def _download(session: CustomerSession, name: str, pieces: AsyncIterator[bytes]) -> Response:
     headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-    if visit.request.method == "HEAD":
+    if session.request.method == "HEAD":
         return Response(media_type="text/csv", headers=headers)
     return StreamingResponse(pieces, media_type="text/csv", headers=headers)
 

@@ -29,10 +29,10 @@ from tumira.core.errors import (
     TooManySegments,
     ValidationFailed,
 )
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, read_form
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
 from tumira.pricing.destinations import RECIPIENTS_MAX, PriceStatus, Tariff
 from tumira.pricing.phone_numbers import CHANNEL
@@ -116,50 +116,50 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_form(visit: Visit) -> Response:
+async def show_form(session: CustomerSession) -> Response:
     """Show an empty form."""
-    return await _fresh_form(visit, Draft("", "", ""))
+    return await _fresh_form(session, Draft("", "", ""))
 
 
-async def begin_again(_visit: Visit) -> Response:
+async def begin_again(_visit: CustomerSession) -> Response:
     """Lead who comes without a message, after signing in again perhaps, to the form."""
-    return go(COMPOSE)
+    return redirect(COMPOSE)
 
 
-async def _fresh_form(visit: Visit, draft: Draft) -> Response:
+async def _fresh_form(session: CustomerSession, draft: Draft) -> Response:
     """Show a form of which nothing is said yet."""
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
     entries = await compose.read_aside(tariff, draft.recipients)
-    return _form(visit, draft, Review(tariff, entries, None, ()))
+    return _form(session, draft, Review(tariff, entries, None, ()))
 
 
-async def look_over(visit: Visit) -> Response:
+async def look_over(session: CustomerSession) -> Response:
     """Say what is wrong with a message, or ask for confirmation; or show it again to who went back."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     draft = _draft(form)
     if form.text("edit"):
-        return await _fresh_form(visit, draft)
-    visitor = visit.visitor
+        return await _fresh_form(session, draft)
+    customer = session.customer
     review = await compose.review(
-        visit.services.database,
-        visit.services.gate,
-        visitor.account_id,
+        session.database,
+        session.services.gate,
+        customer.account_id,
         draft,
-        balance=visitor.balance,
-        suspended=visitor.suspended,
+        balance=customer.balance,
+        suspended=customer.suspended,
     )
     if review.refusals:
-        return _form(visit, draft, review)
-    return _confirmation(visit, draft, review, compose.new_token())
+        return _form(session, draft, review)
+    return _confirmation(session, draft, review, compose.new_token())
 
 
-async def confirm(visit: Visit) -> Response:
+async def confirm(session: CustomerSession) -> Response:
     """Send what was shown, once, if it is still so."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     draft, token = _draft(form), form.text("token")
-    gate, account_id = visit.services.gate, visit.visitor.account_id
-    review = await compose.examine(visit.services.database, account_id, draft)
+    gate, account_id = session.services.gate, session.account_id
+    review = await compose.examine(session.database, account_id, draft)
     agreed = (
         not review.refusals
         and review.quote is not None
@@ -174,35 +174,37 @@ async def confirm(visit: Visit) -> Response:
             else compose.find_sent(gate, account_id, token, draft)
         )
     if isinstance(decided, str):
-        return go(f"/dashboard/batches/{decided}")
-    return _not_sent(visit, draft, review, token, decided)
+        return redirect(f"/dashboard/batches/{decided}")
+    return _not_sent(session, draft, review, token, decided)
 
 
-def _not_sent(visit: Visit, draft: Draft, review: Review, token: str, refusal: Refusal) -> Response:
+def _not_sent(
+    session: CustomerSession, draft: Draft, review: Review, token: str, refusal: Refusal
+) -> Response:
     if review.refusals or review.quote is None:
-        return _form(visit, draft, review)
+        return _form(session, draft, review)
     match refusal:
         case ServiceUnavailable() | IdempotencyInProgress():
-            return _confirmation(visit, draft, review, token, 503, _UNANSWERED)
+            return _confirmation(session, draft, review, token, 503, _UNANSWERED)
         case InternalError():
-            return _confirmation(visit, draft, review, token, 500, refusal.message)
+            return _confirmation(session, draft, review, token, 500, refusal.message)
         case IdempotencyConflict():
-            return _confirmation(visit, draft, review, compose.new_token(), 409, _USED)
+            return _confirmation(session, draft, review, compose.new_token(), 409, _USED)
         case ValidationFailed():
-            return _confirmation(visit, draft, review, compose.new_token(), 409, _CHANGED)
+            return _confirmation(session, draft, review, compose.new_token(), 409, _CHANGED)
         case _:
-            return _form(visit, draft, Review(review.tariff, review.entries, review.quote, [refusal]))
+            return _form(session, draft, Review(review.tariff, review.entries, review.quote, [refusal]))
 
 
-async def judge(visit: Visit) -> Response:
+async def judge(session: CustomerSession) -> Response:
     """Tell the script of the form whether a text could be sent, and if not, which words weighed."""
-    message = (await read_form(visit.request)).raw("message")
+    message = (await read_form(session.request)).raw("message")
     verdict = screen_text.judge_ahead(message)
     answer: Mapping[str, Any] = {"refused": False}
     if verdict is not None:
-        async with visit.services.database.connection() as connection:
+        async with session.database.connection() as connection:
             policy = await template_store.get_policy(connection)
-        rejected = screen_text.screen(policy, visit.visitor.account_id, message, verdict)
+        rejected = screen_text.screen(policy, session.account_id, message, verdict)
         if rejected is not None:
             offence = _offence(message, rejected)
             answer = {
@@ -218,9 +220,9 @@ def _draft(form: Form) -> Draft:
     return Draft(form.raw("recipients"), form.raw("message"), form.text("reference"))
 
 
-def _form(visit: Visit, draft: Draft, review: Review) -> Response:
+def _form(session: CustomerSession, draft: Draft, review: Review) -> Response:
     content = next((one for one in review.refusals if isinstance(one, ContentRejected)), None)
-    return visit.page(
+    return session.page(
         "compose.html.jinja",
         _status(review.refusals),
         draft=draft,
@@ -241,10 +243,15 @@ def _status(refusals: Sequence[Refusal]) -> int:
 
 
 def _confirmation(
-    visit: Visit, draft: Draft, review: Review, token: str, status: int = 200, notice: str | None = None
+    session: CustomerSession,
+    draft: Draft,
+    review: Review,
+    token: str,
+    status: int = 200,
+    notice: str | None = None,
 ) -> Response:
     assert review.quote is not None
-    return visit.page(
+    return session.page(
         "confirm.html.jinja",
         status,
         draft=draft,
@@ -256,7 +263,7 @@ def _confirmation(
         rejected=review.rejected,
         parts=segments.parts(draft.message),
         encoding=segments.measure(draft.message).encoding,
-        balance_after=visit.visitor.balance - review.quote.total_cost,
+        balance_after=session.customer.balance - review.quote.total_cost,
         repeated=len(review.entries) - len(review.quote.numbers) - len(review.quote.rejected),
     )
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import histogram
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import NetworkEnds, NetworkTimes, Step, Windows
 from tumira.html import chart
@@ -104,10 +104,10 @@ def routes(services: Services) -> Sequence[Route]:
     """Return where this page is."""
     board = Board()
 
-    async def show_health(visit: Visit) -> Response:
-        return visit.page(
+    async def show_health(session: CustomerSession) -> Response:
+        return session.page(
             "health.html.jinja",
-            countries=await board.look(visit.services.database),
+            countries=await board.look(session.database),
             messages_min=MESSAGES_MIN,
             too_few=TOO_FEW,
         )

@@ -14,10 +14,10 @@ from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
 from tumira.audit_log import Actor
 from tumira.core.ids import KEY, KeyId, read_id, write_id
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
     KEYS_MAX,
@@ -47,13 +47,13 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_keys(visit: Visit) -> Response:
+async def show_keys(session: CustomerSession) -> Response:
     """Show all keys, and the form for another."""
-    return await _page(visit, {}, revoked="revoked" in visit.request.query_params)
+    return await _page(session, {}, revoked="revoked" in session.request.query_params)
 
 
 async def _page(
-    visit: Visit,
+    session: CustomerSession,
     faults: Mapping[str, str],
     status: int = 200,
     *,
@@ -62,11 +62,11 @@ async def _page(
     created: str | None = None,
     revoked: bool = False,
 ) -> Response:
-    account_id, before = visit.visitor.account_id, _before(visit.request)
-    async with visit.services.database.connection() as connection:
+    account_id, before = session.account_id, _before(session.request)
+    async with session.database.connection() as connection:
         in_use = await api_keys.list_in_use(connection, account_id, KEYS_MAX)
         past = await api_keys.list_revoked(connection, account_id, before, REVOKED_SHOWN + 1)
-    return visit.page(
+    return session.page(
         "keys.html.jinja",
         status,
         keys=[(write_id(KEY, key.id), key) for key in in_use] if before == _NEWEST else [],
@@ -74,7 +74,7 @@ async def _page(
         is_first=before == _NEWEST,
         older=write_id(KEY, past[REVOKED_SHOWN - 1].id) if len(past) > REVOKED_SHOWN else None,
         all_scopes=SCOPES,
-        public_url=visit.services.public_url,
+        public_url=session.services.public_url,
         faults=faults,
         name=name,
         scopes=scopes,
@@ -83,9 +83,9 @@ async def _page(
     )
 
 
-async def create(visit: Visit) -> Response:
+async def create(session: CustomerSession) -> Response:
     """Make a key, and show it this once."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     name = clean_name(form.text("name"))
     given = form.all("scope")
     scopes = [scope for scope in Scope if scope.value in given]
@@ -96,30 +96,28 @@ async def create(visit: Visit) -> Response:
     if not scopes:
         faults["scopes"] = "Tick at least one."
     if faults:
-        return await _page(visit, faults, 422, name=name, scopes=scopes)
+        return await _page(session, faults, 422, name=name, scopes=scopes)
     try:
-        _, key = await create_key(
-            visit.services.database, visit.visitor.account_id, name, scopes, actor=_owner(visit)
-        )
+        _, key = await create_key(session.database, session.account_id, name, scopes, actor=_owner(session))
     except TooManyKeysTodayError:
         faults[""] = f"You have made {KEYS_A_DAY_MAX} keys within a day, and that is the most. Try tomorrow."
-        return await _page(visit, faults, 422, name=name, scopes=scopes)
+        return await _page(session, faults, 422, name=name, scopes=scopes)
     except TooManyKeysError:
         faults[""] = (
             f"You have {KEYS_MAX} keys in use, and that is the most. Revoke one that you do not need."
         )
-        return await _page(visit, faults, 422, name=name, scopes=scopes)
-    return await _page(visit, {}, created=key)
+        return await _page(session, faults, 422, name=name, scopes=scopes)
+    return await _page(session, {}, created=key)
 
 
-async def revoke(visit: Visit) -> Response:
+async def revoke(session: CustomerSession) -> Response:
     """End a key's use."""
-    key_id = read_id(KEY, _path_id(visit.request))
+    key_id = read_id(KEY, _path_id(session.request))
     if key_id is None or not await revoke_own_key(
-        visit.services.database, visit.visitor.account_id, KeyId(key_id), actor=_owner(visit)
+        session.database, session.account_id, KeyId(key_id), actor=_owner(session)
     ):
         raise HTTPException(404, "You have no such key")
-    return go(KEYS + "?revoked=1")
+    return redirect(KEYS + "?revoked=1")
 
 
 def _before(request: Request) -> KeyId:
@@ -128,8 +126,8 @@ def _before(request: Request) -> KeyId:
     return _NEWEST if read is None else KeyId(read)
 
 
-def _owner(visit: Visit) -> Actor:
-    return Actor(audit_log.OWNER, address_of(visit.request))
+def _owner(session: CustomerSession) -> Actor:
+    return Actor(audit_log.OWNER, address_of(session.request))
 
 
 def _path_id(request: Request) -> str:

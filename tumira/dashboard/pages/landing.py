@@ -52,7 +52,7 @@ async def show_landing(services: Services, _request: Request) -> Response:
     """Show the service and its prices."""
     async with services.database.connection() as connection:
         tariff = await get_tariff(connection)
-    return services.look.page(
+    return services.templates.page(
         "landing.html.jinja",
         headers={"Cache-Control": "no-cache"},
         offers=offers(tariff, SMALLEST_TOP_UP),

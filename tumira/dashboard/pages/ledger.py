@@ -19,7 +19,7 @@ from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.dashboard.pages.top_up import path_of
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.dashboard.top_up_words import name_of
 from tumira.html.forms import Form
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
@@ -145,14 +145,14 @@ class Piece:
     is_sound: bool
 
 
-async def show_ledger(visit: Visit) -> Response:
+async def show_ledger(session: CustomerSession) -> Response:
     """Show the newest entries, or those that were asked for, and whether all of them add up."""
-    asked = _read_filter(visit)
-    before = _read_before(visit)
-    account_id = visit.visitor.account_id
+    asked = _read_filter(session)
+    before = _read_before(session)
+    account_id = session.account_id
     piece = None
     # One moment, or a message that is sent meanwhile would make the sums differ.
-    async with snapshot(visit.services.database) as connection:
+    async with snapshot(session.database) as connection:
         standing = await ledger.standing(connection, account_id)
         if not asked.faults:
             bounds = await _bounds(connection, account_id, asked)
@@ -163,7 +163,7 @@ async def show_ledger(visit: Visit) -> Response:
     is_sound = standing.adds_up and (piece is None or piece.is_sound)
     if not is_sound:
         _report(account_id, standing)
-    return visit.page(
+    return session.page(
         "ledger.html.jinja",
         422 if asked.faults else 200,
         asked=asked,
@@ -189,8 +189,8 @@ def _report(account_id: AccountId, standing: Standing) -> None:
     )
 
 
-def _read_filter(visit: Visit) -> Asked:
-    query = visit.request.query_params
+def _read_filter(session: CustomerSession) -> Asked:
+    query = session.request.query_params
     form = Form({name: query.getlist(name) for name in FIELDS})
     given = {name: form.text(name) for name in FIELDS}
     faults: dict[str, str] = {}
@@ -218,8 +218,8 @@ def _read_day(text: str) -> date | None:
     return day if day.year in YEARS else None
 
 
-def _read_before(visit: Visit) -> int | None:
-    text = visit.request.query_params.get("before")
+def _read_before(session: CustomerSession) -> int | None:
+    text = session.request.query_params.get("before")
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX):
@@ -287,21 +287,21 @@ class Downloads:
 
     turns: asyncio.Semaphore
 
-    async def entries(self, visit: Visit) -> Response:
+    async def entries(self, session: CustomerSession) -> Response:
         """Download the entries that were asked for."""
-        asked = _read_filter(visit)
+        asked = _read_filter(session)
         if asked.faults:
             raise HTTPException(422, "This filter cannot be read; go back and change it")
         name = f"ledger-{local_day(datetime.now(UTC))}.csv"
         headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-        if visit.request.method == "HEAD":
+        if session.request.method == "HEAD":
             return Response(media_type="text/csv", headers=headers)
-        return StreamingResponse(self._pieces(visit, asked), media_type="text/csv", headers=headers)
+        return StreamingResponse(self._pieces(session, asked), media_type="text/csv", headers=headers)
 
-    async def _pieces(self, visit: Visit, asked: Asked) -> AsyncIterator[bytes]:
+    async def _pieces(self, session: CustomerSession, asked: Asked) -> AsyncIterator[bytes]:
         yield write_rows([COLUMNS])
-        account_id = visit.visitor.account_id
-        async with self.turns, snapshot(visit.services.database) as connection:
+        account_id = session.account_id
+        async with self.turns, snapshot(session.database) as connection:
             standing = await ledger.standing(connection, account_id)
             bounds = await _bounds(connection, account_id, asked)
         # Between entries of one kind lie many others, all of which would have to be added up.
@@ -309,7 +309,7 @@ class Downloads:
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
             # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
-            async with self.turns, snapshot(visit.services.database) as connection:
+            async with self.turns, snapshot(session.database) as connection:
                 piece = await _read(
                     connection,
                     account_id,

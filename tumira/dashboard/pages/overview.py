@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
-from tumira.dashboard.session import HOME, Services, Visit, private
+from tumira.dashboard.session import HOME, CustomerSession, Services, private
 from tumira.delivery.store import carriers
 from tumira.html import chart
 from tumira.pricing.store import get_tariff
@@ -51,11 +51,11 @@ def routes(services: Services) -> Sequence[Route]:
     return [private(services, HOME, show_overview)]
 
 
-async def show_overview(visit: Visit) -> Response:
+async def show_overview(session: CustomerSession) -> Response:
     """Show how the account stands."""
-    account_id = visit.visitor.account_id
+    account_id = session.account_id
     today = local_day(datetime.now(UTC))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         ended = await daily_totals.days(connection, account_id, today - timedelta(days=chart.DAYS - 1), today)
         waiting = await daily_totals.waiting_by_day(connection, account_id)
         reasons = await daily_totals.waiting(connection, account_id) if waiting else []
@@ -63,9 +63,9 @@ async def show_overview(visit: Visit) -> Response:
         tariff = await get_tariff(connection)
     names = {one.country: one.name for one in tariff.destinations}
     drawn = chart.bars(chart.add_up(ended, waiting), today)
-    return visit.page(
+    return session.page(
         "overview.html.jinja",
-        offers=[one for one in offers(tariff, visit.visitor.balance) if not one.is_coming],
+        offers=[one for one in offers(tariff, session.customer.balance) if not one.is_coming],
         chart=drawn,
         today=drawn.bars[-1].totals,
         rates=_rates(ended, names),

@@ -14,11 +14,11 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.settings.payments import Usdt
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
-from tumira.dashboard.session import VERIFY, Services, Visit, private
+from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
 from tumira.dashboard.top_up_words import write_money
 from tumira.html import qr_code
 from tumira.html.forms import Form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.topups.start_usdt import start_usdt
 from tumira.topups.states import LARGEST, SMALLEST, Currency
 from tumira.topups.usdt import deposits
@@ -52,23 +52,23 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show the account's own address, as text and for cameras, and what came there."""
-    usdt = _settings(visit)
-    if not visit.visitor.phone_proved:
+    usdt = _settings(session)
+    if not session.customer.phone_proved:
         # An address is given out with the page, and what is paid there belongs to the account for good.
-        return go(VERIFY)
-    query = visit.request.query_params
+        return redirect(VERIFY)
+    query = session.request.query_params
     given = Form({"amount": query.getlist("amount")}).text("amount")[:GIVEN_MAX]
     amount, faults = _read_amount(given)
     try:
-        place = await start_usdt(visit.services.database, visit.services.payments, visit.visitor.account_id)
+        place = await start_usdt(session.database, session.services.payments, session.account_id)
     except Trouble as trouble:
         # What is wrong is the operator's to put right, and nobody may pay before that.
         _log.error("no address for USDT", problem=str(trouble))
         raise HTTPException(503, "Your address cannot be shown now; please tell the operator") from None
     link = payment_link(usdt.contract, usdt.chain_id, place.address, amount)
-    return visit.page(
+    return session.page(
         "pay_by_usdt.html.jinja",
         422 if faults else 200,
         address=place.address,
@@ -80,18 +80,20 @@ async def show(visit: Visit) -> Response:
         faults=faults,
         network=network_name(usdt.chain_id),
         contract=with_checksum(usdt.contract),
-        **await _deposits(visit, usdt),
+        **await _deposits(session, usdt),
     )
 
 
-async def show_deposits(visit: Visit) -> Response:
+async def show_deposits(session: CustomerSession) -> Response:
     """Give the script of the page what came."""
-    return visit.services.look.page("usdt_deposits.html.jinja", **await _deposits(visit, _settings(visit)))
+    return session.services.templates.page(
+        "usdt_deposits.html.jinja", **await _deposits(session, _settings(session))
+    )
 
 
-async def _deposits(visit: Visit, usdt: Usdt) -> Mapping[str, Any]:
-    account_id = visit.visitor.account_id
-    async with visit.services.database.connection() as connection:
+async def _deposits(session: CustomerSession, usdt: Usdt) -> Mapping[str, Any]:
+    account_id = session.account_id
+    async with session.database.connection() as connection:
         found = await deposits.list_of_account(connection, account_id, DEPOSITS_MAX)
         outstanding = await deposits.add_up(connection, usdt.chain_id, account_id)
     return {
@@ -100,7 +102,7 @@ async def _deposits(visit: Visit, usdt: Usdt) -> Mapping[str, Any]:
         "missing": write_money(outstanding.missing, Currency.USDT),
         "is_enough": not outstanding.missing,
         "confirmations": usdt.confirmations,
-        "balance": visit.visitor.balance,
+        "balance": session.customer.balance,
         "smallest": SMALLEST,
     }
 
@@ -136,8 +138,8 @@ def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:
     return amount, {}
 
 
-def _settings(visit: Visit) -> Usdt:
-    usdt = visit.services.payments.usdt
+def _settings(session: CustomerSession) -> Usdt:
+    usdt = session.services.payments.usdt
     if usdt is None:
         raise HTTPException(404, "You cannot pay with USDT here")
     return usdt

@@ -13,9 +13,9 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard import top_up_words
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.topups import start_voucher
 from tumira.topups.states import SMALLEST
 from tumira.topups.voucher_pins import TYPED_MAX, Issuer
@@ -45,21 +45,25 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show the form."""
-    issuers = await _offered(visit)
-    wanted = visit.request.query_params.get("provider", "")
+    issuers = await _offered(session)
+    wanted = session.request.query_params.get("provider", "")
     provider = wanted if wanted in issuers else issuers[0].value
-    own = visit.visitor.phone
+    own = session.customer.phone
     # Issuers send change inside their country alone.
-    return _page(visit, issuers, Draft(provider, "", own if own.startswith(_SOUTH_AFRICA) else ""), {})
+    return _page(session, issuers, Draft(provider, "", own if own.startswith(_SOUTH_AFRICA) else ""), {})
 
 
 def _page(
-    visit: Visit, issuers: Sequence[Issuer], draft: Draft, faults: Mapping[str, str], status: int = 200
+    session: CustomerSession,
+    issuers: Sequence[Issuer],
+    draft: Draft,
+    faults: Mapping[str, str],
+    status: int = 200,
 ) -> Response:
-    rate = visit.services.payments.zar_rate
-    return visit.page(
+    rate = session.services.payments.zar_rate
+    return session.page(
         "pay_by_voucher.html.jinja",
         status,
         issuers=[(issuer, _without(issuer)) for issuer in issuers],
@@ -85,21 +89,21 @@ def _sends_change(issuer: Issuer) -> bool:
     return issuer in {Issuer.ONE_VOUCHER, Issuer.OTT}
 
 
-async def redeem(visit: Visit) -> Response:
+async def redeem(session: CustomerSession) -> Response:
     """Start a top-up by a voucher, and lead to it."""
-    form = await read_form(visit.request)
-    issuers = await _offered(visit)
+    form = await read_form(session.request)
+    issuers = await _offered(session)
     draft = Draft(*(form.text(name)[:GIVEN_MAX] for name in GIVEN))
     form_id = read_form_id(form.text("form"))
     if form_id is None:
-        return _page(visit, issuers, draft, {"": STALE}, 409)
+        return _page(session, issuers, draft, {"": STALE}, 409)
     if draft.provider not in issuers:
-        return _page(visit, issuers, draft, {"provider": "Choose one of these."}, 422)
+        return _page(session, issuers, draft, {"provider": "Choose one of these."}, 422)
     try:
         top_up_id = await start_voucher.start_voucher(
-            visit.services.database,
-            visit.services.payments,
-            visit.visitor.account_id,
+            session.database,
+            session.services.payments,
+            session.account_id,
             Issuer(draft.provider),
             _pin(form),
             value=money.parse(draft.value),
@@ -107,19 +111,19 @@ async def redeem(visit: Visit) -> Response:
             top_up_id=form_id,
         )
     except Trouble as trouble:
-        if await was_started(visit.services.database, visit.visitor.account_id, form_id):
-            return go(path_of(form_id))
-        return _page(visit, issuers, draft, {_field_of(trouble): str(trouble)}, 422)
-    return go(path_of(top_up_id))
+        if await was_started(session.database, session.account_id, form_id):
+            return redirect(path_of(form_id))
+        return _page(session, issuers, draft, {_field_of(trouble): str(trouble)}, 422)
+    return redirect(path_of(top_up_id))
 
 
 def _pin(form: Form) -> str:
     return form.text("pin")[: TYPED_MAX + 1]
 
 
-async def _offered(visit: Visit) -> Sequence[Issuer]:
-    async with visit.services.database.connection() as connection:
-        issuers = await start_voucher.offered(connection, visit.services.payments)
+async def _offered(session: CustomerSession) -> Sequence[Issuer]:
+    async with session.database.connection() as connection:
+        issuers = await start_voucher.offered(connection, session.services.payments)
     if not issuers:
         raise HTTPException(404, "You cannot pay with a voucher here")
     return issuers

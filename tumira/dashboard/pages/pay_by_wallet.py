@@ -14,9 +14,9 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start_paynow import start_paynow
@@ -45,25 +45,27 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show the form, with an amount in it where one was chosen."""
-    _check_offered(visit)
-    query = visit.request.query_params
+    _check_offered(session)
+    query = session.request.query_params
     given = Form({name: query.getlist(name) for name in FIELDS})
-    own = visit.visitor.phone if visit.visitor.phone.startswith(_ZIMBABWE) else ""
+    own = session.customer.phone if session.customer.phone.startswith(_ZIMBABWE) else ""
     draft = Draft(
         given.text("amount")[:GIVEN_MAX],
         given.text("wallet")[:GIVEN_MAX] or Wallet.ECOCASH,
         given.text("phone")[:GIVEN_MAX] or own,
     )
-    return await _page(visit, draft, {})
+    return await _page(session, draft, {})
 
 
-async def _page(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
-    async with visit.services.database.connection() as connection:
+async def _page(
+    session: CustomerSession, draft: Draft, faults: Mapping[str, str], status: int = 200
+) -> Response:
+    async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
     amount = money.parse(draft.amount)
-    return visit.page(
+    return session.page(
         "pay_by_wallet.html.jinja",
         status,
         draft=draft,
@@ -78,37 +80,37 @@ async def _page(visit: Visit, draft: Draft, faults: Mapping[str, str], status: i
     )
 
 
-async def pay(visit: Visit) -> Response:
+async def pay(session: CustomerSession) -> Response:
     """Start a top-up, and lead to it."""
-    form = await read_form(visit.request)
-    _check_offered(visit)
+    form = await read_form(session.request)
+    _check_offered(session)
     draft = Draft(
         form.text("amount")[:GIVEN_MAX], form.text("wallet")[:GIVEN_MAX], form.text("phone")[:GIVEN_MAX]
     )
     form_id = read_form_id(form.text("form"))
     if form_id is None:
-        return await _page(visit, draft, {"": STALE}, 409)
+        return await _page(session, draft, {"": STALE}, 409)
     if draft.wallet not in set(Wallet):
-        return await _page(visit, draft, {"wallet": "Choose one of these."}, 422)
+        return await _page(session, draft, {"wallet": "Choose one of these."}, 422)
     try:
         top_up_id = await start_paynow(
-            visit.services.database,
-            visit.services.payments,
-            visit.visitor.account_id,
+            session.database,
+            session.services.payments,
+            session.account_id,
             Wallet(draft.wallet),
             money.parse(draft.amount),
             draft.phone or None,
             top_up_id=form_id,
         )
     except Trouble as trouble:
-        if await was_started(visit.services.database, visit.visitor.account_id, form_id):
-            return go(path_of(form_id))
-        return await _page(visit, draft, {_field_of(trouble): str(trouble)}, 422)
-    return go(path_of(top_up_id))
+        if await was_started(session.database, session.account_id, form_id):
+            return redirect(path_of(form_id))
+        return await _page(session, draft, {_field_of(trouble): str(trouble)}, 422)
+    return redirect(path_of(top_up_id))
 
 
-def _check_offered(visit: Visit) -> None:
-    if visit.services.payments.paynow is None:
+def _check_offered(session: CustomerSession) -> None:
+    if session.services.payments.paynow is None:
         raise HTTPException(404, "You cannot pay by mobile money or card here")
 
 

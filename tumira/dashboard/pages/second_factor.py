@@ -7,10 +7,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html.forms import read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import second_factor, totp
 from tumira.identity.person_rules import PASSWORD_MAX
 from tumira.identity.reauthenticate import Proof
@@ -36,17 +36,17 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show what there is: nothing, a secret whose device is awaited, or a factor in use."""
-    return await _page(visit, {})
+    return await _page(session, {})
 
 
-async def _page(visit: Visit, faults: Faults, status: int = 200) -> Response:
-    async with visit.services.database.connection() as connection:
-        factor = await logins.find_factor(connection, visit.visitor.account_id)
+async def _page(session: CustomerSession, faults: Faults, status: int = 200) -> Response:
+    async with session.database.connection() as connection:
+        factor = await logins.find_factor(connection, session.account_id)
     secret = factor.secret if factor is not None and factor.since is None else None
-    uri = None if secret is None else totp.write_uri(secret, visit.visitor.phone)
-    return visit.page(
+    uri = None if secret is None else totp.write_uri(secret, session.customer.phone)
+    return session.page(
         "second_factor.html.jinja",
         status,
         faults=faults,
@@ -57,39 +57,39 @@ async def _page(visit: Visit, faults: Faults, status: int = 200) -> Response:
     )
 
 
-async def begin(visit: Visit) -> Response:
+async def begin(session: CustomerSession) -> Response:
     """Make a secret for who knows the password."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     password = form.raw("password")[:PASSWORD_MAX]
-    proof = await second_factor.begin(visit.services.database, suspect_of(visit), password)
+    proof = await second_factor.begin(session.database, suspect_of(session), password)
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof)
-        return await _page(visit, {"password": fault}, status)
-    return go(SECOND_FACTOR)
+        return await _page(session, {"password": fault}, status)
+    return redirect(SECOND_FACTOR)
 
 
-async def confirm(visit: Visit) -> Response:
+async def confirm(session: CustomerSession) -> Response:
     """Ask for the factor from now on, and show the recovery codes this once."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     result = await second_factor.confirm(
-        visit.services.database, visit.visitor.account_id, form.text("code")[:40], actor_of(visit)
+        session.database, session.account_id, form.text("code")[:40], actor_of(session)
     )
     if result is None:
-        return await _page(visit, {"code": WRONG_CODE}, 422)
-    return visit.page("second_factor_codes.html.jinja", recovery_codes=result.recovery_codes)
+        return await _page(session, {"code": WRONG_CODE}, 422)
+    return session.page("second_factor_codes.html.jinja", recovery_codes=result.recovery_codes)
 
 
-async def turn_off(visit: Visit) -> Response:
+async def turn_off(session: CustomerSession) -> Response:
     """Ask for the password alone from now on."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     proof = await second_factor.turn_off(
-        visit.services.database,
-        suspect_of(visit),
+        session.database,
+        suspect_of(session),
         form.raw("password")[:PASSWORD_MAX],
         form.text("code")[:40],
-        actor_of(visit),
+        actor_of(session),
     )
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof, WRONG)
-        return await _page(visit, {"": fault}, status)
-    return go(f"{SETTINGS}?done=off#second-factor")
+        return await _page(session, {"": fault}, status)
+    return redirect(f"{SETTINGS}?done=off#second-factor")

@@ -17,10 +17,10 @@ from tumira.content import store as content_refusals
 from tumira.content.store import ContentRefusal
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import browsers
 from tumira.identity import profile as manage_login
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
@@ -80,14 +80,14 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def actor_of(visit: Visit) -> Actor:
+def actor_of(session: CustomerSession) -> Actor:
     """Return who changes something on a page."""
-    return Actor(audit_log.OWNER, address_of(visit.request))
+    return Actor(audit_log.OWNER, address_of(session.request))
 
 
-def suspect_of(visit: Visit) -> Suspect:
+def suspect_of(session: CustomerSession) -> Suspect:
     """Return who has to say their password once more."""
-    return Suspect(visit.visitor.account_id, visit.visitor.phone, address_of(visit.request))
+    return Suspect(session.account_id, session.customer.phone, address_of(session.request))
 
 
 def fault_of_proof(proof: Proof, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
@@ -129,23 +129,23 @@ def _write(amount: Decimal | None) -> str:
     return f"{whole}.{decimals:0<2}" if decimals else whole
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show all settings."""
-    return await _page(visit, {}, done=visit.request.query_params.get("done", ""))
+    return await _page(session, {}, done=session.request.query_params.get("done", ""))
 
 
 async def _page(
-    visit: Visit, faults: Faults, status: int = 200, *, done: str = "", **written: str | bool
+    session: CustomerSession, faults: Faults, status: int = 200, *, done: str = "", **written: str | bool
 ) -> Response:
-    account_id = visit.visitor.account_id
-    async with visit.services.database.connection() as connection:
+    account_id = session.account_id
+    async with session.database.connection() as connection:
         account = await accounts.find(connection, account_id)
         contact = await logins.get_contact(connection, account_id)
         factor = await logins.find_factor(connection, account_id)
         opened = await sessions.list_of_account(connection, account_id)
         refused = await content_refusals.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
-    return visit.page(
+    return session.page(
         "settings.html.jinja",
         status,
         filled=replace(_fill(account, contact), **written),  # type: ignore[arg-type]
@@ -158,12 +158,12 @@ async def _page(
 
 
 def _done(what: str, section: str) -> Response:
-    return go(f"{SETTINGS}?done={what}#{section}")
+    return redirect(f"{SETTINGS}?done={what}#{section}")
 
 
-async def change_profile(visit: Visit) -> Response:
+async def change_profile(session: CustomerSession) -> Response:
     """Change the names."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     name, business = (
         clean_name(form.text("name")),
         clean_name(form.text("business")),
@@ -171,135 +171,135 @@ async def change_profile(visit: Visit) -> Response:
     found = {"name": check_name(name), "business": check_name(business)}
     faults = {field: fault for field, fault in found.items() if fault is not None}
     if faults:
-        return await _page(visit, faults, 422, name=name, business=business)
-    await manage_login.change_names(
-        visit.services.database, visit.visitor.account_id, name, business, actor_of(visit)
-    )
+        return await _page(session, faults, 422, name=name, business=business)
+    await manage_login.change_names(session.database, session.account_id, name, business, actor_of(session))
     return _done("profile", "profile")
 
 
-async def change_email(visit: Visit) -> Response:
+async def change_email(session: CustomerSession) -> Response:
     """Change, add or remove the e-mail address."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     email = form.text("email")[:300]
     fault = check_email(email) if email else None
     if fault is not None:
-        return await _page(visit, {"email": fault}, 422, email=email)
-    await manage_login.change_email(
-        visit.services.database, visit.visitor.account_id, email or None, actor_of(visit)
-    )
+        return await _page(session, {"email": fault}, 422, email=email)
+    await manage_login.change_email(session.database, session.account_id, email or None, actor_of(session))
     return _done("email", "contact")
 
 
-async def change_password(visit: Visit) -> Response:
+async def change_password(session: CustomerSession) -> Response:
     """Change the password of who knows the old one."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     old, new = form.raw("current_password")[:PASSWORD_MAX], form.raw("new_password")
-    visitor = visit.visitor
-    weak = check_password(new, visitor.name, visitor.business, visitor.phone)
+    customer = session.customer
+    weak = check_password(new, customer.name, customer.business, customer.phone)
     if weak is not None:
-        return await _page(visit, {"new_password": weak}, 422)
+        return await _page(session, {"new_password": weak}, 422)
     proof = await manage_login.change_password(
-        visit.services.database, suspect_of(visit), visitor.session_id, old, new, actor_of(visit)
+        session.database, suspect_of(session), customer.session_id, old, new, actor_of(session)
     )
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof)
-        return await _page(visit, {"current_password": fault}, status)
+        return await _page(session, {"current_password": fault}, status)
     return _done("password", "password")
 
 
-async def end_session(visit: Visit) -> Response:
+async def end_session(session: CustomerSession) -> Response:
     """End a session somewhere."""
-    await read_form(visit.request)
-    session_id = read_id(SESSION, str(visit.request.path_params["id"]))
+    await read_form(session.request)
+    session_id = read_id(SESSION, str(session.request.path_params["id"]))
     if session_id is None or not await manage_login.end_session(
-        visit.services.database, visit.visitor.account_id, session_id, actor_of(visit)
+        session.database, session.account_id, session_id, actor_of(session)
     ):
         raise HTTPException(404, "There is no such session; it may have ended already")
     return _done("session", "sessions")
 
 
-async def end_others(visit: Visit) -> Response:
+async def end_others(session: CustomerSession) -> Response:
     """End all sessions but this one."""
-    await read_form(visit.request)
-    visitor = visit.visitor
+    await read_form(session.request)
+    customer = session.customer
     await manage_login.end_other_sessions(
-        visit.services.database, visitor.account_id, visitor.session_id, actor_of(visit)
+        session.database, customer.account_id, customer.session_id, actor_of(session)
     )
     return _done("sessions", "sessions")
 
 
-async def change_limits(visit: Visit) -> Response:
+async def change_limits(session: CustomerSession) -> Response:
     """Change how much may be spent."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     written = {name: form.text(name)[:40] for name in ("call_limit", "daily_limit")}
     amounts = {name: money.parse(text) for name, text in written.items()}
     faults = {name: NOT_AN_AMOUNT for name, text in written.items() if text and amounts[name] is None}
     if faults:
-        return await _page(visit, faults, 422, **written)
+        return await _page(session, faults, 422, **written)
     await manage_login.change_limits(
-        visit.services.database,
-        visit.visitor.account_id,
+        session.database,
+        session.account_id,
         Limits(amounts["call_limit"], amounts["daily_limit"]),
-        actor_of(visit),
+        actor_of(session),
     )
     return _done("limits", "limits")
 
 
-async def change_notice(visit: Visit) -> Response:
+async def change_notice(session: CustomerSession) -> Response:
     """Change when the owner is told that the balance is low."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     written, by_mail = form.text("low_balance")[:40], bool(form.text("by_mail"))
     below = money.parse(written or "0")
     if below is None:
-        return await _page(visit, {"low_balance": NOT_AN_AMOUNT}, 422, low_balance=written, by_mail=by_mail)
+        return await _page(session, {"low_balance": NOT_AN_AMOUNT}, 422, low_balance=written, by_mail=by_mail)
     await manage_login.change_notice(
-        visit.services.database, visit.visitor.account_id, below, actor_of(visit), by_mail=by_mail
+        session.database, session.account_id, below, actor_of(session), by_mail=by_mail
     )
     return _done("notice", "notice")
 
 
-async def show_review(visit: Visit) -> Response:
+async def show_review(session: CustomerSession) -> Response:
     """Ask for the text that was refused, which we do not have."""
-    return _review(visit, await _refusal(visit), {})
+    return _review(session, await _refusal(session), {})
 
 
-async def _refusal(visit: Visit) -> ContentRefusal:
-    text = str(visit.request.path_params["digest"])
+async def _refusal(session: CustomerSession) -> ContentRefusal:
+    text = str(session.request.path_params["digest"])
     try:
         digest = bytes.fromhex(text)
     except ValueError:
         digest = b""
     found = None
     if len(digest) == _DIGEST_BYTES:
-        async with visit.services.database.connection() as connection:
-            found = await content_refusals.find(connection, visit.visitor.account_id, digest)
+        async with session.database.connection() as connection:
+            found = await content_refusals.find(connection, session.account_id, digest)
     if found is None:
         raise HTTPException(404, "There is no such refused text; they are forgotten after 30 days")
     return found
 
 
 def _review(
-    visit: Visit, refusal: ContentRefusal, faults: Faults, status: int = 200, **written: str | bool
+    session: CustomerSession,
+    refusal: ContentRefusal,
+    faults: Faults,
+    status: int = 200,
+    **written: str | bool,
 ) -> Response:
     filled = {"text": refusal.text or "", "note": refusal.review_note or "", "consent": False} | written
-    return visit.page("review.html.jinja", status, refusal=refusal, faults=faults, filled=filled)
+    return session.page("review.html.jinja", status, refusal=refusal, faults=faults, filled=filled)
 
 
-async def ask_review(visit: Visit) -> Response:
+async def ask_review(session: CustomerSession) -> Response:
     """Have the operator look at a refused text."""
-    form = await read_form(visit.request)
-    refusal = await _refusal(visit)
+    form = await read_form(session.request)
+    refusal = await _refusal(session)
     text, note, consent = form.raw("text")[:TEXT_MAX], form.text("note"), bool(form.text("consent"))
     faults = _review_faults(form, note, consent=consent)
     if not faults:
         asked = await manage_login.ask_review(
-            visit.services.database, visit.visitor.account_id, refusal.digest, text, note, actor_of(visit)
+            session.database, session.account_id, refusal.digest, text, note, actor_of(session)
         )
         if asked is Asked.DONE:
             return _done("review", "refusals")
         faults["text"] = "This is not the text that was refused; paste it as it was sent."
-    return _review(visit, refusal, faults, 422, text=text, note=note, consent=consent)
+    return _review(session, refusal, faults, 422, text=text, note=note, consent=consent)
 
 
 def _review_faults(form: Form, note: str, *, consent: bool) -> dict[str, str]:
@@ -313,34 +313,34 @@ def _review_faults(form: Form, note: str, *, consent: bool) -> dict[str, str]:
     return faults
 
 
-async def close(visit: Visit) -> Response:
+async def close(session: CustomerSession) -> Response:
     """Close the account."""
-    form = await read_form(visit.request)
+    form = await read_form(session.request)
     if form.text("word") != CLOSE_WORD:
-        return await _page(visit, {"word": f"Write {CLOSE_WORD}, in capital letters."}, 422)
+        return await _page(session, {"word": f"Write {CLOSE_WORD}, in capital letters."}, 422)
     proof = await manage_login.close_account(
-        visit.services.database,
-        suspect_of(visit),
+        session.database,
+        suspect_of(session),
         form.raw("password_to_close")[:PASSWORD_MAX],
-        actor_of(visit),
+        actor_of(session),
     )
     if proof is not Proof.RIGHT:
         fault, status = fault_of_proof(proof)
-        return await _page(visit, {"password_to_close": fault}, status)
+        return await _page(session, {"password_to_close": fault}, status)
     # Shown at once: nobody can come back to read it.
-    response = visit.services.look.page("closed.html.jinja", visitor=visit.visitor)
-    visit.services.session.take(response)
+    response = session.services.templates.page("closed.html.jinja", customer=session.customer)
+    session.services.session_cookie.delete(response)
     return response
 
 
-async def show_changes(visit: Visit) -> Response:
+async def show_changes(session: CustomerSession) -> Response:
     """Show who changed what, the latest first."""
-    text = visit.request.query_params.get("before", "")
+    text = session.request.query_params.get("before", "")
     before = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_LATEST)) else _LATEST
-    async with visit.services.database.connection() as connection:
-        found = await audit_log.list_before(connection, visit.visitor.account_id, before, CHANGES_SHOWN + 1)
+    async with session.database.connection() as connection:
+        found = await audit_log.list_before(connection, session.account_id, before, CHANGES_SHOWN + 1)
     shown = found[:CHANGES_SHOWN]
-    return visit.page(
+    return session.page(
         "changes.html.jinja",
         changes=shown,
         owner=audit_log.OWNER,

@@ -20,10 +20,10 @@ from tumira.dashboard.pages.sign_up import (
     too_many_codes,
     too_often,
 )
-from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
+from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer, public
 from tumira.html.cookies import Cookie
 from tumira.html.forms import read_form
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
 from tumira.identity.send_codes import Wait, hash_token
@@ -89,13 +89,13 @@ def own_page(text: str) -> str:
 async def show_form(services: Services, request: Request) -> Response:
     """Show the form; who is signed in goes on."""
     onward = own_page(request.query_params.get("next", ""))
-    if await find_visitor(services, request) is not None:
-        return go(onward)
+    if await find_customer(services, request) is not None:
+        return redirect(onward)
     return _form(services, "", onward, {})
 
 
 def _form(services: Services, phone: str, onward: str, faults: Faults, status: int = 200) -> Response:
-    return services.look.page("sign_in.html.jinja", status, phone=phone, onward=onward, faults=faults)
+    return services.templates.page("sign_in.html.jinja", status, phone=phone, onward=onward, faults=faults)
 
 
 async def _read_phone(services: Services, text: str) -> str | None:
@@ -117,8 +117,8 @@ async def enter(services: Services, request: Request) -> Response:
     if isinstance(result, HalfWay):
         return _ask_for_factor(services, result, onward)
     if isinstance(result, Unproved):
-        response = go(VERIFY)
-        services.verification.give(response, result.token)
+        response = redirect(VERIFY)
+        services.verification_cookie.set(response, result.token)
         return response
     if isinstance(result, TooOften):
         return _form(services, written, onward, {"": f"{too_often(result)} {OR_BY_CODE}"}, 429)
@@ -131,8 +131,8 @@ def _half_session(services: Services) -> Cookie:
 
 
 def _ask_for_factor(services: Services, half_way: HalfWay, onward: str) -> Response:
-    response = go(SECOND_STEP if onward == HOME else f"{SECOND_STEP}?{urlencode({'next': onward})}")
-    _half_session(services).give(response, half_way.token)
+    response = redirect(SECOND_STEP if onward == HOME else f"{SECOND_STEP}?{urlencode({'next': onward})}")
+    _half_session(services).set(response, half_way.token)
     return response
 
 
@@ -144,11 +144,11 @@ async def show_second_step(services: Services, request: Request) -> Response:
         async with services.database.connection() as connection:
             if await sessions.find_half(connection, hash_token(token)) is not None:
                 return _second_step(services, onward, {})
-    return go(onward if await find_visitor(services, request) is not None else SIGN_IN)
+    return redirect(onward if await find_customer(services, request) is not None else SIGN_IN)
 
 
 def _second_step(services: Services, onward: str, faults: Faults, status: int = 200) -> Response:
-    return services.look.page("second_factor_code.html.jinja", status, onward=onward, faults=faults)
+    return services.templates.page("second_factor_code.html.jinja", status, onward=onward, faults=faults)
 
 
 async def finish(services: Services, request: Request) -> Response:
@@ -158,17 +158,17 @@ async def finish(services: Services, request: Request) -> Response:
     cookie = _half_session(services)
     token = cookie.read(request)
     if token is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     result = await finish_sign_in(
         services.database, guest(services, request), token=token, code=form.text("code")[:40]
     )
     if isinstance(result, SignedIn):
         response = begin_session(services, result, onward)
-        cookie.take(response)
+        cookie.delete(response)
         return response
     if result is None:
-        response = go(SIGN_IN)
-        cookie.take(response)
+        response = redirect(SIGN_IN)
+        cookie.delete(response)
         return response
     if isinstance(result, TooOften):
         return _second_step(services, onward, {"code": too_often(result)}, 429)
@@ -177,17 +177,17 @@ async def finish(services: Services, request: Request) -> Response:
 
 async def leave(services: Services, request: Request) -> Response:
     """End the session."""
-    token = services.session.read(request)
+    token = services.session_cookie.read(request)
     if token is not None:
         await sign_out(services.database, token)
-    response = go(SIGN_IN)
-    services.session.take(response)
+    response = redirect(SIGN_IN)
+    services.session_cookie.delete(response)
     return response
 
 
 async def show_forgotten(services: Services, _request: Request) -> Response:
     """Ask for the number."""
-    return services.look.page("forgotten.html.jinja", phone="", faults={})
+    return services.templates.page("forgotten.html.jinja", phone="", faults={})
 
 
 async def send_code(services: Services, request: Request) -> Response:
@@ -197,15 +197,15 @@ async def send_code(services: Services, request: Request) -> Response:
     phone = await _read_phone(services, written)
     if phone is None:
         faults = {"phone": PHONE_FAULT}
-        return services.look.page("forgotten.html.jinja", 422, phone=written, faults=faults)
+        return services.templates.page("forgotten.html.jinja", 422, phone=written, faults=faults)
     started = await send_codes.start_reset(
         services.database, services.code_limits, guest(services, request), phone=phone
     )
     if isinstance(started, Wait):
         faults = {"": too_many_codes(started)}
-        return services.look.page("forgotten.html.jinja", 429, phone=written, faults=faults)
-    response = go(NEW_PASSWORD)
-    services.verification.give(response, started.token)
+        return services.templates.page("forgotten.html.jinja", 429, phone=written, faults=faults)
+    response = redirect(NEW_PASSWORD)
+    services.verification_cookie.set(response, started.token)
     return response
 
 
@@ -213,14 +213,14 @@ async def show_new_password(services: Services, request: Request) -> Response:
     """Ask for the code and the new password."""
     verification = await begun(services, request, Purpose.RESET)
     if verification is None:
-        return go(FORGOTTEN)
+        return redirect(FORGOTTEN)
     return _new_password(services, verification, {}, sent="again" in request.query_params)
 
 
 def _new_password(
     services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
 ) -> Response:
-    return services.look.page(
+    return services.templates.page(
         "new_password.html.jinja", status, verification=verification, faults=faults, sent=sent
     )
 
@@ -234,9 +234,9 @@ async def set_password(services: Services, request: Request) -> Response:
     """Set the password of who has the code, and sign them in."""
     form = await read_form(request)
     verification = await begun(services, request, Purpose.RESET)
-    token = services.verification.read(request)
+    token = services.verification_cookie.read(request)
     if verification is None or token is None:
-        return go(FORGOTTEN)
+        return redirect(FORGOTTEN)
     code, password = code_rules.read_code(form.raw("code")), form.raw("password")
     faults = {}
     if code is None:
@@ -251,14 +251,14 @@ async def set_password(services: Services, request: Request) -> Response:
     )
     if isinstance(result, SignedIn):
         response = begin_session(services, result, HOME)
-        services.verification.take(response)
+        services.verification_cookie.delete(response)
         return response
     if isinstance(result, HalfWay):
         onward = _ask_for_factor(services, result, HOME)
-        services.verification.take(onward)
+        services.verification_cookie.delete(onward)
         return onward
     if result is None:
-        return go(FORGOTTEN)
+        return redirect(FORGOTTEN)
     if isinstance(result, Closed):
         return _new_password(services, verification, {"": CLOSED}, 422)
     return _new_password(services, verification, fault_of_code(result), 422)

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_visitor, public
+from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer, public
 from tumira.html.forms import read_form
 from tumira.html.guards import address_of
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
 from tumira.identity.send_codes import Details, Started, Wait, hash_token
@@ -60,13 +60,13 @@ class _Filled:
 
 async def show_form(services: Services, request: Request) -> Response:
     """Show the empty form; who is signed in needs none."""
-    if await find_visitor(services, request) is not None:
-        return go(HOME)
+    if await find_customer(services, request) is not None:
+        return redirect(HOME)
     return _form(services, _Filled(), {})
 
 
 def _form(services: Services, filled: _Filled, faults: Faults, status: int = 200) -> Response:
-    return services.look.page("sign_up.html.jinja", status, filled=filled, faults=faults)
+    return services.templates.page("sign_up.html.jinja", status, filled=filled, faults=faults)
 
 
 async def create(services: Services, request: Request) -> Response:
@@ -89,7 +89,7 @@ async def create(services: Services, request: Request) -> Response:
         guest(services, request),
         phone=phone,
         details=Details(filled.name, filled.business, filled.email or None, form.raw("password")),
-        token=services.verification.read(request),
+        token=services.verification_cookie.read(request),
     )
     if isinstance(started, Wait):
         # The first of two clicks began it and sent the code, and nobody read its answer.
@@ -99,8 +99,8 @@ async def create(services: Services, request: Request) -> Response:
         if not isinstance(begun_before, Unproved):
             return _form(services, filled, {"": too_many_codes(started)}, 429)
         started = Started(begun_before.token)
-    response = go(VERIFY)
-    services.verification.give(response, started.token)
+    response = redirect(VERIFY)
+    services.verification_cookie.set(response, started.token)
     return response
 
 
@@ -130,23 +130,23 @@ def guest(services: Services, request: Request) -> Guest:
     return Guest(
         address_of(request),
         request.headers.get("user-agent", ""),
-        services.session.read(request),
-        services.device.read(request),
+        services.session_cookie.read(request),
+        services.device_cookie.read(request),
     )
 
 
 def begin_session(services: Services, signed_in: SignedIn, onward: str) -> Response:
     """Let the browser keep its session, and what says that somebody has signed in there."""
-    response = go(onward)
-    services.session.give(response, signed_in.token)
+    response = redirect(onward)
+    services.session_cookie.set(response, signed_in.token)
     if signed_in.device is not None:
-        services.device.give(response, signed_in.device)
+        services.device_cookie.set(response, signed_in.device)
     return response
 
 
 async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
     """Return what this browser is proving."""
-    token = services.verification.read(request)
+    token = services.verification_cookie.read(request)
     if token is None:
         return None
     async with services.database.connection() as connection:
@@ -158,37 +158,37 @@ async def show_code_form(services: Services, request: Request) -> Response:
     """Ask for the code."""
     verification = await begun(services, request, Purpose.SIGN_UP)
     if verification is None:
-        visitor = await find_visitor(services, request)
-        if visitor is not None and not visitor.phone_proved:
-            return _confirm_form(services, visitor, {})
-        return go(HOME if visitor else SIGN_UP)
+        customer = await find_customer(services, request)
+        if customer is not None and not customer.phone_proved:
+            return _confirm_form(services, customer, {})
+        return redirect(HOME if customer else SIGN_UP)
     return _code_form(services, verification, {}, sent="again" in request.query_params)
 
 
 def _code_form(
     services: Services, verification: Verification, faults: Faults, status: int = 200, *, sent: bool = False
 ) -> Response:
-    return services.look.page(
+    return services.templates.page(
         "verify.html.jinja", status, verification=verification, faults=faults, sent=sent
     )
 
 
-def _confirm_form(services: Services, visitor: Visitor, faults: Faults, status: int = 200) -> Response:
-    return services.look.page("confirm_number.html.jinja", status, visitor=visitor, faults=faults)
+def _confirm_form(services: Services, customer: Visitor, faults: Faults, status: int = 200) -> Response:
+    return services.templates.page("confirm_number.html.jinja", status, customer=customer, faults=faults)
 
 
 async def confirm(services: Services, request: Request) -> Response:
     """Send a code to the phone of an account that was opened by e-mail alone."""
-    visitor = await find_visitor(services, request)
-    if visitor is None or visitor.phone_proved:
-        return go(SIGN_IN if visitor is None else HOME)
+    customer = await find_customer(services, request)
+    if customer is None or customer.phone_proved:
+        return redirect(SIGN_IN if customer is None else HOME)
     started = await send_codes.start_confirmation(
-        services.database, services.code_limits, guest(services, request), visitor=visitor
+        services.database, services.code_limits, guest(services, request), visitor=customer
     )
     if isinstance(started, Wait):
-        return _confirm_form(services, visitor, {"": too_many_codes(started)}, 429)
-    response = go(VERIFY)
-    services.verification.give(response, started.token)
+        return _confirm_form(services, customer, {"": too_many_codes(started)}, 429)
+    response = redirect(VERIFY)
+    services.verification_cookie.set(response, started.token)
     return response
 
 
@@ -196,9 +196,9 @@ async def verify(services: Services, request: Request) -> Response:
     """Open the account of who has the code."""
     form = await read_form(request)
     verification = await begun(services, request, Purpose.SIGN_UP)
-    token = services.verification.read(request)
+    token = services.verification_cookie.read(request)
     if verification is None or token is None:
-        return go(SIGN_UP)
+        return redirect(SIGN_UP)
     code = code_rules.read_code(form.raw("code"))
     if code is None:
         return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
@@ -207,10 +207,10 @@ async def verify(services: Services, request: Request) -> Response:
         response = begin_session(services, result, HOME)
         # By e-mail alone the number is not proved yet: the code of the text can still be entered.
         if result.device is not None:
-            services.verification.take(response)
+            services.verification_cookie.delete(response)
         return response
     if result is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     return _code_form(services, verification, fault_of_code(result), 422)
 
 
@@ -236,12 +236,12 @@ async def resend(
 ) -> Response:
     """Send another code, and go back to the page where it is asked for."""
     verification = await begun(services, request, purpose)
-    token = services.verification.read(request)
+    token = services.verification_cookie.read(request)
     if verification is None or token is None:
-        return go(SIGN_IN)
+        return redirect(SIGN_IN)
     result = await send_codes.send_again(
         services.database, services.code_limits, guest(services, request), token=token
     )
     if isinstance(result, Wait):
         return show(services, verification, {"": too_many_codes(result)}, 429)
-    return go(f"{page}?again=1")
+    return redirect(f"{page}?again=1")

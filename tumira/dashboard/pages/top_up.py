@@ -15,7 +15,7 @@ from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form
 from tumira.html.page import write_usd
 from tumira.pricing.destinations import Tariff
@@ -75,22 +75,22 @@ def path_of(top_up_id: TopUpId) -> str:
     return f"{TOP_UP}/{write_id(TOP_UP_PREFIX, top_up_id)}"
 
 
-async def show_top_up(visit: Visit) -> Response:
+async def show_top_up(session: CustomerSession) -> Response:
     """Show the ways to pay, what amounts buy, and the latest top-ups."""
-    query = visit.request.query_params
+    query = session.request.query_params
     given = Form({"amount": query.getlist("amount")}).text("amount")
     amount, faults = _read_amount(given)
-    before = _read_before(visit)
-    async with visit.services.database.connection() as connection:
+    before = _read_before(session)
+    async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-        issuers = await start_voucher.offered(connection, visit.services.payments)
+        issuers = await start_voucher.offered(connection, session.services.payments)
         found = await top_ups.list_of_account(
-            connection, visit.visitor.account_id, PAGE + 1, before or top_ups.LAST
+            connection, session.account_id, PAGE + 1, before or top_ups.LAST
         )
-    return visit.page(
+    return session.page(
         "top_up.html.jinja",
         422 if faults else 200,
-        ways=_ways(visit.services.payments, issuers),
+        ways=_ways(session.services.payments, issuers),
         bundles=[_bundle(tariff, one) for one in AMOUNTS],
         chosen=None if amount is None else _bundle(tariff, amount),
         given=given,
@@ -143,8 +143,8 @@ def _line(top_up: TopUp) -> Line:
     )
 
 
-def _read_before(visit: Visit) -> TopUpId | None:
-    text = visit.request.query_params.get("before")
+def _read_before(session: CustomerSession) -> TopUpId | None:
+    text = session.request.query_params.get("before")
     if text is None:
         return None
     before = read_id(TOP_UP_PREFIX, text)

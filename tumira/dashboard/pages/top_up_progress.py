@@ -15,12 +15,12 @@ from tumira.core.ids import TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html.forms import read_form
 from tumira.html.page import write_usd
 from tumira.html.qr_code import QrCode
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.topups import proofs as top_up_proofs
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
@@ -63,21 +63,21 @@ class Code:
     picture: QrCode | None
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show one top-up."""
-    return visit.page("top_up_one.html.jinja", **await _progress(visit))
+    return session.page("top_up_one.html.jinja", **await _progress(session))
 
 
-async def show_progress(visit: Visit) -> Response:
+async def show_progress(session: CustomerSession) -> Response:
     """Give the script of the page how far it is."""
-    return visit.services.look.page("top_up_progress.html.jinja", **await _progress(visit))
+    return session.services.templates.page("top_up_progress.html.jinja", **await _progress(session))
 
 
-async def _progress(visit: Visit) -> Mapping[str, Any]:
-    top_up = await _find(visit)
+async def _progress(session: CustomerSession) -> Mapping[str, Any]:
+    top_up = await _find(session)
     state, badge = words.state_of(top_up)
     is_payable = top_up.state is State.PENDING and top_up.method is Method.PAYNOW
-    payments = visit.services.payments
+    payments = session.services.payments
     return {
         "top_up": top_up,
         "here_path": path_of(top_up.id),
@@ -99,7 +99,7 @@ async def _progress(visit: Visit) -> Mapping[str, Any]:
         "has_receipt": top_up.state in RECEIPTS,
         "has_change": top_up.sealed_change is not None,
         "change": _change(payments, top_up),
-        "balance": visit.visitor.balance,
+        "balance": session.customer.balance,
     }
 
 
@@ -167,26 +167,26 @@ def _secret_of(payments: Payments, provider: str) -> str | None:
     return None if access is None else access.secret
 
 
-async def forget_change(visit: Visit) -> Response:
+async def forget_change(session: CustomerSession) -> Response:
     """Erase a change voucher that its owner has noted."""
-    await read_form(visit.request)
-    top_up = await _find(visit)
-    async with visit.services.database.transaction() as connection:
-        await top_ups.forget_change(connection, visit.visitor.account_id, top_up.id)
-    return go(path_of(top_up.id))
+    await read_form(session.request)
+    top_up = await _find(session)
+    async with session.database.transaction() as connection:
+        await top_ups.forget_change(connection, session.account_id, top_up.id)
+    return redirect(path_of(top_up.id))
 
 
-async def show_receipt(visit: Visit) -> Response:
+async def show_receipt(session: CustomerSession) -> Response:
     """Show what was paid and credited, to be printed."""
-    top_up = await _find(visit)
+    top_up = await _find(session)
     if top_up.state not in RECEIPTS:
         raise HTTPException(404, "There is no receipt: nothing was credited for this top-up")
     assert top_up.paid is not None
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         transactions = await top_up_proofs.list_transactions(
-            connection, visit.visitor.account_id, top_up.id, TRANSACTIONS_MAX
+            connection, session.account_id, top_up.id, TRANSACTIONS_MAX
         )
-    return visit.page(
+    return session.page(
         "receipt.html.jinja",
         top_up=top_up,
         here_path=path_of(top_up.id),
@@ -199,16 +199,16 @@ async def show_receipt(visit: Visit) -> Response:
         transactions=transactions,
         taken_back=write_usd(top_up.amount) if top_up.state is State.REVERSED and top_up.amount else None,
         printed_at=datetime.now(UTC),
-        public_url=visit.services.public_url,
+        public_url=session.services.public_url,
     )
 
 
-async def _find(visit: Visit) -> TopUp:
-    top_up_id = read_id(TOP_UP_PREFIX, str(visit.request.path_params["id"]))
+async def _find(session: CustomerSession) -> TopUp:
+    top_up_id = read_id(TOP_UP_PREFIX, str(session.request.path_params["id"]))
     top_up = None
     if top_up_id is not None:
-        async with visit.services.database.connection() as connection:
-            top_up = await top_ups.find(connection, visit.visitor.account_id, TopUpId(top_up_id))
+        async with session.database.connection() as connection:
+            top_up = await top_ups.find(connection, session.account_id, TopUpId(top_up_id))
     if top_up is None:
         raise HTTPException(404, "There is no such top-up")
     return top_up

@@ -20,10 +20,10 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
 from tumira.html.page import HEADERS, PRIVATE, write_usd
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.html.tables import write_rows
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Tariff
@@ -97,16 +97,18 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-async def show_form(visit: Visit) -> Response:
+async def show_form(session: CustomerSession) -> Response:
     """Show an empty form, and what was uploaded lately."""
-    return await _form(visit, Draft(), {})
+    return await _form(session, Draft(), {})
 
 
-async def _form(visit: Visit, draft: Draft, faults: Mapping[str, str], status: int = 200) -> Response:
-    async with visit.services.database.connection() as connection:
+async def _form(
+    session: CustomerSession, draft: Draft, faults: Mapping[str, str], status: int = 200
+) -> Response:
+    async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-        recent = await uploads.list_recent(connection, visit.visitor.account_id, RECENT)
-    return visit.page(
+        recent = await uploads.list_recent(connection, session.account_id, RECENT)
+    return session.page(
         "upload.html.jinja",
         status,
         draft=draft,
@@ -121,38 +123,38 @@ async def _form(visit: Visit, draft: Draft, faults: Mapping[str, str], status: i
     )
 
 
-async def check(visit: Visit) -> Response:
+async def check(session: CustomerSession) -> Response:
     """Check a file, and lead to what was found in it."""
     try:
-        form, file = await read_upload(visit.request)
+        form, file = await read_upload(session.request)
     except HTTPException as error:
         if error.status_code != _TOO_LARGE:
             raise
         # What else was filled in came behind the file, or was not read either.
-        return await _form(visit, Draft(), {"file": f"{error.detail}."}, _TOO_LARGE)
+        return await _form(session, Draft(), {"file": f"{error.detail}."}, _TOO_LARGE)
     draft = Draft(form.raw("message"), form.text("country"), form.text("reference"))
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         faults = _faults(await get_tariff(connection), draft, file)
     if faults:
-        return await _form(visit, draft, faults, ValidationFailed.status)
+        return await _form(session, draft, faults, ValidationFailed.status)
     wanted = Wanted(
         file.name or "file.csv", file.data, draft.message, draft.country or None, draft.reference or None
     )
-    checked = await visit.services.checker.check(
-        visit.visitor.account_id, wanted, lambda: _hang_up(visit.request)
+    checked = await session.services.checker.check(
+        session.account_id, wanted, lambda: _hang_up(session.request)
     )
     match checked:
         case SheetFault():
-            return await _form(visit, draft, {"file": checked.message}, ValidationFailed.status)
+            return await _form(session, draft, {"file": checked.message}, ValidationFailed.status)
         case MessageFault():
-            return await _form(visit, draft, {"message": checked.message}, ValidationFailed.status)
+            return await _form(session, draft, {"message": checked.message}, ValidationFailed.status)
         case Unfinished():
-            return await _form(visit, draft, {"file": checked.problem}, ValidationFailed.status)
+            return await _form(session, draft, {"file": checked.problem}, ValidationFailed.status)
         case Busy():
-            return await _form(visit, draft, {"": _QUEUE_FULL}, ServiceUnavailable.status)
+            return await _form(session, draft, {"": _QUEUE_FULL}, ServiceUnavailable.status)
         case Pending():
-            return go(_path(checked.upload_id))
-    return go(_path(checked))
+            return redirect(_path(checked.upload_id))
+    return redirect(_path(checked))
 
 
 async def _hang_up(request: Request) -> None:
@@ -174,32 +176,32 @@ def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
     return faults
 
 
-async def show(visit: Visit) -> Response:
+async def show(session: CustomerSession) -> Response:
     """Show what was found in a file, how far it was sent, or how far it was checked."""
-    upload = await _find_any(visit)
+    upload = await _find_any(session)
     if isinstance(upload, FileCheck):
-        return visit.page("upload_checking.html.jinja", **_checking(upload))
+        return session.page("upload_checking.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
-        return await _verdict(visit, upload)
-    return visit.page("upload_sent.html.jinja", **await _progress(visit, upload))
+        return await _verdict(session, upload)
+    return session.page("upload_sent.html.jinja", **await _progress(session, upload))
 
 
-async def _verdict(visit: Visit, upload: Upload) -> Response:
-    after, start = _number(visit, "after"), _number(visit, "from")
-    async with visit.services.database.connection() as connection:
+async def _verdict(session: CustomerSession, upload: Upload) -> Response:
+    after, start = _number(session, "after"), _number(session, "from")
+    async with session.database.connection() as connection:
         offer = await send.price_rest(connection, upload)
         counts = await uploads.count_faults(connection, upload.id)
         faults = await uploads.list_faults(connection, upload.id, PAGE + 1, after=after)
         good = await uploads.list_good(connection, upload.id, start, PAGE)
         next_start = await uploads.find_next_good(connection, upload.id, start + PAGE)
         tariff = await get_tariff(connection)
-    return visit.page(
+    return session.page(
         "upload_checked.html.jinja",
         upload=upload,
         here_path=_path(upload.id),
         offer=offer,
         parts=_parts(tariff, offer),
-        shortfall=max(offer.total_cost - visit.visitor.balance, Decimal(0)),
+        shortfall=max(offer.total_cost - session.customer.balance, Decimal(0)),
         counts=counts,
         codes=_CODES,
         bad=sum(counts.values()),
@@ -230,18 +232,18 @@ def _parts(tariff: Tariff, offer: Offer) -> Sequence[PartRow]:
     ]
 
 
-async def ask(visit: Visit) -> Response:
+async def ask(session: CustomerSession) -> Response:
     """Ask for confirmation of what a file, or the rest of one, costs."""
-    upload = await _find(visit)
+    upload = await _find(session)
     if upload.state in {SENDING, SENT} or not upload.recipients:
-        return go(_path(upload.id))
-    return await _confirmation(visit, upload)
+        return redirect(_path(upload.id))
+    return await _confirmation(session, upload)
 
 
 async def _confirmation(
-    visit: Visit, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
+    session: CustomerSession, upload: Upload, faults: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    async with visit.services.database.connection() as connection:
+    async with session.database.connection() as connection:
         offer = await send.price_rest(connection, upload)
         first = await uploads.find_next_good(connection, upload.id, 0)
         samples = await uploads.list_good(connection, upload.id, first or 0, SAMPLES)
@@ -250,7 +252,7 @@ async def _confirmation(
     faults = faults or {}
     if offer.unreachable:
         faults = {"": _UNREACHABLE}
-    return visit.page(
+    return session.page(
         "upload_confirm.html.jinja",
         status,
         upload=upload,
@@ -262,35 +264,35 @@ async def _confirmation(
         samples=samples,
         refused=refused,
         sent=upload.recipients - offer.count - offer.unreachable,
-        balance_after=visit.visitor.balance - offer.total_cost,
+        balance_after=session.customer.balance - offer.total_cost,
     )
 
 
-async def confirm(visit: Visit) -> Response:
+async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
-    upload = await _find(visit)
-    agreed = _read_amount(await read_form(visit.request))
-    decided = await send.confirm(visit.services.database, visit.visitor.account_id, upload.id, agreed)
+    upload = await _find(session)
+    agreed = _read_amount(await read_form(session.request))
+    decided = await send.confirm(session.database, session.account_id, upload.id, agreed)
     match decided:
         case None:
             raise HTTPException(404, "There is no such file")
         case Begun():
-            return go(_path(upload.id))
+            return redirect(_path(upload.id))
         case Changed():
-            return await _confirmation(visit, await _find(visit), {"": _CHANGED}, 409)
+            return await _confirmation(session, await _find(session), {"": _CHANGED}, 409)
         case NoLongerAllowed():
-            return await _show_refused(visit, decided.count)
-    return await _confirmation(visit, upload, {"": _say(decided)}, decided.status)
+            return await _show_refused(session, decided.count)
+    return await _confirmation(session, upload, {"": _say(decided)}, decided.status)
 
 
-async def _show_refused(visit: Visit, count: int) -> Response:
+async def _show_refused(session: CustomerSession, count: int) -> Response:
     """Ask again about what is left of a file, and say what was left out."""
-    upload = await _find(visit)
+    upload = await _find(session)
     if upload.state == SENT or not upload.recipients:
-        return go(_path(upload.id))
+        return redirect(_path(upload.id))
     rows = "1 row is" if count == 1 else f"{count:,} rows are"
     said = f"{rows} no longer allowed, and left out. Nothing was sent: look again, and confirm if you agree."
-    return await _confirmation(visit, upload, {"": said}, 409)
+    return await _confirmation(session, upload, {"": said}, 409)
 
 
 def _read_amount(form: Form) -> Decimal:
@@ -332,14 +334,14 @@ def _usd(amount: str) -> str:
     return write_usd(Decimal(amount))
 
 
-async def show_progress(visit: Visit) -> Response:
+async def show_progress(session: CustomerSession) -> Response:
     """Give the script of the page how far a file was checked or sent."""
-    upload = await _find_any(visit)
+    upload = await _find_any(session)
     if isinstance(upload, FileCheck):
-        return visit.services.look.page("upload_checking_progress.html.jinja", **_checking(upload))
+        return session.services.templates.page("upload_checking_progress.html.jinja", **_checking(upload))
     if upload.state == CHECKED:
-        return visit.services.look.page("upload_checking_progress.html.jinja", **_checked(upload))
-    return visit.services.look.page("upload_progress.html.jinja", **await _progress(visit, upload))
+        return session.services.templates.page("upload_checking_progress.html.jinja", **_checked(upload))
+    return session.services.templates.page("upload_progress.html.jinja", **await _progress(session, upload))
 
 
 def _checking(check: FileCheck) -> Mapping[str, Any]:
@@ -358,8 +360,8 @@ def _checked(upload: Upload) -> Mapping[str, Any]:
     return {"rows": upload.rows, "done": upload.rows, "problem": None, "is_over": True}
 
 
-async def _progress(visit: Visit, upload: Upload) -> Mapping[str, Any]:
-    async with visit.services.database.connection() as connection:
+async def _progress(session: CustomerSession, upload: Upload) -> Mapping[str, Any]:
+    async with session.database.connection() as connection:
         refused = await _list_refused(connection, upload)
         chunks = await uploads.list_chunks(connection, upload.id)
         counts = await uploads.count_faults(connection, upload.id)
@@ -386,18 +388,18 @@ async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Faul
     return await uploads.list_faults_of_code(connection, upload.id, RowCode.NO_LONGER_ALLOWED.value, PAGE)
 
 
-async def download(visit: Visit) -> Response:
+async def download(session: CustomerSession) -> Response:
     """Download the rows that cannot be sent, with what is wrong with them."""
-    upload = await _find(visit)
+    upload = await _find(session)
     name = f"bad-rows-{write_id(UPLOAD, upload.id)}.csv"
     return StreamingResponse(
-        _bad_rows(visit, upload),
+        _bad_rows(session, upload),
         media_type="text/csv; charset=utf-8",
         headers={**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-async def _bad_rows(visit: Visit, upload: Upload) -> AsyncIterator[bytes]:
+async def _bad_rows(session: CustomerSession, upload: Upload) -> AsyncIterator[bytes]:
     columns = list(upload.columns)
     if not any(name_key(column) in NUMBER_NAMES for column in columns) and columns[0] == "column1":
         # A file without a header gets one, so that it is read the same way when it comes back corrected.
@@ -406,7 +408,7 @@ async def _bad_rows(visit: Visit, upload: Upload) -> AsyncIterator[bytes]:
     yield b"\xef\xbb\xbf" + write_rows([(*columns, "row", "code", "reason", "suggestion")])
     after = 0
     for _ in range(ROWS_MAX // PIECE + 1):
-        async with visit.services.database.connection() as connection:
+        async with session.database.connection() as connection:
             faults = await uploads.list_faults(connection, upload.id, PIECE, after=after)
         if not faults:
             return
@@ -416,19 +418,19 @@ async def _bad_rows(visit: Visit, upload: Upload) -> AsyncIterator[bytes]:
         )
 
 
-async def _find(visit: Visit) -> Upload:
-    upload = await _find_any(visit)
+async def _find(session: CustomerSession) -> Upload:
+    upload = await _find_any(session)
     if isinstance(upload, FileCheck):
         raise HTTPException(404, "This file is not checked yet")
     return upload
 
 
-async def _find_any(visit: Visit) -> Upload | FileCheck:
-    read = read_id(UPLOAD, visit.request.path_params["id"])
+async def _find_any(session: CustomerSession) -> Upload | FileCheck:
+    read = read_id(UPLOAD, session.request.path_params["id"])
     if read is None:
         raise HTTPException(404, _NO_FILE)
-    account_id, upload_id = visit.visitor.account_id, UploadId(read)
-    async with visit.services.database.connection() as connection:
+    account_id, upload_id = session.account_id, UploadId(read)
+    async with session.database.connection() as connection:
         found = (
             await uploads.find(connection, account_id, upload_id)
             or await file_checks.look(connection, account_id, upload_id)
@@ -440,9 +442,9 @@ async def _find_any(visit: Visit) -> Upload | FileCheck:
     return found
 
 
-def _number(visit: Visit, name: str) -> int:
+def _number(session: CustomerSession, name: str) -> int:
     """Return from which row on somebody wants to look; what is no such number is the beginning."""
-    text = visit.request.query_params.get(name, "")
+    text = session.request.query_params.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= len(str(10 * ROWS_MAX)) else 0
 
 

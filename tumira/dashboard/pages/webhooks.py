@@ -17,12 +17,12 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
-from tumira.dashboard.session import Services, Visit, private
+from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
 from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.page import LOCAL, write_plural
-from tumira.html.redirect import go
+from tumira.html.redirect import redirect
 from tumira.webhooks import manage as manage_webhooks
 from tumira.webhooks import url as webhook_urls
 from tumira.webhooks import view as view_attempts
@@ -106,55 +106,55 @@ class Pages:
 
     resolve: Resolve
 
-    async def add(self, visit: Visit) -> Response:
+    async def add(self, session: CustomerSession) -> Response:
         """Add an endpoint, and show its secret this once."""
-        given = _read_endpoint(await read_form(visit.request))
+        given = _read_endpoint(await read_form(session.request))
         faults = _faults_of(given)
-        doubt = None if faults else await self._look_at(visit, given.url, faults)
+        doubt = None if faults else await self._look_at(session, given.url, faults)
         if not faults:
             try:
                 endpoint, secret = await manage_webhooks.add_endpoint(
-                    visit.services.database,
-                    visit.visitor.account_id,
+                    session.database,
+                    session.account_id,
                     given.url,
                     given.wanted,
                     given.description,
-                    allow_private=visit.services.webhooks_allow_private,
-                    by=_by(visit),
+                    allow_private=session.services.webhooks_allow_private,
+                    by=_by(session),
                 )
-                return await _list(visit, {}, added=endpoint, secret=secret, doubt=doubt)
+                return await _list(session, {}, added=endpoint, secret=secret, doubt=doubt)
             except EndpointError as error:
                 faults[error.field] = error.plain
-        return await _list(visit, faults, 422, given=given)
+        return await _list(session, faults, 422, given=given)
 
-    async def change(self, visit: Visit) -> Response:
+    async def change(self, session: CustomerSession) -> Response:
         """Change where an endpoint is, what it is told of, or its description."""
-        endpoint, _ = await _get(visit)
-        given = _read_endpoint(await read_form(visit.request))
+        endpoint, _ = await _get(session)
+        given = _read_endpoint(await read_form(session.request))
         faults = _faults_of(given)
         if not faults and given.url != endpoint.url:
-            await self._look_at(visit, given.url, faults)
+            await self._look_at(session, given.url, faults)
         if not faults:
             try:
                 await manage_webhooks.change_endpoint(
-                    visit.services.database,
+                    session.database,
                     endpoint.id,
                     # One that was allowed once is not looked at again as long as it stays.
                     url=None if given.url == endpoint.url else given.url,
                     types=given.wanted,
                     change_types=True,
                     description=given.description,
-                    allow_private=visit.services.webhooks_allow_private,
-                    by=_by(visit),
+                    allow_private=session.services.webhooks_allow_private,
+                    by=_by(session),
                 )
-                return go(f"{_path(endpoint.id)}?done=changed")
+                return redirect(f"{_path(endpoint.id)}?done=changed")
             except EndpointError as error:
                 faults[error.field] = error.plain
-        return await _show(visit, faults, 422, given=given)
+        return await _show(session, faults, 422, given=given)
 
-    async def _look_at(self, visit: Visit, url: str, faults: dict[str, str]) -> str | None:
+    async def _look_at(self, session: CustomerSession, url: str, faults: dict[str, str]) -> str | None:
         """Note it as a fault when a URL leads to where we do not call; return why it cannot be called yet."""
-        allow_private = visit.services.webhooks_allow_private
+        allow_private = session.services.webhooks_allow_private
         try:
             target = webhook_urls.parse(url, allow_private=allow_private)
             await vet(target, allow_private=allow_private, resolve=self.resolve)
@@ -180,13 +180,13 @@ def _faults_of(given: Given) -> dict[str, str]:
     return faults
 
 
-async def show_endpoints(visit: Visit) -> Response:
+async def show_endpoints(session: CustomerSession) -> Response:
     """Show all endpoints, and the form for another."""
-    return await _list(visit, {}, removed="removed" in visit.request.query_params)
+    return await _list(session, {}, removed="removed" in session.request.query_params)
 
 
 async def _list(
-    visit: Visit,
+    session: CustomerSession,
     faults: Mapping[str, str],
     status: int = 200,
     *,
@@ -197,9 +197,9 @@ async def _list(
     removed: bool = False,
 ) -> Response:
     found = await manage_webhooks.list_endpoints(
-        visit.services.database, visit.visitor.account_id, manage_webhooks.OWN_MAX
+        session.database, session.account_id, manage_webhooks.OWN_MAX
     )
-    return visit.page(
+    return session.page(
         "webhooks.html.jinja",
         status,
         rows=[
@@ -230,13 +230,13 @@ def _total(waiting: Waiting) -> int:
     return waiting.behind + waiting.retries + waiting.replays
 
 
-async def show_endpoint(visit: Visit) -> Response:
+async def show_endpoint(session: CustomerSession) -> Response:
     """Show an endpoint, how it is, and the latest tries."""
-    return await _show(visit, {})
+    return await _show(session, {})
 
 
 async def _show(
-    visit: Visit,
+    session: CustomerSession,
     faults: Mapping[str, str],
     status: int = 200,
     *,
@@ -244,12 +244,12 @@ async def _show(
     since: str | None = None,
     secret: str | None = None,
 ) -> Response:
-    endpoint, waiting = await _get(visit)
-    query = visit.request.query_params
+    endpoint, waiting = await _get(session)
+    query = session.request.query_params
     before = query.get("before")
     attempts, is_more = await view_attempts.list_tries(
-        visit.services.database,
-        visit.visitor.account_id,
+        session.database,
+        session.account_id,
         endpoint.id,
         None if before is None else _read(ATTEMPT, before, "page"),
         PAGE,
@@ -259,7 +259,7 @@ async def _show(
     older = (
         f"{here}?{urlencode({'before': write_id(ATTEMPT, attempts[-1].id)})}#attempts" if is_more else None
     )
-    return visit.page(
+    return session.page(
         "webhook.html.jinja",
         status,
         path=here,
@@ -273,7 +273,7 @@ async def _show(
         overlap_hours=int(OVERLAP.total_seconds()) // 3600,
         secret=secret,
         done=_done(query.get("done"), query.get("count")),
-        tested=await _tested(visit, endpoint, query.get("test")),
+        tested=await _tested(session, endpoint, query.get("test")),
         given=given or _given(endpoint),
         attempts=[_row(one) for one in attempts],
         is_first=before is None,
@@ -321,12 +321,12 @@ class Tested:
     arrived: bool = False
 
 
-async def _tested(visit: Visit, endpoint: Endpoint, text: str | None) -> Tested | None:
+async def _tested(session: CustomerSession, endpoint: Endpoint, text: str | None) -> Tested | None:
     event_id = None if text is None else read_id(EVENT, text)
     if event_id is None:
         return None
     attempt = await view_attempts.find_answer(
-        visit.services.database, visit.visitor.account_id, endpoint.id, EventId(event_id)
+        session.database, session.account_id, endpoint.id, EventId(event_id)
     )
     if attempt is None:
         return Tested(write_id(EVENT, event_id))
@@ -334,44 +334,44 @@ async def _tested(visit: Visit, endpoint: Endpoint, text: str | None) -> Tested 
     return Tested(written, attempt_id, attempt, arrived)
 
 
-async def pause(visit: Visit) -> Response:
+async def pause(session: CustomerSession) -> Response:
     """Send nothing more to an endpoint."""
-    endpoint_id = _id(visit)
+    endpoint_id = _id(session)
     with _not_found():
-        await manage_webhooks.pause_endpoint(visit.services.database, endpoint_id, by=_by(visit))
-    return go(f"{_path(endpoint_id)}?done=paused")
+        await manage_webhooks.pause_endpoint(session.database, endpoint_id, by=_by(session))
+    return redirect(f"{_path(endpoint_id)}?done=paused")
 
 
-async def resume(visit: Visit) -> Response:
+async def resume(session: CustomerSession) -> Response:
     """Send again to an endpoint, what waited for it too."""
-    return await _resume(visit, from_now=False)
+    return await _resume(session, from_now=False)
 
 
-async def resume_from_now(visit: Visit) -> Response:
+async def resume_from_now(session: CustomerSession) -> Response:
     """Send to an endpoint what happens from now on."""
-    return await _resume(visit, from_now=True)
+    return await _resume(session, from_now=True)
 
 
-async def _resume(visit: Visit, *, from_now: bool) -> Response:
-    endpoint_id = _id(visit)
+async def _resume(session: CustomerSession, *, from_now: bool) -> Response:
+    endpoint_id = _id(session)
     with _not_found():
         await manage_webhooks.resume_endpoint(
-            visit.services.database, endpoint_id, from_now=from_now, by=_by(visit)
+            session.database, endpoint_id, from_now=from_now, by=_by(session)
         )
-    return go(f"{_path(endpoint_id)}?done=resumed{'-from-now' if from_now else ''}")
+    return redirect(f"{_path(endpoint_id)}?done=resumed{'-from-now' if from_now else ''}")
 
 
-async def rotate(visit: Visit) -> Response:
+async def rotate(session: CustomerSession) -> Response:
     """Give an endpoint a new secret, and show it this once."""
-    seen = _read_time((await read_form(visit.request)).text("seen"))
+    seen = _read_time((await read_form(session.request)).text("seen"))
     try:
         with _not_found():
             _, secret = await manage_webhooks.rotate_secret(
-                visit.services.database, _id(visit), by=_by(visit), seen=seen
+                session.database, _id(session), by=_by(session), seen=seen
             )
     except EndpointError as error:
-        return await _show(visit, {error.field: error.plain}, 409)
-    return await _show(visit, {}, secret=secret)
+        return await _show(session, {error.field: error.plain}, 409)
+    return await _show(session, {}, secret=secret)
 
 
 def _read_time(text: str) -> datetime:
@@ -383,61 +383,63 @@ def _read_time(text: str) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-async def send_test(visit: Visit) -> Response:
+async def send_test(session: CustomerSession) -> Response:
     """Have a test sent, and wait a little for the answer."""
-    endpoint_id = _id(visit)
-    database, account_id = visit.services.database, visit.visitor.account_id
+    endpoint_id = _id(session)
+    database, account_id = session.database, session.account_id
     try:
         with _not_found():
-            event_id = await manage_webhooks.send_test(database, endpoint_id, by=_by(visit))
+            event_id = await manage_webhooks.send_test(database, endpoint_id, by=_by(session))
     except EndpointError as error:
-        return await _show(visit, {error.field: error.plain}, 409)
+        return await _show(session, {error.field: error.plain}, 409)
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
         if await view_attempts.find_answer(database, account_id, endpoint_id, event_id) is not None:
             break
         await asyncio.sleep(LOOK_S)
-    return go(f"{_path(endpoint_id)}?{urlencode({'test': write_id(EVENT, event_id)})}")
+    return redirect(f"{_path(endpoint_id)}?{urlencode({'test': write_id(EVENT, event_id)})}")
 
 
-async def replay_one(visit: Visit) -> Response:
+async def replay_one(session: CustomerSession) -> Response:
     """Have one event sent once more."""
-    endpoint_id = _id(visit)
-    event_id = EventId(_read(EVENT, visit.request.path_params["event"], "event"))
+    endpoint_id = _id(session)
+    event_id = EventId(_read(EVENT, session.request.path_params["event"], "event"))
     try:
         with _not_found():
             count = await manage_webhooks.replay_event(
-                visit.services.database, endpoint_id, event_id, by=_by(visit)
+                session.database, endpoint_id, event_id, by=_by(session)
             )
     except EndpointError as error:
-        return await _show(visit, {error.field: error.plain}, 409)
-    return go(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
+        return await _show(session, {error.field: error.plain}, 409)
+    return redirect(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
 
 
-async def replay(visit: Visit) -> Response:
+async def replay(session: CustomerSession) -> Response:
     """Have everything since a day sent once more, or what failed since then."""
-    endpoint_id = _id(visit)
-    form = await read_form(visit.request)
+    endpoint_id = _id(session)
+    form = await read_form(session.request)
     text = form.text("since")
     now = datetime.now(UTC)
     since = _read_day(text)
     if since is None or since > now:
-        return await _show(visit, {"since": "Write a day that has begun, like 2026-11-16."}, 422, since=text)
+        return await _show(
+            session, {"since": "Write a day that has begun, like 2026-11-16."}, 422, since=text
+        )
     if since < now - REPLAYABLE - timedelta(days=1):
         fault = f"Events are kept for {REPLAYABLE.days} days; choose a later day."
-        return await _show(visit, {"since": fault}, 422, since=text)
-    database = visit.services.database
+        return await _show(session, {"since": fault}, 422, since=text)
+    database = session.database
     try:
         with _not_found():
             if form.text("what") == FAILED:
-                count = await manage_webhooks.replay_failed(database, endpoint_id, since, by=_by(visit))
+                count = await manage_webhooks.replay_failed(database, endpoint_id, since, by=_by(session))
             else:
                 until = now + timedelta(minutes=1)
                 count = await manage_webhooks.replay_between(
-                    database, endpoint_id, since, until, by=_by(visit)
+                    database, endpoint_id, since, until, by=_by(session)
                 )
     except EndpointError as error:
-        return await _show(visit, {error.field: error.plain}, 409, since=text)
-    return go(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
+        return await _show(session, {error.field: error.plain}, 409, since=text)
+    return redirect(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
 
 
 def _read_day(text: str) -> datetime | None:
@@ -449,22 +451,22 @@ def _read_day(text: str) -> datetime | None:
         return None
 
 
-async def remove(visit: Visit) -> Response:
+async def remove(session: CustomerSession) -> Response:
     """Remove an endpoint and all that waits for it."""
     with _not_found():
-        await manage_webhooks.remove_endpoint(visit.services.database, _id(visit), by=_by(visit))
-    return go(f"{WEBHOOKS}?removed=1")
+        await manage_webhooks.remove_endpoint(session.database, _id(session), by=_by(session))
+    return redirect(f"{WEBHOOKS}?removed=1")
 
 
-async def show_attempt(visit: Visit) -> Response:
+async def show_attempt(session: CustomerSession) -> Response:
     """Show what was sent in one try, and what was answered."""
-    endpoint, _ = await _get(visit)
-    attempt_id = _read(ATTEMPT, visit.request.path_params["attempt"], "try")
-    found = await view_attempts.find_try(visit.services.database, endpoint, attempt_id)
+    endpoint, _ = await _get(session)
+    attempt_id = _read(ATTEMPT, session.request.path_params["attempt"], "try")
+    found = await view_attempts.find_try(session.database, endpoint, attempt_id)
     if found is None:
         raise HTTPException(404, "There is no such try")
     attempt, sent = found
-    return visit.page(
+    return session.page(
         "webhook_attempt.html.jinja",
         path=_path(endpoint.id),
         endpoint=endpoint,
@@ -477,11 +479,9 @@ async def show_attempt(visit: Visit) -> Response:
     )
 
 
-async def _get(visit: Visit) -> tuple[Endpoint, Waiting]:
+async def _get(session: CustomerSession) -> tuple[Endpoint, Waiting]:
     with _not_found():
-        return await manage_webhooks.get_endpoint(
-            visit.services.database, visit.visitor.account_id, _id(visit)
-        )
+        return await manage_webhooks.get_endpoint(session.database, session.account_id, _id(session))
 
 
 @contextmanager
@@ -493,8 +493,8 @@ def _not_found() -> Iterator[None]:
         raise HTTPException(404, "There is no such endpoint") from error
 
 
-def _id(visit: Visit) -> EndpointId:
-    return EndpointId(_read(ENDPOINT, visit.request.path_params["id"], "endpoint"))
+def _id(session: CustomerSession) -> EndpointId:
+    return EndpointId(_read(ENDPOINT, session.request.path_params["id"], "endpoint"))
 
 
 def _read(prefix: str, text: str, what: str) -> UUID:
@@ -508,5 +508,5 @@ def _path(endpoint_id: EndpointId) -> str:
     return f"{WEBHOOKS}/{write_id(ENDPOINT, endpoint_id)}"
 
 
-def _by(visit: Visit) -> By:
-    return By(Actor(audit_log.OWNER, address_of(visit.request)), visit.visitor.account_id)
+def _by(session: CustomerSession) -> By:
+    return By(Actor(audit_log.OWNER, address_of(session.request)), session.account_id)
