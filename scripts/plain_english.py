@@ -20,6 +20,8 @@ COLUMNS_MAX: Final = 100
 _GENERATED: Final = frozenset(
     {"docs/errors.md", "docs/metrics.md", "docs/openapi.json", "docs/reference.html"}
 )
+# A first sentence that asks, or a last one. Code in backticks may hold a question mark.
+_QUESTION: Final = re.compile(r"\A[^`\n]*\?(?=\s|\Z)|\?\s*\Z")
 _LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> int:
     found = 0
     for path in _files(arguments):
         for line, text, is_docstring in _texts(path):
-            if is_docstring and (text.rstrip().endswith("?") or text.split("\n")[0].rstrip().endswith("?")):
+            if is_docstring and _QUESTION.search(text):
                 found += 1
                 print(f"{path}:{line}: a docstring is a statement, not a question")
             for pattern, replacement in banned:

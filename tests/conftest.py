@@ -119,7 +119,7 @@ async def carrier() -> AsyncIterator[Carrier]:
 
 @pytest.fixture
 def paynow() -> Iterator[PaynowServer]:
-    """Give a Paynow that tells nothing by itself: nobody listens at the address that we give."""
+    """Give a Paynow that sends no notices."""
     with paynow_server() as running:
         running.tells = False
         running.numbers = itertools.count(9510)

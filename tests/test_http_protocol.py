@@ -46,7 +46,7 @@ def connected(service: Service, wait_s: float = WAIT_S) -> socket.socket:
 
 
 def read_to_end(line: socket.socket) -> bytes:
-    """Return all that comes until the other side closes; one that cuts us off closes too."""
+    """Return everything up to the end of the connection."""
     pieces = []
     try:
         while piece := line.recv(65_536):

@@ -1,4 +1,4 @@
-"""Retries of a node: when the next one is due, and what the operator is told."""
+"""Retries of a node: when the next one is due, and what the operator sees."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""How fast is Tumira here and now? `make bench` prints rates, and ratios of what one run measured."""
+"""The benchmark of `make bench`: rates, and ratios of values measured in the same run."""
 
 import asyncio
 import json
@@ -136,7 +136,7 @@ def _measure_single(service: Service, callers: Sequence[Caller], connections: in
 
 
 def _measure_engine(server: str) -> Mapping[int, float]:
-    """Measure the whole way; return how many single sends a second were handed over, by connections.
+    """Measure end to end; return the single sends submitted per second, by number of connections.
 
     They are those of an account that has a webhook endpoint, as Kannel's callbacks are on too.
     """

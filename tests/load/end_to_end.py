@@ -1,4 +1,4 @@
-"""How fast is the whole way: HTTP, SMPP, receipt, final status and event in the database?"""
+"""End-to-end rates: from HTTP over SMPP and receipt to the final status and its event."""
 
 import json
 import os
@@ -132,7 +132,7 @@ class Peer:
         return told
 
     def wait_for(self, count: int) -> float:
-        """Wait until so many have come, and return when the last one did."""
+        """Wait until that number has arrived, and return when the last one did."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             came, last_at = self.counted()
@@ -191,7 +191,7 @@ def address_of(service: Service) -> tuple[str, int]:
 
 
 def wait_until_settled(service: Service, count: int) -> float:
-    """Wait until so many batches are completed, and return when the last one was."""
+    """Wait until `count` batches are completed, and return when the last one was."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         row = service.sql("SELECT count(*), max(completed_at) FROM batches WHERE completed_at IS NOT NULL")[0]
@@ -242,7 +242,7 @@ def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
 def measure_single(
     stack: Stack, smsc: Peer, callers: Sequence[Caller], connections: int, count: int
 ) -> float:
-    """Send single messages and return how many a second were handed over."""
+    """Send single messages and return the submissions per second."""
     service = stack.service
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
     came, _ = smsc.counted()

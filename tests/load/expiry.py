@@ -52,7 +52,7 @@ async def fill(engine: Engine, caller: Caller, count: int, others: int) -> None:
 
 
 async def expire_all(url: str, count: int) -> tuple[int, float]:
-    """Run the chore until so many messages have expired; return how many there were, and the seconds."""
+    """Run the task until that number of messages has expired; return the number and the seconds."""
     validity.VALIDITY = timedelta()  # type: ignore[misc]
     database = Database(url, settings=KEY_LOOKUPS)
     ended = 0

@@ -1,4 +1,4 @@
-"""How fast does a service answer? A load generator that costs little beside what it measures.
+"""A load generator that costs little beside the service that it measures.
 
 Keep-alive connections that each send one prepared request after the other and read no more of an answer
 than its status and length. Run as a program, `python -m tests.load.generator HOST PORT CONNECTIONS COUNT`,

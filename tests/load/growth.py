@@ -1,4 +1,4 @@
-"""Does anything take longer as the tables grow? `make bench-growth` measures two sizes in one run.
+"""`make bench-growth`: the same work on two sizes of tables, measured in one run.
 
 Both databases are on one server and take turns with each piece of work, so that a machine that is busy is so
 for both. Beside the time that passes stands the processor time of PostgreSQL, which hardly depends on it.

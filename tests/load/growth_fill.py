@@ -1,4 +1,4 @@
-"""How does a database come to hold millions of messages, as if they had been sent? By statements over sets.
+"""Fills a database with millions of messages, by statements over sets.
 
 Of a thousand messages 500 went out in one batch, 400 in four, and the others one by one. Half of the batches
 are those of one account, about 200 those of another whatever the size, and the others those of thousands. Of
@@ -164,7 +164,7 @@ class Stretch:
 
 
 def stretches(messages: int, weeks: int, now: datetime) -> Iterator[Stretch]:
-    """Spread so many messages evenly over this week up to now and whole weeks before it, the oldest first."""
+    """Spread messages evenly over this week up to now and whole weeks before it, oldest first."""
     monday = partitions._monday(now)
     patterns = max(1, messages // PATTERN_MESSAGES)
     done = 0

@@ -1,4 +1,4 @@
-"""What is measured in a database of some size? The work of web and worker, straight on the database."""
+"""The work of web and worker, measured straight on a database of some size."""
 
 import asyncio
 import random
@@ -155,7 +155,7 @@ async def accept_many(side: Side) -> Measured:
 
 
 async def accept_single(side: Side) -> Measured:
-    """Ask the gate for single sends, so many at a time."""
+    """Ask the batcher for single sends, a group at a time."""
     calls = [send_call(side.callers[place % CALLERS], [_number()], BODY) for place in range(SINGLES)]
     began = time.perf_counter()
     for first in range(0, SINGLES, TOGETHER):

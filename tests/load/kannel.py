@@ -1,4 +1,4 @@
-"""How fast is Kannel here and now? Measured in memory, with the same load and the same carrier as Tumira."""
+"""Kannel's rate in memory, with the same load and carrier as Tumira."""
 
 import shutil
 import subprocess
@@ -69,7 +69,7 @@ def _program(name: str) -> str | None:
 
 
 def measure(connections: int, count: int) -> tuple[float, float]:
-    """Return how many single sends a second Kannel accepted, and how many it handed over."""
+    """Return the single sends that Kannel accepted and submitted per second."""
     with run_peer("smsc") as smsc, run_peer("sink") as sink, _run(smsc) as http_port:
         query = urllib.parse.urlencode(
             {

@@ -1,4 +1,4 @@
-"""What stands behind a gateway while it is measured? A carrier that counts, and a sink for callbacks.
+"""Peers of a gateway under load: a carrier that counts, and a sink for callbacks.
 
 Run as a program, `python -m tests.load.peers smsc` or `… sink`, each prints its port and then, for every line
 on standard input, one JSON object of what it has counted; for the line `times`, when each passcode came.

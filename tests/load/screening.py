@@ -1,4 +1,4 @@
-"""How long does it take to judge a text?"""
+"""The time that the content check takes for a text."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""How fast are events delivered, and what does an endpoint that is dead cost the others?"""
+"""Webhook delivery rates, also beside a dead endpoint."""
 
 import socket
 import time

@@ -393,7 +393,7 @@ _SHIFT: Final = """() => new Promise((resolve) => {
 
 
 def layout_shift(page: Page) -> float:
-    """Return by how much the page has jumped by itself since it was opened, as Cumulative Layout Shift."""
+    """Return the Cumulative Layout Shift since the page was opened."""
     return float(_evaluate(page, _SHIFT))
 
 
@@ -447,7 +447,7 @@ def _axe() -> str:
 
 
 def check_accessibility(page: Page, category: str | None = None) -> None:
-    """Fail if axe finds that somebody could not use the page; skip the test where there is no axe.
+    """Fail if axe finds a violation; skip the test where axe is missing.
 
     A large page takes seconds; where only its colours are in question, `COLOURS` as the category is quicker.
     """

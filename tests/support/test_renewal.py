@@ -1,4 +1,4 @@
-"""Is a database that a test gets after another one as good as a fresh one, and is it thrown away if not?"""
+"""A database that a test gets after another test is as good as new, or is dropped."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
