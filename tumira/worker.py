@@ -19,7 +19,7 @@ from tumira.operations.metrics_server import show_metrics
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
 from tumira.topups.usdt.watcher import ChainWatcher
-from tumira.topups.worker import Cashier
+from tumira.topups.worker import TopUpWorker
 from tumira.uploads.worker import run_uploader
 from tumira.webhooks.http_client import Resolver, default_tls
 from tumira.webhooks.worker import WebhookWorker
@@ -64,6 +64,6 @@ async def run_worker(
         if smtp is not None:
             group.create_task(Postman(database, smtp).run())
         # Also with nobody to ask: what was started while there was somebody has to end.
-        group.create_task(Cashier(database, open_providers(payments, public_url)).run())
+        group.create_task(TopUpWorker(database, open_providers(payments, public_url)).run())
         if payments.usdt is not None:
             group.create_task(ChainWatcher(database, payments.usdt).run())

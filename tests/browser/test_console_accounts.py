@@ -29,7 +29,16 @@ from tumira.identity.store.operators import Role
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.settle import settle
-from tumira.topups.states import Currency, Lapsed, Method, News, Paid, TakenBack, Unclear, Waiting
+from tumira.topups.states import (
+    Currency,
+    Expired,
+    InDoubt,
+    Method,
+    Paid,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+)
 from tumira.topups.store import NewTopUp
 
 ACCOUNTS: Final = "/operator/accounts"
@@ -76,7 +85,7 @@ async def _start(database: Database, new: NewTopUp) -> None:
         await top_ups.insert(connection, new)
 
 
-def top_up(service: Service, account_id: AccountId, *news: News) -> TopUpId:
+def top_up(service: Service, account_id: AccountId, *news: ProviderAnswer) -> TopUpId:
     """Begin a top-up and let its provider say something about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(top_up_id, account_id, Method.PAYNOW, "ecocash", Currency.USD, asked=Decimal(5))
@@ -130,9 +139,11 @@ def test_accounts_and_top_ups_can_be_used_by_everybody(
     service: Service, admin: OperatorBrowser, open_page: Opener, viewport: Viewport, *, dark: bool
 ) -> None:
     _, account_id = busy_account(service, "Moyo Stores and Sons (Private) Limited")
-    doubt = top_up(service, account_id, Waiting("PN-7"), Unclear("no answer within 45 seconds", is_last=True))
-    top_up(service, account_id, Lapsed(), paid())
-    back = top_up(service, account_id, paid(), TakenBack("the customer's bank took it back"))
+    doubt = top_up(
+        service, account_id, StillPending("PN-7"), InDoubt("no answer within 45 seconds", is_last=True)
+    )
+    top_up(service, account_id, Expired(), paid())
+    back = top_up(service, account_id, paid(), Reversed("the customer's bank took it back"))
     page = open_page(service.base, viewport=viewport, dark=dark)
     come_in(page, service, admin)
     page.goto(ACCOUNTS)
@@ -193,7 +204,7 @@ def test_an_account_is_found_credited_and_suspended(
 
 def test_a_doubt_is_decided(service: Service, admin: OperatorBrowser, open_page: Opener) -> None:
     _, account_id = busy_account(service, "Sibanda Butchery")
-    top_up(service, account_id, Unclear("no answer within 45 seconds", is_last=True))
+    top_up(service, account_id, InDoubt("no answer within 45 seconds", is_last=True))
     page = open_page(service.base, viewport=PHONE)
     come_in(page, service, admin)
     page.goto(TOP_UPS)
@@ -208,7 +219,7 @@ def test_a_doubt_is_decided(service: Service, admin: OperatorBrowser, open_page:
 def test_a_viewer_finds_no_forms(service: Service, open_page: Opener) -> None:
     viewer = new_operator(service, role=Role.VIEWER, name="Tendai Viewer")
     _, account_id = busy_account(service, "Phiri Salon")
-    doubt = top_up(service, account_id, Unclear("no answer", is_last=True))
+    doubt = top_up(service, account_id, InDoubt("no answer", is_last=True))
     page = open_page(service.base, viewport=DESKTOP)
     come_in(page, service, viewer)
     for path in (

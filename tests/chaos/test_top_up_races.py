@@ -30,9 +30,8 @@ from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.settle import settle
-from tumira.topups.start_paynow import start_paynow
-from tumira.topups.states import OPEN, News, Paid, Reason, State
-from tumira.topups.store import TopUp
+from tumira.topups.start import start_paynow
+from tumira.topups.states import OPEN_STATES, FailureReason, Paid, ProviderAnswer, TopUp, TopUpState
 from tumira.topups.worker import order_of
 
 COPIES: Final = 50
@@ -120,7 +119,7 @@ async def all_at_once(till: Till, top_up_id: TopUpId) -> AsyncIterator[None]:
         return int(waiting) >= 2 * COPIES
 
     async with till.database.transaction() as connection:
-        await top_ups.hold(connection, top_up_id)
+        await top_ups.lock(connection, top_up_id)
         yield
         await first_true(all_wait, "not everybody came", WAIT_S)
 
@@ -134,7 +133,7 @@ async def bring_all(till: Till, top_up_id: TopUpId) -> Counter[str]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as client:
 
-        async def bring(news: News) -> str:
+        async def bring(news: ProviderAnswer) -> str:
             settled = await settle(till.database, top_up_id, news)
             return "credited" if settled.moved else "left"
 
@@ -156,7 +155,7 @@ async def begin_and_pay(till: Till) -> tuple[AccountId, TopUpId]:
     till.paynow.outcomes[LOCAL] = Outcome("Paid")
     account_id, top_up_id = await till.begin()
     await till.work()
-    assert (await till.find(top_up_id)).state is State.PENDING
+    assert (await till.find(top_up_id)).state is TopUpState.PENDING
     await till.execute("UPDATE top_ups SET due_at = clock_timestamp()")
     return account_id, top_up_id
 
@@ -170,7 +169,7 @@ async def test_fifty_copies_of_one_notice_and_a_poll_at_once_credit_once(till: T
     # What the notices asked for comes too late to change anything.
     for _ in range(ROUNDS):
         await till.work()
-    assert (await till.find(top_up_id)).state is State.CREDITED
+    assert (await till.find(top_up_id)).state is TopUpState.CREDITED
     assert await till.credits(account_id) == (1, FIVE)
     assert till.paynow.charged(write_id(TOP_UP, top_up_id)) == FIVE
     assert await broken_promises(till.database) == []
@@ -186,7 +185,7 @@ def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
         row = await unlocked.row(connection, top_up_id=top_up_id)
         assert row is not None
         found = top_ups._top_up(row)
-        if found.state in OPEN:
+        if found.state in OPEN_STATES:
             await everybody.wait()
         return found
 
@@ -222,11 +221,11 @@ async def test_without_the_lock_the_unique_index_still_lets_it_be_credited_once(
     account_id, top_up_id = await paid_top_up(till)
     await bring_unguarded(till, top_up_id)
     assert await till.credits(account_id) == (1, FIVE)
-    assert (await till.find(top_up_id)).state is State.CREDITED
+    assert (await till.find(top_up_id)).state is TopUpState.CREDITED
     assert await broken_promises(till.database) == []
 
 
-async def check_after_a_death(till: Till, account_id: AccountId, top_up_id: TopUpId) -> State:
+async def check_after_a_death(till: Till, account_id: AccountId, top_up_id: TopUpId) -> TopUpState:
     """Let another worker go on, and check that what was taken was credited, once, and nothing else was."""
     assert await broken_promises(till.database) == []
     for _ in range(ROUNDS):
@@ -235,13 +234,13 @@ async def check_after_a_death(till: Till, account_id: AccountId, top_up_id: TopU
     assert await broken_promises(till.database) == []
     found = await till.find(top_up_id)
     name = write_id(TOP_UP, top_up_id)
-    if found.state is State.CREDITED:
+    if found.state is TopUpState.CREDITED:
         assert len(till.paynow.of(name)) == 1
         assert till.paynow.charged(name) == FIVE
         assert await till.credits(account_id) == (1, FIVE)
     else:
         # It died between saying that it would ask and asking: nobody was asked for anything.
-        assert (found.state, found.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+        assert (found.state, found.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
         assert till.paynow.of(name) == []
         assert await till.credits(account_id) == (0, Decimal(0))
     assert found.due_at is None
@@ -252,7 +251,7 @@ async def test_whoever_dies_at_any_step_leaves_a_customer_who_is_charged_and_cre
     till: Till,
 ) -> None:
     till.paynow.outcomes[LOCAL] = Outcome("Paid")
-    ends: Counter[State] = Counter()
+    ends: Counter[TopUpState] = Counter()
     with nursery(till.database.url, till.paynow.environment) as workers:
         for step in range(1, STEPS_MAX):
             account_id, top_up_id = await till.begin()
@@ -266,7 +265,7 @@ async def test_whoever_dies_at_any_step_leaves_a_customer_who_is_charged_and_cre
     # To claim, to ask, to write down the answer; to claim again, to look, to credit.
     assert ends.total() > 2 * 14
     # After the claim was committed and before Paynow was called there are two such moments.
-    assert ends[State.FAILED] == 2
+    assert ends[TopUpState.FAILED] == 2
 
 
 async def test_a_worker_that_is_killed_while_paynow_is_answering_leaves_one_payment_and_one_credit(
@@ -288,14 +287,14 @@ async def test_a_worker_that_is_killed_while_paynow_is_answering_leaves_one_paym
     ) as worker:
         await asyncio.to_thread(till.paynow.wait_for_payment, name)
         worker.kill()
-        assert (await till.find(top_up_id)).state is State.STARTED
+        assert (await till.find(top_up_id)).state is TopUpState.STARTED
         await till.let_time_pass()
         worker.start()
 
         async def is_credited() -> bool:
-            return (await till.find(top_up_id)).state is State.CREDITED
+            return (await till.find(top_up_id)).state is TopUpState.CREDITED
 
         await first_true(is_credited, "it was not credited")
         await asyncio.to_thread(worker.stop)
     assert (till.paynow.count(Call.START), till.paynow.charged(name)) == (1, FIVE)
-    assert await check_after_a_death(till, account_id, top_up_id) is State.CREDITED
+    assert await check_after_a_death(till, account_id, top_up_id) is TopUpState.CREDITED

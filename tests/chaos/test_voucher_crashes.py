@@ -14,7 +14,7 @@ from tests.support.sending.gates import broken_promises
 from tests.support.topups.voucher_desk import Desk, open_desk
 from tests.support.topups.voucher_servers import run_issuers
 from tumira.core.ids import TopUpId
-from tumira.topups.states import Reason, State
+from tumira.topups.states import FailureReason, TopUpState
 from tumira.topups.voucher_pins import Issuer
 
 STEPS_MAX: Final = 100
@@ -31,16 +31,20 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
             yield desk
 
 
-async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: TopUpId) -> State:
+async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: TopUpId) -> TopUpState:
     """Let another worker go on, and check that what was taken was credited, and nothing else was."""
     assert await broken_promises(desk.database) == []
     await desk.pass_time(top_up_id, LATER)
     found = (await desk.decide(top_up_id))[-1]
     taken = desk.stand_of(issuer).taken(pin)
-    if found.state is State.CREDITED:
+    if found.state is TopUpState.CREDITED:
         assert (found.paid, taken) == (VALUE, VALUE)
     else:
-        assert (found.state, found.reason, taken) == (State.FAILED, Reason.NEVER_ARRIVED, Decimal(0))
+        assert (found.state, found.reason, taken) == (
+            TopUpState.FAILED,
+            FailureReason.NEVER_ARRIVED,
+            Decimal(0),
+        )
     assert (found.due_at, found.sealed_pin) == (None, None)
     assert await broken_promises(desk.database) == []
     return found.state
@@ -57,7 +61,7 @@ async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: T
 async def test_whoever_dies_at_any_step_leaves_a_voucher_that_is_taken_and_credited_once_or_not_at_all(
     desk: Desk, issuer: Issuer
 ) -> None:
-    ends: Counter[State] = Counter()
+    ends: Counter[TopUpState] = Counter()
     with nursery(desk.database.url, desk.issuers.environment) as workers:
         for step in range(1, STEPS_MAX):
             pin = desk.stand_of(issuer).issue(str(VALUE))
@@ -70,4 +74,4 @@ async def test_whoever_dies_at_any_step_leaves_a_voucher_that_is_taken_and_credi
         else:
             raise AssertionError("no run completed")
     assert ends.total() > 2 * 7
-    assert ends[State.CREDITED] > ends[State.FAILED]
+    assert ends[TopUpState.CREDITED] > ends[TopUpState.FAILED]

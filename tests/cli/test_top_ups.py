@@ -16,12 +16,12 @@ from tests.support.processes.service import Caller, free_port, new_caller
 from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
 from tests.support.topups.voucher_servers import Issuers, run_issuers
-from tests.topups.test_address_derivation import XPUB
+from tests.topups.test_addresses import XPUB
 from tumira.cli import main
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.postgres.pool import Database
 from tumira.topups.settle import settle
-from tumira.topups.states import Lapsed, News, Unclear
+from tumira.topups.states import Expired, InDoubt, ProviderAnswer
 
 WAIT_S: Final = 60
 NOBODY: Final = "acc_" + "0" * 26
@@ -100,11 +100,11 @@ class Till(Cli):
         """Return what an account has."""
         return str(self.json("account", "show", caller.account_id)["balance"])
 
-    def tell(self, topup_id: str, news: News) -> None:
+    def tell(self, topup_id: str, news: ProviderAnswer) -> None:
         """Bring a word about a top-up, as a worker would."""
         complete(self._tell(topup_id, news))
 
-    async def _tell(self, topup_id: str, news: News) -> None:
+    async def _tell(self, topup_id: str, news: ProviderAnswer) -> None:
         identifier = read_id(TOP_UP, topup_id)
         assert identifier is not None
         database = Database(self.url, connections_max=1)
@@ -218,8 +218,8 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
         till.wait_for(doubtful, "pending")
     paynow.move(payment, "Paid")
     paynow.move(other, "Cancelled")
-    till.tell(late, Lapsed())
-    till.tell(doubtful, Unclear("no answer", is_last=True))
+    till.tell(late, Expired())
+    till.tell(doubtful, InDoubt("no answer", is_last=True))
 
     code, report = till.reconcile("--method", "paynow")
 
@@ -327,7 +327,7 @@ def test_lists_are_narrowed_by_account_state_and_method(till: Till) -> None:
     first, second = (till.start(caller, "paynow", "--amount", amount) for amount in ("5", "6"))
     (issued,) = till.json("voucher", "issue", "--amount", "7")
     third = till.start(caller, "voucher", "--provider", "own", given=issued["code"])
-    till.tell(first["topup_id"], Lapsed())
+    till.tell(first["topup_id"], Expired())
     mine = ("topup", "list", "--account", caller.account_id)
 
     assert [one["topup_id"] for one in till.json(*mine)] == [
@@ -341,7 +341,7 @@ def test_lists_are_narrowed_by_account_state_and_method(till: Till) -> None:
     assert second in till.json("topup", "list", "--state", "started")
     assert " ".join(till.text(*mine).splitlines()[0].split()) == COLUMNS
     assert till.text(*mine, "--state", "reversed") == "No such top-ups.\n"
-    till.tell(second["topup_id"], Lapsed())
+    till.tell(second["topup_id"], Expired())
 
 
 def test_what_cannot_be_done_is_said_in_one_line(till: Till) -> None:

@@ -12,7 +12,7 @@ from tests.support.processes.service import new_caller
 from tumira.core.ids import TOP_UP, AccountId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
-from tumira.topups.start_voucher import start_voucher
+from tumira.topups.start import start_voucher
 from tumira.topups.voucher_pins import Issuer, read_pin
 
 NO_VOUCHER: Final = "vch_" + "0" * 26

@@ -21,15 +21,15 @@ from tumira.topups import store as top_ups
 from tumira.topups.settle import settle
 from tumira.topups.states import (
     Currency,
-    Lapsed,
+    Expired,
+    FailureReason,
+    InDoubt,
     Method,
-    News,
+    NotPaid,
     Paid,
-    Reason,
-    Refused,
-    TakenBack,
-    Unclear,
-    Waiting,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
 )
 from tumira.topups.store import NewTopUp
 
@@ -66,7 +66,7 @@ async def _start(database: Database, new: NewTopUp) -> None:
         await top_ups.insert(connection, new)
 
 
-def start(service: Service, caller: Caller, *news: News, by_voucher: bool = False) -> TopUpId:
+def start(service: Service, caller: Caller, *news: ProviderAnswer, by_voucher: bool = False) -> TopUpId:
     """Begin a top-up and let its provider say something about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(
@@ -115,12 +115,12 @@ def part(page: str, key: str) -> str:
 
 def test_what_needs_a_look_comes_first_with_what_is_unclear(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    doubt = start(service, caller, Waiting("PN-7"), Unclear("no answer within 45 seconds", is_last=True))
-    asked_again = start(service, caller, Unclear("line fell"))
-    reversed_ = start(service, caller, paid(), TakenBack("charged back"))
-    late = start(service, caller, Lapsed(), paid())
-    failed_late = start(service, caller, Refused(Reason.DECLINED, "no money"), paid())
-    refused = start(service, caller, Refused(Reason.DECLINED, "not enough money"))
+    doubt = start(service, caller, StillPending("PN-7"), InDoubt("no answer within 45 seconds", is_last=True))
+    asked_again = start(service, caller, InDoubt("line fell"))
+    reversed_ = start(service, caller, paid(), Reversed("charged back"))
+    late = start(service, caller, Expired(), paid())
+    failed_late = start(service, caller, NotPaid(FailureReason.DECLINED, "no money"), paid())
+    refused = start(service, caller, NotPaid(FailureReason.DECLINED, "not enough money"))
     credited = start(service, caller, paid())
     page = admin.get(TOP_UPS).text
     assert page.count("<h1") == 1
@@ -194,7 +194,7 @@ def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, vi
     reference = f"ref-{next(_references)}"
     service.run(settle, top_up_id, Paid(reference, Decimal(185), sealed_change=b"change 7755"))
     service.run(manage_accounts.credit, caller.id, Decimal(-8), note="spent", actor="test")
-    service.run(settle, top_up_id, TakenBack("charged back"))
+    service.run(settle, top_up_id, Reversed("charged back"))
     page = viewer.get(path(top_up_id))
     assert page.status_code == 200
     assert page.text.count("<h1") == 1
@@ -221,7 +221,7 @@ def test_one_top_up_tells_its_whole_story_but_never_the_pin(service: Service, vi
 
 def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
     form = {"outcome": "paid", "paid": "5", "reference": "PN-99", "note": NOTE}
     asked = admin.post(path(top_up_id, "/resolve"), data=form)
     assert "Balance after US$6.00" in words(asked.text)
@@ -239,7 +239,7 @@ def test_a_doubt_is_credited_once_after_it_was_confirmed(service: Service, admin
 
 def test_a_doubt_in_rand_is_credited_in_dollars(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True), by_voucher=True)
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True), by_voucher=True)
     form = {"outcome": "paid", "paid": "185", "reference": "", "note": NOTE}
     asked = admin.post(path(top_up_id, "/resolve"), data=form)
     assert "The provider took 185.00 ZAR Credited US$10.00" in words(asked.text)
@@ -249,7 +249,7 @@ def test_a_doubt_in_rand_is_credited_in_dollars(service: Service, admin: httpx.C
 
 def test_a_doubt_is_decided_as_not_paid_and_credited_after_all(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account(balance="1")
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
     form = {"outcome": "not-paid", "paid": "", "reference": "", "note": "Not on any statement"}
     fields = hidden(admin.post(path(top_up_id, "/resolve"), data=form).text)
     decided = admin.post(path(top_up_id, "/resolve/confirm"), data=fields)
@@ -270,7 +270,7 @@ def test_a_reference_is_credited_once(service: Service, admin: httpx.Client) -> 
     caller = service.open_account(balance="1")
     known = paid()
     start(service, caller, known)
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
     form = {"outcome": "paid", "paid": "5", "reference": known.provider_reference, "note": NOTE}
     refused = admin.post(path(top_up_id, "/resolve/confirm"), data=form)
     assert refused.status_code == 409
@@ -294,7 +294,7 @@ def test_a_decision_needs_an_amount_and_a_reason(
     service: Service, admin: httpx.Client, name: str, value: str
 ) -> None:
     caller = service.open_account()
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True), by_voucher=True)
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True), by_voucher=True)
     form = {"outcome": "paid", "paid": "5", "reference": "", "note": NOTE} | {name: value}
     for step in ("/resolve", "/resolve/confirm"):
         refused = admin.post(path(top_up_id, step), data=form)
@@ -315,14 +315,14 @@ def test_what_ended_well_is_not_the_operators_to_change(service: Service, admin:
 
 def test_the_provider_is_asked_again(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
     due = "SELECT due_at <= now() FROM top_ups WHERE id = $1"
     assert service.sql(due, top_up_id)[0][0] is None
     assert goes_to(admin.post(path(top_up_id, "/ask"), data={"a": ""})) == path(top_up_id, "?done=asked")
     assert service.sql(due, top_up_id)[0][0] is True
     name = write_id(TOP_UP, top_up_id)
     assert changed(service, caller) == [(NAME, "top-up asked about again", name)]
-    over = start(service, caller, paid(), TakenBack("charged back"))
+    over = start(service, caller, paid(), Reversed("charged back"))
     refused = admin.post(path(over, "/ask"), data={"a": ""})
     assert refused.status_code == 409
     assert "Nobody can be asked" in alert(refused)
@@ -331,7 +331,7 @@ def test_the_provider_is_asked_again(service: Service, admin: httpx.Client) -> N
 
 def test_an_account_sends_again_after_a_reversal(service: Service, admin: httpx.Client) -> None:
     caller = service.open_account()
-    top_up_id = start(service, caller, paid(), TakenBack("charged back"))
+    top_up_id = start(service, caller, paid(), Reversed("charged back"))
     assert service.send(caller).status_code == 403
     assert admin.post(path(top_up_id, "/lift"), data={"lift_note": ""}).status_code == 422
     lifted = admin.post(path(top_up_id, "/lift"), data={"lift_note": "They paid in cash"})
@@ -354,7 +354,7 @@ def test_only_an_admin_on_our_own_pages_changes_anything(
 ) -> None:
     caller = service.open_account()
     person = sign_up(service)
-    top_up_id = start(service, caller, Unclear("no answer", is_last=True))
+    top_up_id = start(service, caller, InDoubt("no answer", is_last=True))
     assert viewer.get(TOP_UPS).status_code == 200
     assert goes_to(person.browser.get(path(top_up_id))) == "/operator/sign-in"
     for form, fields in FORMS:

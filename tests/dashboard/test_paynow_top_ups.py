@@ -37,12 +37,11 @@ from tumira.topups import store as top_ups
 from tumira.topups.providers.ott import OttProvider
 from tumira.topups.providers.paynow import LOST_AFTER, PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.start_paynow import start_paynow
-from tumira.topups.start_voucher import start_voucher
-from tumira.topups.states import Currency, Method, Reason, State
-from tumira.topups.store import NewTopUp, TopUp
+from tumira.topups.start import start_paynow, start_voucher
+from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
+from tumira.topups.store import NewTopUp
 from tumira.topups.voucher_pins import Issuer
-from tumira.topups.worker import ASKING_MAX, CALL_S, LEASE_S, Cashier
+from tumira.topups.worker import ASKING_MAX, CALL_S, LEASE_S, TopUpWorker
 
 _numbers: Final = itertools.count(10_001, 100)
 
@@ -81,14 +80,14 @@ async def till(shared_url: str, hooks_url: str, paynow: PaynowServer) -> AsyncIt
 
 async def test_a_top_up_is_credited_once_when_its_notice_comes(till: Till) -> None:
     till.paynow.tells = True
-    working = asyncio.create_task(Cashier(till.database, {"paynow": till.provider}).run())
+    working = asyncio.create_task(TopUpWorker(till.database, {"paynow": till.provider}).run())
     top_up_id = await till.start()
     name = write_id(TOP_UP, top_up_id)
     payment = await asyncio.to_thread(till.paynow.wait_for_payment, name)
     till.paynow.move(payment, "Paid")
 
     async def is_credited() -> bool:
-        return (await till.find(top_up_id)).state is State.CREDITED
+        return (await till.find(top_up_id)).state is TopUpState.CREDITED
 
     await first_true(is_credited, "it was not credited")
     notice = await asyncio.to_thread(till.paynow.wait_for_notice, name, "Paid")
@@ -114,7 +113,7 @@ async def test_a_good_notice_makes_its_top_up_due_and_does_nothing_else(till: Ti
     assert found.due_at < before.due_at
     assert replace(found, due_at=before.due_at) == before
     # Paynow itself says that nothing was paid.
-    assert (await till.look(top_up_id)).state is State.PENDING
+    assert (await till.look(top_up_id)).state is TopUpState.PENDING
     assert await till.balance() == 0
 
 
@@ -126,7 +125,7 @@ async def test_nothing_in_a_notice_is_believed(till: Till) -> None:
     till.paynow.move(payment, "Paid")
     found = await till.look(top_up_id)
     assert (found.state, found.amount, found.provider_reference) == (
-        State.CREDITED,
+        TopUpState.CREDITED,
         FIVE,
         str(payment.number),
     )
@@ -192,10 +191,10 @@ async def test_repeated_reordered_and_late_notices_change_nothing(till: Till) ->
     top_up_id, payment = await till.begun()
     told = [till.paynow.notice(payment, status) for status in ("Created", "Sent", "Cancelled", "Paid")]
     till.paynow.move(payment, "Paid")
-    assert (await till.work(top_up_id)).state is State.CREDITED
+    assert (await till.work(top_up_id)).state is TopUpState.CREDITED
     for body in [*reversed(told), *told, *told]:
         assert await till.tell(top_up_id, body) == 200
-        assert (await till.look(top_up_id)).state is State.CREDITED
+        assert (await till.look(top_up_id)).state is TopUpState.CREDITED
     assert await till.balance() == FIVE
     assert (await till.find(top_up_id)).due_at is None
 
@@ -216,8 +215,8 @@ async def test_a_notice_that_comes_while_the_payment_is_polled_leads_to_another_
     assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
     till.paynow.release()
     # The answer was written before the money came.
-    assert (await polling).state is State.PENDING
-    assert (await till.look(top_up_id)).state is State.CREDITED
+    assert (await polling).state is TopUpState.PENDING
+    assert (await till.look(top_up_id)).state is TopUpState.CREDITED
     assert await till.balance() == FIVE
 
 
@@ -228,8 +227,8 @@ async def test_a_refund_that_is_told_while_the_payment_is_polled_is_noticed(till
     till.paynow.move(payment, "Refunded")
     assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
     till.paynow.release()
-    assert (await polling).state is State.CREDITED
-    assert (await till.look(top_up_id)).state is State.REVERSED
+    assert (await polling).state is TopUpState.CREDITED
+    assert (await till.look(top_up_id)).state is TopUpState.REVERSED
     assert await till.balance() == 0
 
 
@@ -255,7 +254,7 @@ async def test_a_provider_that_hangs_delays_only_itself(till: Till) -> None:
         ott = OttProvider(issuers.payments.ott)
         # Longer than the voucher is waited for.
         hanging = PaynowProvider(till.paynow.access, till.public_url, answer_s=CALL_S)
-        working = asyncio.create_task(Cashier(till.database, {"paynow": hanging, Issuer.OTT: ott}).run())
+        working = asyncio.create_task(TopUpWorker(till.database, {"paynow": hanging, Issuer.OTT: ott}).run())
         await asyncio.to_thread(till.paynow.wait_for_call, Call.START, ASKING_MAX)
         voucher_id = await start_voucher(
             till.database,
@@ -268,7 +267,7 @@ async def test_a_provider_that_hangs_delays_only_itself(till: Till) -> None:
         )
 
         async def is_credited() -> bool:
-            return (await till.find(voucher_id)).state is State.CREDITED
+            return (await till.find(voucher_id)).state is TopUpState.CREDITED
 
         await first_true(is_credited, "it waited for Paynow")
         till.paynow.release()
@@ -290,11 +289,11 @@ async def test_a_start_whose_answer_was_lost_with_the_way_to_pay_can_be_started_
     again, payment = await till.begun(wallet)
     assert not cannot_be_paid(await till.find(again))
     till.paynow.move(payment, "Paid")
-    assert (await till.work(again)).state is State.CREDITED
+    assert (await till.work(again)).state is TopUpState.CREDITED
     assert await till.balance() == FIVE
     # Should the first be paid all the same, it is credited too.
     till.paynow.move(till.payment(lost), "Paid")
-    assert (await till.work(lost)).state is State.CREDITED
+    assert (await till.work(lost)).state is TopUpState.CREDITED
     assert await till.balance() == 2 * FIVE
 
 
@@ -304,8 +303,8 @@ async def test_a_start_that_timed_out_after_paynow_took_the_money_is_credited_on
     till.paynow.outcomes[till.local] = Outcome("Paid")
     till.paynow.misbehave(Call.START, Fault.NO_ANSWER)
     top_up_id = await till.start()
-    assert (await till.work(top_up_id)).state is State.DOUBT
-    assert (await till.work(top_up_id)).state is State.CREDITED
+    assert (await till.work(top_up_id)).state is TopUpState.DOUBT
+    assert (await till.work(top_up_id)).state is TopUpState.CREDITED
     assert await till.balance() == FIVE
     assert till.paynow.charged(write_id(TOP_UP, top_up_id)) == FIVE
     assert till.paynow.count(Call.START) == 1
@@ -314,13 +313,13 @@ async def test_a_start_that_timed_out_after_paynow_took_the_money_is_credited_on
 async def test_a_start_that_paynow_never_got_is_in_doubt_and_has_failed_after_a_while(till: Till) -> None:
     till.paynow.misbehave(Call.START, Fault.LOST)
     top_up_id = await till.start()
-    assert (await till.work(top_up_id)).state is State.DOUBT
-    assert (await till.work(top_up_id)).state is State.DOUBT
+    assert (await till.work(top_up_id)).state is TopUpState.DOUBT
+    assert (await till.work(top_up_id)).state is TopUpState.DOUBT
     async with till.database.connection() as connection:
         earlier = "UPDATE top_ups SET asked_at = asked_at - $2::interval WHERE id = $1"
         await connection.execute(earlier, top_up_id, LOST_AFTER)
     found = await till.work(top_up_id)
-    assert (found.state, found.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert (found.state, found.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
     assert (till.paynow.count(Call.START), till.paynow.payments) == (1, [])
     assert await till.balance() == 0
 
@@ -331,7 +330,7 @@ async def test_another_amount_than_was_asked_for_is_for_the_operator(till: Till,
     till.paynow.move(payment, "Paid")
     till.paynow.misbehave(Call.POLL, fault)
     found = await till.work(top_up_id)
-    assert found.state is State.DOUBT
+    assert found.state is TopUpState.DOUBT
     assert found.problem is not None
     assert "was taken where 5.00 was asked for" in found.problem
     assert await till.balance() == 0
@@ -340,20 +339,22 @@ async def test_another_amount_than_was_asked_for_is_for_the_operator(till: Till,
 @pytest.mark.parametrize(
     ("status", "state", "reason"),
     [
-        ("Cancelled", State.FAILED, Reason.CANCELLED),
-        ("Failed", State.FAILED, Reason.DECLINED),
-        ("Refunded", State.FAILED, Reason.CANCELLED),
-        ("Sent", State.PENDING, None),
-        ("Awaiting Delivery", State.CREDITED, None),
-        ("Delivered", State.CREDITED, None),
+        ("Cancelled", TopUpState.FAILED, FailureReason.CANCELLED),
+        ("Failed", TopUpState.FAILED, FailureReason.DECLINED),
+        ("Refunded", TopUpState.FAILED, FailureReason.CANCELLED),
+        ("Sent", TopUpState.PENDING, None),
+        ("Awaiting Delivery", TopUpState.CREDITED, None),
+        ("Delivered", TopUpState.CREDITED, None),
     ],
 )
-async def test_a_status_moves_a_top_up(till: Till, status: str, state: State, reason: Reason | None) -> None:
+async def test_a_status_moves_a_top_up(
+    till: Till, status: str, state: TopUpState, reason: FailureReason | None
+) -> None:
     top_up_id, payment = await till.begun()
     till.paynow.move(payment, status)
     found = await till.work(top_up_id)
     assert (found.state, found.reason) == (state, reason)
-    assert await till.balance() == (FIVE if state is State.CREDITED else 0)
+    assert await till.balance() == (FIVE if state is TopUpState.CREDITED else 0)
 
 
 @pytest.mark.parametrize("status", ["Refunded", "Disputed"])
@@ -369,7 +370,7 @@ async def test_what_paynow_takes_back_is_taken_as_far_as_it_is_there_and_the_res
     till.paynow.move(payment, status)
     assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
     found = await till.look(top_up_id)
-    assert (found.state, found.amount, found.owed) == (State.REVERSED, FIVE, Decimal(1))
+    assert (found.state, found.amount, found.owed) == (TopUpState.REVERSED, FIVE, Decimal(1))
     assert found.problem == f"Paynow: {status}"
     assert await till.balance() == 0
     async with till.database.connection() as connection:
@@ -380,17 +381,17 @@ async def test_what_paynow_takes_back_is_taken_as_far_as_it_is_there_and_the_res
     for again in (status, "Paid"):
         till.paynow.move(payment, again)
         assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
-        assert (await till.look(top_up_id)).state is State.REVERSED
+        assert (await till.look(top_up_id)).state is TopUpState.REVERSED
     assert await till.balance() == 0
 
 
 async def test_a_payment_that_comes_after_its_top_up_has_ended_is_for_the_operator(till: Till) -> None:
     top_up_id, payment = await till.begun()
     till.paynow.move(payment, "Cancelled")
-    assert (await till.work(top_up_id)).state is State.FAILED
+    assert (await till.work(top_up_id)).state is TopUpState.FAILED
     till.paynow.move(payment, "Paid")
     assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
     found = await till.look(top_up_id)
-    assert (found.state, found.due_at) == (State.FAILED, None)
+    assert (found.state, found.due_at) == (TopUpState.FAILED, None)
     assert found.problem == f"{payment.number}: 5.00 USD was paid after it had failed"
     assert await till.balance() == 0

@@ -34,7 +34,7 @@ from tumira.core.ids import TOP_UP, read_id, write_id
 from tumira.dashboard.top_up_words import REASONS
 from tumira.identity import manage_accounts
 from tumira.topups.issue_vouchers import issue_vouchers
-from tumira.topups.states import Lapsed, Paid, Reason, Refused, TakenBack, Unclear, Waiting
+from tumira.topups.states import Expired, FailureReason, InDoubt, NotPaid, Paid, Reversed, StillPending
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +210,9 @@ def test_a_card_needs_no_number_and_leads_to_paynows_own_page_alone(payer: Payer
         "https://paynow.example.evil.example/x",
         "http://paynow.example/x",
     ):
-        payer.tell(top_up_id, Waiting(kept={"browser_url": address}))
+        payer.tell(top_up_id, StillPending(kept={"browser_url": address}))
         assert link(payer.page(path_of(top_up_id)), "Continue to the card page") is None
-    payer.tell(top_up_id, Waiting(kept={"browser_url": f"{PAYNOW_URL}/Payment/1?a=1&b=2"}))
+    payer.tell(top_up_id, StillPending(kept={"browser_url": f"{PAYNOW_URL}/Payment/1?a=1&b=2"}))
     page = payer.page(path_of(top_up_id))
     assert link(page, "Continue to the card page") == f"{PAYNOW_URL}/Payment/1?a=1&b=2"
     assert 'rel="noreferrer"' in page
@@ -222,7 +222,7 @@ def test_a_card_needs_no_number_and_leads_to_paynows_own_page_alone(payer: Payer
 def test_a_payment_whose_answer_was_lost_can_be_started_again(payer: Payer, wallet: str, needed: str) -> None:
     top_up_id = payer.start(wallet=wallet, amount="7.25")
     # In doubt, found by its trace, and given up on: nobody knows what to pay with.
-    for news in (Unclear("no answer"), Waiting(), Unclear("gave up", is_last=True)):
+    for news in (InDoubt("no answer"), StillPending(), InDoubt("gave up", is_last=True)):
         payer.tell(top_up_id, news)
         assert f"we have no {needed} for this payment. Nothing was taken: start again." in payer.said(
             top_up_id
@@ -234,18 +234,18 @@ def test_a_payment_whose_answer_was_lost_can_be_started_again(payer: Payer, wall
 
 def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     top_up_id = payer.start()
-    payer.tell(top_up_id, Waiting(kept={"instructions": "Dial *151#"}))
+    payer.tell(top_up_id, StillPending(kept={"instructions": "Dial *151#"}))
     local = "0" + payer.rows()[0]["phone"].removeprefix("+263")
     assert f"Confirm with your PIN on {local}." in payer.said(top_up_id)
     assert "Paynow says: Dial *151#" in payer.said(top_up_id)
-    payer.tell(top_up_id, Unclear("a lost answer with SECRETS"))
+    payer.tell(top_up_id, InDoubt("a lost answer with SECRETS"))
     said = payer.said(top_up_id)
     assert (
         "We are asking Paynow what became of it; you do not have to do anything, and nothing is taken twice."
         in said
     )
     assert "SECRETS" not in said
-    payer.tell(top_up_id, Unclear("gave up", is_last=True))
+    payer.tell(top_up_id, InDoubt("gave up", is_last=True))
     assert "The operator will look into it" in payer.said(top_up_id)
     assert "Refresh" not in payer.said(top_up_id)
     payer.tell(top_up_id, Paid("9510", Decimal(10)))
@@ -253,16 +253,16 @@ def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     assert "US$10.00 was added to your balance. Your balance US$11.00" in said
     assert link(payer.page(path_of(top_up_id)), "Receipt") == path_of(top_up_id) + "/receipt"
     payer.service.run(manage_accounts.credit, payer.caller.id, Decimal(-7), note="spent", actor="test")
-    payer.tell(top_up_id, TakenBack("disputed"))
+    payer.tell(top_up_id, Reversed("disputed"))
     said = payer.said(top_up_id)
     assert "US$4.00 was taken from your balance, and US$6.00 is still owed." in said
     assert "This account is suspended" in said
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_told_in_words_and_can_be_tried_again(payer: Payer, reason: Reason) -> None:
+@pytest.mark.parametrize("reason", FailureReason)
+def test_every_reason_is_told_in_words_and_can_be_tried_again(payer: Payer, reason: FailureReason) -> None:
     top_up_id = payer.start(wallet="onemoney", amount="7.25")
-    payer.tell(top_up_id, Refused(reason, "the operator's words"))
+    payer.tell(top_up_id, NotPaid(reason, "the operator's words"))
     said = payer.said(top_up_id)
     assert words(REASONS[reason]) in said
     assert "operator's words" not in said
@@ -275,21 +275,21 @@ def test_every_reason_is_told_in_words_and_can_be_tried_again(payer: Payer, reas
 
 def test_what_was_not_paid_in_time_is_over(payer: Payer) -> None:
     top_up_id = payer.start()
-    payer.tell(top_up_id, Lapsed())
+    payer.tell(top_up_id, Expired())
     assert "It was not paid in time. Nothing was taken." in payer.said(top_up_id)
 
 
 def test_a_code_is_shown_to_type_to_scan_and_to_open(payer: Payer) -> None:
     top_up_id = payer.start(wallet="innbucks")
     until = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
-    payer.tell(top_up_id, Waiting(kept={"code": "70 123&4", "code_expires": until.isoformat()}))
+    payer.tell(top_up_id, StillPending(kept={"code": "70 123&4", "code_expires": until.isoformat()}))
     page = payer.page(path_of(top_up_id))
     assert "70 123&4" in words(page)
     assert 'aria-label="QR code with the code above"' in page
     address = link(page, "Open the InnBucks app")
     assert address == "schinn.wbpycode://innbucks.co.zw?pymInnCode=70%20123%264"
     assert "until 16 Nov 2026, 14:30:00" in words(page)
-    payer.tell(top_up_id, Waiting(kept={"code": "x" * 500}))
+    payer.tell(top_up_id, StillPending(kept={"code": "x" * 500}))
     assert "x" * 500 not in payer.page(path_of(top_up_id))
 
 
@@ -297,7 +297,7 @@ def test_nothing_that_came_from_elsewhere_becomes_part_of_a_page(payer: Payer) -
     kept = {"instructions": HOSTILE, "code": HOSTILE[:30], "browser_url": "javascript:" + HOSTILE}
     for wallet in ("ecocash", "innbucks", "card"):
         top_up_id = payer.start(wallet=wallet)
-        payer.tell(top_up_id, Waiting(provider_reference=HOSTILE, kept=kept))
+        payer.tell(top_up_id, StillPending(provider_reference=HOSTILE, kept=kept))
         for way in ("", "/progress"):
             page = payer.ask(path_of(top_up_id) + way).text
             assert "<script>alert" not in page
@@ -349,7 +349,7 @@ def test_the_latest_are_listed_and_older_ones_behind_them(payer: Payer, other: P
     all_of_them = []
     for place in range(23):
         all_of_them.append(payer.start(amount=str(5 + place)))
-        payer.tell(all_of_them[-1], Refused(Reason.CANCELLED, ""))
+        payer.tell(all_of_them[-1], NotPaid(FailureReason.CANCELLED, ""))
     page = payer.page(PLACE)
     listed = re.findall(r'href="/dashboard/top-up/(top_\w+)"', page)
     assert listed == [write_id(TOP_UP, one) for one in reversed(all_of_them)][:20]
@@ -368,7 +368,7 @@ def test_the_latest_are_listed_and_older_ones_behind_them(payer: Payer, other: P
 def test_the_ledger_leads_to_the_top_up_of_an_entry(payer: Payer) -> None:
     top_up_id = payer.start()
     payer.tell(top_up_id, Paid("9520", Decimal(10)))
-    payer.tell(top_up_id, TakenBack("refunded"))
+    payer.tell(top_up_id, Reversed("refunded"))
     page = payer.page(LEDGER)
     assert link(page, "Top-up by EcoCash") == path_of(top_up_id)
     assert link(page, "Top-up taken back, by EcoCash") == path_of(top_up_id)

@@ -25,10 +25,9 @@ from tests.support.topups.payers import (
     words,
 )
 from tumira.topups.issue_vouchers import issue_vouchers
-from tumira.topups.sealing import Seal
 from tumira.topups.states import Paid
-from tumira.topups.usdt.address_derivation import with_checksum
-from tumira.topups.voucher_pins import Change, write_change
+from tumira.topups.usdt.addresses import with_checksum
+from tumira.topups.voucher_pins import ChangeVoucher, Seal, write_change
 
 TX: Final = "0x" + "ab" * 32
 
@@ -128,7 +127,7 @@ def test_what_is_left_of_a_voucher_is_shown_until_it_is_noted(payer: Payer, othe
     top_up_id = started(
         payer.post(VOUCHER, form=payer.form(VOUCHER), provider="onevoucher", pin="7" * 16, value="150")
     )
-    change = Change("8888777766665555", Decimal("50.00"), "2029-11-30")
+    change = ChangeVoucher("8888777766665555", Decimal("50.00"), "2029-11-30")
     sealed = Seal(SECRET).close(write_change(change))
     payer.tell(top_up_id, Paid("T-2", Decimal(150), sealed_change=sealed))
     said = payer.said(top_up_id)
@@ -146,7 +145,7 @@ def test_change_that_was_sealed_with_another_secret_is_not_forgotten(payer: Paye
     top_up_id = started(
         payer.post(VOUCHER, form=payer.form(VOUCHER), provider="onevoucher", pin="6" * 16, value="150")
     )
-    sealed = Seal("an older secret").close(write_change(Change("1" * 16, None)))
+    sealed = Seal("an older secret").close(write_change(ChangeVoucher("1" * 16, None)))
     payer.tell(top_up_id, Paid("T-3", Decimal(150), sealed_change=sealed))
     assert "It cannot be shown at the moment; please ask the operator." in payer.said(top_up_id)
     assert "I have noted it" not in payer.page(path_of(top_up_id))

@@ -15,7 +15,7 @@ from tumira.operations.maintenance import CHORES, Chore, run_chore
 from tumira.simulator.smsc import run_smsc
 from tumira.topups import store as top_ups
 from tumira.topups.settle import settle
-from tumira.topups.states import Currency, Method, State, Waiting
+from tumira.topups.states import Currency, Method, StillPending, TopUpState
 from tumira.topups.store import NewTopUp
 from tumira.webhooks.manage import add_endpoint, send_test
 
@@ -84,8 +84,8 @@ async def test_a_top_up_stays_open_for_as_long_as_the_database_says(
         # Begun long ago, so that it is over.
         await engine.rows("UPDATE top_ups SET created_at = created_at - interval '90 hours'")
     shift_clock(monkeypatch, by)
-    settled = await settle(engine.database, top_up_id, Waiting())
-    assert settled.top_up.state is (State.EXPIRED if by < timedelta() else State.PENDING)
+    settled = await settle(engine.database, top_up_id, StillPending())
+    assert settled.top_up.state is (TopUpState.EXPIRED if by < timedelta() else TopUpState.PENDING)
 
 
 async def test_a_test_of_a_webhook_is_due_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ from tumira.operations import audit_runs
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.start_paynow import start_paynow
+from tumira.topups.start import start_paynow
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted

@@ -32,7 +32,7 @@ from tumira.sending import batches, daily_totals, recipients
 from tumira.sending import insert as acceptance
 from tumira.sending import lookups as calls
 from tumira.sending import search as archive
-from tumira.topups import reconciliation_store
+from tumira.topups import lists as top_up_lists
 from tumira.topups import store as top_ups
 
 WEEKS: Final = 104
@@ -916,14 +916,14 @@ FIRST_TOP_UP: Final = UUID("00000000-0000-7000-8000-000000000001")
 TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
     "find": (top_ups.SQL_FIND, {"top_up_id": FIRST_TOP_UP, "account_id": OWNER}, 1),
     "find any": (top_ups.SQL_FIND_ANY, {"top_up_id": FIRST_TOP_UP}, 1),
-    "hold": (top_ups.SQL_HOLD, {"top_up_id": FIRST_TOP_UP}, 1),
+    "hold": (top_ups.SQL_LOCK, {"top_up_id": FIRST_TOP_UP}, 1),
     "of an account": (
         top_ups.SQL_LIST_OF_ACCOUNT,
         {"account_id": OWNER, "before": top_ups.LAST, "count_max": 50},
         50,
     ),
-    "make due": (top_ups.SQL_MAKE_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
-    "moved": (reconciliation_store.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
+    "make due": (top_ups.SQL_MARK_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
+    "moved": (top_up_lists.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
     "claim": (
         top_ups.SQL_CLAIM_DUE,
         {"desks": ["paynow", "ott"], "rooms": [8, 8], "lease": timedelta(seconds=90)},

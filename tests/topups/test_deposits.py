@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
-from tests.topups.test_address_derivation import XPUB
+from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId, TopUpId, new_id
@@ -23,14 +23,15 @@ from tumira.core.settings.payments import Payments, Usdt
 from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.start_usdt import DepositAddress, start_usdt
-from tumira.topups.states import Currency, Method, State
-from tumira.topups.store import NewTopUp, Step
-from tumira.topups.usdt import cursors, deposit_moves, deposits
-from tumira.topups.usdt.address_derivation import derive_address, read_xpub, with_checksum
+from tumira.topups.start import DepositAddress, start_usdt
+from tumira.topups.states import Currency, Method, TopUpState
+from tumira.topups.store import NewTopUp, TopUpUpdate
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
+from tumira.topups.usdt.addresses import derive_address, read_xpub, with_checksum
 from tumira.topups.usdt.credit_deposits import UNPAID_FOR, Credited, credit_deposits, expire_unpaid
-from tumira.topups.usdt.cursors import Cursor
 from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState
+from tumira.topups.usdt.store import Cursor
 
 CHAIN: Final = 56
 USDT: Final = 10**18
@@ -81,9 +82,9 @@ def deposit_to(address: str, units: int, **fields: object) -> ChainDeposit:
 
 async def record(database: Database, *found: ChainDeposit, final: bool = True, chain_id: int = CHAIN) -> int:
     async with database.transaction() as connection:
-        news = await deposit_moves.record(connection, chain_id, found)
+        news = await deposits.record(connection, chain_id, found)
         if final:
-            await deposit_moves.mark_final(connection, chain_id, found)
+            await deposits.mark_final(connection, chain_id, found)
     return len(news)
 
 
@@ -107,7 +108,7 @@ async def test_an_account_keeps_one_address_and_one_open_top_up(database: Databa
         top_up = await top_ups.find(connection, caller.id, every[0].top_up_id)
     assert top_up is not None
     assert (top_up.state, top_up.provider, top_up.currency, top_up.due_at) == (
-        State.PENDING,
+        TopUpState.PENDING,
         "bep20",
         Currency.USDT,
         None,
@@ -175,7 +176,7 @@ async def test_deposits_at_once_credit_once(database: Database) -> None:
     ]
     assert await balance(database, account_id) == 6
     async with database.connection() as connection:
-        assert len(await deposits.list_of_top_up(connection, given.top_up_id)) == 2
+        assert len(await deposits.list_of_top_up(connection, given.top_up_id, 10)) == 2
 
 
 async def test_a_start_and_a_credit_at_once_never_make_two_open_top_ups(database: Database) -> None:
@@ -189,7 +190,7 @@ async def test_a_start_and_a_credit_at_once_never_make_two_open_top_ups(database
         )
         async with database.connection() as connection:
             every = await top_ups.list_of_account(connection, account_id, 100)
-        assert sum(top_up.state is State.PENDING for top_up in every) <= 1
+        assert sum(top_up.state is TopUpState.PENDING for top_up in every) <= 1
     assert await balance(database, account_id) == 25
 
 
@@ -201,9 +202,9 @@ async def test_what_was_credited_is_neither_orphaned_nor_seen_again(database: Da
     elsewhere = replace(found, block_hash="0x" + "77" * 32, log_index=3)
     assert await record(database, elsewhere, replace(elsewhere, log_index=0)) == 0
     async with database.transaction() as connection:
-        assert await deposit_moves.mark_orphaned(connection, CHAIN, [found]) == 0
-        assert await deposit_moves.list_credited_elsewhere(connection, CHAIN, [found]) == []
-        assert await deposit_moves.list_credited_elsewhere(connection, CHAIN, [elsewhere]) == [found.tx_hash]
+        assert await deposits.mark_orphaned(connection, CHAIN, [found]) == 0
+        assert await deposits.list_credited_elsewhere(connection, CHAIN, [found]) == []
+        assert await deposits.list_credited_elsewhere(connection, CHAIN, [elsewhere]) == [found.tx_hash]
     assert await credit_deposits(database, CHAIN, account_id) is None
     assert await states(database, account_id) == [DepositState.CREDITED]
 
@@ -241,13 +242,15 @@ async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database:
     old = int((time.time() - (UNPAID_FOR + timedelta(minutes=1)).total_seconds()) * 1000)
     async with database.transaction() as connection:
         for one, address in ((account_id, given), (waiting_id, waiting)):
-            await top_ups.mark(connection, address.top_up_id, Step(State.EXPIRED))
+            await top_ups.mark(connection, address.top_up_id, TopUpUpdate(TopUpState.EXPIRED))
             new = NewTopUp(TopUpId(new_id(old)), one, Method.USDT, "bep20", Currency.USDT, is_due=False)
             await top_ups.insert(connection, new)
-            await top_ups.mark(connection, new.id, Step(State.PENDING))
+            await top_ups.mark(connection, new.id, TopUpUpdate(TopUpState.PENDING))
     await record(database, deposit_to(waiting.address, 5 * USDT), final=False)
     settled = await expire_unpaid(database)
-    assert [(one.top_up.account_id, one.top_up.state) for one in settled] == [(account_id, State.EXPIRED)]
+    assert [(one.top_up.account_id, one.top_up.state) for one in settled] == [
+        (account_id, TopUpState.EXPIRED)
+    ]
     assert await expire_unpaid(database) == []
     # What comes later is credited by a top-up of its own.
     await record(database, deposit_to(given.address, 6 * USDT))
@@ -260,13 +263,15 @@ async def test_a_top_up_that_nobody_pays_expires_and_the_address_stays(database:
 async def test_a_cursor_is_moved_only_from_where_it_stands(database: Database) -> None:
     first, second, third = (Cursor(number, f"0x{number:064x}") for number in (5, 6, 7))
     async with database.connection() as connection:
-        await cursors.insert(connection, 1, "0x1", first)
-        await cursors.insert(connection, 1, "0x1", third)
-        assert await cursors.find(connection, 1, "0x1") == first
-        assert await cursors.move(connection, 1, "0x1", first, second)
-        assert not await cursors.move(connection, 1, "0x1", first, third)
-        assert not await cursors.move(connection, 1, "0x1", replace(second, block_hash="0x0"), third)
-        assert await cursors.find(connection, 1, "0x1") == second
+        await usdt_store.insert_cursor(connection, 1, "0x1", first)
+        await usdt_store.insert_cursor(connection, 1, "0x1", third)
+        assert await usdt_store.find_cursor(connection, 1, "0x1") == first
+        assert await usdt_store.move_cursor(connection, 1, "0x1", first, second)
+        assert not await usdt_store.move_cursor(connection, 1, "0x1", first, third)
+        assert not await usdt_store.move_cursor(
+            connection, 1, "0x1", replace(second, block_hash="0x0"), third
+        )
+        assert await usdt_store.find_cursor(connection, 1, "0x1") == second
 
 
 async def test_depth_is_counted_from_what_was_read_last(database: Database) -> None:
@@ -275,7 +280,7 @@ async def test_depth_is_counted_from_what_was_read_last(database: Database) -> N
     await record(database, found, final=False)
     async with database.connection() as connection:
         cursor = Cursor(found.block_number + 4, "0x" + "aa" * 32)
-        await cursors.insert(connection, CHAIN, SETTINGS.contract, cursor)
+        await usdt_store.insert_cursor(connection, CHAIN, SETTINGS.contract, cursor)
         (shown,) = await deposits.list_of_account(connection, account_id, 10)
         outstanding = await deposits.add_up(connection, CHAIN, account_id)
     assert shown.depth == 5

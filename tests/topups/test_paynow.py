@@ -22,18 +22,28 @@ from tests.support.topups.paynow_server import (
 )
 from tests.support.topups.paynow_till import FIVE, name_of, new_order
 from tumira.core.ids import TOP_UP
+from tumira.topups.providers import Order
 from tumira.topups.providers.paynow import EXPIRY_GRACE, LOST_AFTER, PROBLEM_MAX, PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.providers.port import Order
-from tumira.topups.states import Lapsed, News, Paid, Reason, Refused, Silent, TakenBack, Unclear, Waiting
+from tumira.topups.states import (
+    Expired,
+    FailureReason,
+    InDoubt,
+    NotPaid,
+    Paid,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    Unreachable,
+)
 
 PUBLIC_URL: Final = "https://tumira.example"
 LOCAL: Final = "0771200001"
 
 
-def after(order: Order, news: News) -> Order:
+def after(order: Order, news: ProviderAnswer) -> Order:
     """Return an order with what its start gave us to keep, as the cashier would pass it next."""
-    assert isinstance(news, Waiting), news
+    assert isinstance(news, StillPending), news
     return replace(order, kept={**order.kept, **news.kept})
 
 
@@ -67,7 +77,7 @@ async def test_a_wallet_is_asked_for_with_everything_that_paynow_needs(
         "status": "Message",
     }
     (payment,) = paynow.payments
-    assert news == Waiting(
+    assert news == StillPending(
         str(payment.number),
         {
             "poll_url": f"{paynow.url}/Interface/CheckPayment/?guid={payment.guid}",
@@ -82,7 +92,7 @@ async def test_innbucks_gives_a_code_and_says_until_when(
 ) -> None:
     paynow.code_expires = "5-Nov-2026 14:30"
     news = await provider.start(new_order(Wallet.INNBUCKS))
-    assert isinstance(news, Waiting)
+    assert isinstance(news, StillPending)
     assert news.kept["code"] == "951077"
     assert news.kept["code_expires"] == "2026-11-05T12:30:00+00:00"
 
@@ -90,7 +100,7 @@ async def test_innbucks_gives_a_code_and_says_until_when(
 async def test_a_card_is_given_on_a_page_of_paynow(paynow: PaynowServer, provider: PaynowProvider) -> None:
     order = new_order(Wallet.CARD)
     news = await provider.start(order)
-    assert isinstance(news, Waiting)
+    assert isinstance(news, StillPending)
     assert not {"phone", "method"} & dict(paynow.calls[0][1]).keys()
     async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as browser:
         page = await browser.get(news.kept["browser_url"])
@@ -122,11 +132,11 @@ async def test_paynow_writes_to_the_merchant_in_test_mode_or_else_to_the_custome
     [
         ("1111111", Paid("9510", FIVE)),
         ("2222222", Paid("9510", FIVE)),
-        ("3333333", Refused(Reason.CANCELLED, "Paynow: Cancelled")),
+        ("3333333", NotPaid(FailureReason.CANCELLED, "Paynow: Cancelled")),
     ],
 )
 async def test_the_numbers_for_tests_do_as_documented(
-    provider: PaynowProvider, number: str, news: News
+    provider: PaynowProvider, number: str, news: ProviderAnswer
 ) -> None:
     order = new_order(phone=f"+26377{number}")
     assert await provider.look(after(order, await provider.start(order))) == news
@@ -134,28 +144,28 @@ async def test_the_numbers_for_tests_do_as_documented(
 
 async def test_a_wallet_without_money_is_refused_at_once(provider: PaynowProvider) -> None:
     news = await provider.start(new_order(phone="+263774444444"))
-    assert news == Refused(Reason.DECLINED, "Insufficient balance")
+    assert news == NotPaid(FailureReason.DECLINED, "Insufficient balance")
 
 
 @pytest.mark.parametrize(
     ("status", "news"),
     [
-        ("Created", Waiting()),
-        ("Sent", Waiting()),
-        ("SENT", Waiting()),
-        ("Something New", Waiting()),
+        ("Created", StillPending()),
+        ("Sent", StillPending()),
+        ("SENT", StillPending()),
+        ("Something New", StillPending()),
         ("Paid", Paid("9510", FIVE)),
         ("paid", Paid("9510", FIVE)),
         ("Awaiting Delivery", Paid("9510", FIVE)),
         ("Delivered", Paid("9510", FIVE)),
-        ("Cancelled", Refused(Reason.CANCELLED, "Paynow: Cancelled")),
-        ("Failed", Refused(Reason.DECLINED, "Paynow: Failed")),
-        ("Disputed", TakenBack("Paynow: Disputed")),
-        ("Refunded", TakenBack("Paynow: Refunded")),
+        ("Cancelled", NotPaid(FailureReason.CANCELLED, "Paynow: Cancelled")),
+        ("Failed", NotPaid(FailureReason.DECLINED, "Paynow: Failed")),
+        ("Disputed", Reversed("Paynow: Disputed")),
+        ("Refunded", Reversed("Paynow: Refunded")),
     ],
 )
 async def test_a_status_is_the_same_news_by_poll_and_by_trace_however_it_is_written(
-    paynow: PaynowServer, provider: PaynowProvider, status: str, news: News
+    paynow: PaynowServer, provider: PaynowProvider, status: str, news: ProviderAnswer
 ) -> None:
     order = new_order()
     begun = after(order, await provider.start(order))
@@ -173,7 +183,7 @@ async def test_a_start_is_understood_with_other_letters_and_fields_that_nobody_k
 ) -> None:
     paynow.mixes_case = paynow.adds_fields = True
     news = await provider.start(new_order())
-    assert isinstance(news, Waiting)
+    assert isinstance(news, StillPending)
     assert news.kept["poll_url"].startswith(f"{paynow.url}/")
 
 
@@ -198,7 +208,7 @@ async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_a
     paynow.outcomes[LOCAL] = Outcome("Paid")
     paynow.misbehave(Call.START, fault)
     news = await provider.start(order)
-    assert isinstance(news, Unclear)
+    assert isinstance(news, InDoubt)
     assert words in news.problem
     assert await provider.look(order) == Paid("9510", FIVE)
     await provider.close()
@@ -207,7 +217,7 @@ async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_a
 
 async def test_a_slow_answer_is_waited_for(paynow: PaynowServer, provider: PaynowProvider) -> None:
     paynow.misbehave(Call.START, Fault.SLOW)
-    assert isinstance(await provider.start(new_order()), Waiting)
+    assert isinstance(await provider.start(new_order()), StillPending)
 
 
 async def test_a_start_that_reached_nobody_never_arrived() -> None:
@@ -217,8 +227,8 @@ async def test_a_start_that_reached_nobody_never_arrived() -> None:
         provider = PaynowProvider(replace(paynow.access, url=url), PUBLIC_URL)
         news = await provider.start(new_order())
         await provider.close()
-    assert isinstance(news, Refused)
-    assert news.reason is Reason.NEVER_ARRIVED
+    assert isinstance(news, NotPaid)
+    assert news.reason is FailureReason.NEVER_ARRIVED
 
 
 @pytest.mark.parametrize(
@@ -234,8 +244,8 @@ async def test_wrong_access_is_the_operators_to_put_right(
     provider = PaynowProvider(replace(paynow.access, **changes), PUBLIC_URL)
     news = await provider.start(new_order())
     await provider.close()
-    assert isinstance(news, Refused)
-    assert news.reason is Reason.NOT_CONFIGURED
+    assert isinstance(news, NotPaid)
+    assert news.reason is FailureReason.NOT_CONFIGURED
     assert news.problem.startswith(words)
 
 
@@ -243,10 +253,10 @@ async def test_an_error_inside_a_good_answer_is_a_refusal_in_paynows_words_and_n
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
     paynow.misbehave(Call.START, Fault.ERROR_INSIDE)
-    assert await provider.start(new_order()) == Refused(Reason.DECLINED, "Something went wrong")
+    assert await provider.start(new_order()) == NotPaid(FailureReason.DECLINED, "Something went wrong")
     paynow.outcomes[LOCAL] = Outcome(error=f" Not\r\nnow\0{'!' * 1000}")
     news = await provider.start(new_order())
-    assert isinstance(news, Refused)
+    assert isinstance(news, NotPaid)
     assert news.problem.startswith("Not  now !!!")
     assert len(news.problem) == PROBLEM_MAX
 
@@ -272,7 +282,7 @@ async def test_an_answer_that_cannot_be_relied_upon_tells_nothing_of_the_money(
     paynow.move(paynow.payments[0], "Paid")
     paynow.misbehave(Call.POLL if is_poll else Call.TRACE, fault)
     asked = begun if is_poll else order
-    assert isinstance(await provider.look(asked), Silent)
+    assert isinstance(await provider.look(asked), Unreachable)
     assert await provider.look(asked) == Paid("9510", FIVE)
 
 
@@ -293,12 +303,12 @@ async def test_what_paynow_says_it_took_is_told_as_it_says_it(
 async def test_what_paynow_does_not_know_never_arrived_but_only_after_a_while(
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
-    assert isinstance(await provider.look(new_order(age=LOST_AFTER)), Unclear)
+    assert isinstance(await provider.look(new_order(age=LOST_AFTER)), InDoubt)
     news = await provider.look(new_order(age=LOST_AFTER + timedelta(seconds=1)))
-    assert news == Refused(Reason.NEVER_ARRIVED, "Paynow knows nothing of it")
+    assert news == NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
     # Unsigned, anybody could say so.
     paynow.misbehave(Call.TRACE, Fault.NO_HASH)
-    assert isinstance(await provider.look(new_order(age=2 * LOST_AFTER)), Silent)
+    assert isinstance(await provider.look(new_order(age=2 * LOST_AFTER)), Unreachable)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +329,7 @@ async def test_an_address_elsewhere_is_never_called(
     order = new_order()
     await provider.start(order)
     kept = {"poll_url": address.format(port=paynow.port, guid=paynow.payments[0].guid)}
-    assert await provider.look(replace(order, kept=kept)) == Waiting()
+    assert await provider.look(replace(order, kept=kept)) == StillPending()
     assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
 
 
@@ -328,13 +338,13 @@ async def test_a_code_that_was_not_used_lapses_a_while_after_its_end(
 ) -> None:
     order = new_order(Wallet.INNBUCKS)
     begun = after(order, await provider.start(order))
-    assert await provider.look(begun) == Waiting()
+    assert await provider.look(begun) == StillPending()
     ended = datetime.now(UTC) - EXPIRY_GRACE
     late = replace(begun, kept={**begun.kept, "code_expires": ended.isoformat()})
     just_ended = replace(
         begun, kept={**begun.kept, "code_expires": (ended + timedelta(minutes=1)).isoformat()}
     )
-    assert await provider.look(just_ended) == Waiting()
-    assert await provider.look(late) == Lapsed()
+    assert await provider.look(just_ended) == StillPending()
+    assert await provider.look(late) == Expired()
     paynow.move(paynow.payments[0], "Paid")
     assert await provider.look(late) == Paid("9510", FIVE)

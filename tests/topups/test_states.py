@@ -7,32 +7,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tumira.topups.states import OPEN, OPEN_FOR, State, look_again_s, may_move, may_resolve, worth
+from tumira.topups.states import (
+    OPEN_FOR,
+    OPEN_STATES,
+    TopUpState,
+    may_move,
+    may_resolve,
+    poll_delay_s,
+    to_usd,
+)
 
-ENDS: Final = frozenset({State.CREDITED, State.FAILED, State.EXPIRED, State.REVERSED})
+ENDS: Final = frozenset({TopUpState.CREDITED, TopUpState.FAILED, TopUpState.EXPIRED, TopUpState.REVERSED})
 
 
 def test_nothing_that_has_ended_begins_again_and_only_what_was_credited_is_taken_back() -> None:
-    assert frozenset(State) == OPEN | ENDS
-    for before in State:
-        after = {state for state in State if may_move(before, state)}
-        if before in OPEN:
+    assert frozenset(TopUpState) == OPEN_STATES | ENDS
+    for before in TopUpState:
+        after = {state for state in TopUpState if may_move(before, state)}
+        if before in OPEN_STATES:
             # Any provider may answer anything at first, and a repeated word moves nothing.
-            assert after == {State.CREDITED, State.FAILED, State.EXPIRED, State.PENDING, State.DOUBT} - {
-                before
-            }
+            assert after == {
+                TopUpState.CREDITED,
+                TopUpState.FAILED,
+                TopUpState.EXPIRED,
+                TopUpState.PENDING,
+                TopUpState.DOUBT,
+            } - {before}
         else:
-            assert after == ({State.REVERSED} if before is State.CREDITED else set())
-        assert State.STARTED not in after
+            assert after == ({TopUpState.REVERSED} if before is TopUpState.CREDITED else set())
+        assert TopUpState.STARTED not in after
 
 
 def test_the_operator_decides_doubts_and_late_payments_alone() -> None:
-    decided = {(before, after) for before in State for after in State if may_resolve(before, after)}
+    decided = {(before, after) for before in TopUpState for after in TopUpState if may_resolve(before, after)}
     assert decided == {
-        (State.DOUBT, State.CREDITED),
-        (State.DOUBT, State.FAILED),
-        (State.FAILED, State.CREDITED),
-        (State.EXPIRED, State.CREDITED),
+        (TopUpState.DOUBT, TopUpState.CREDITED),
+        (TopUpState.DOUBT, TopUpState.FAILED),
+        (TopUpState.FAILED, TopUpState.CREDITED),
+        (TopUpState.EXPIRED, TopUpState.CREDITED),
     }
 
 
@@ -47,7 +59,7 @@ def test_the_operator_decides_doubts_and_late_payments_alone() -> None:
     ],
 )
 def test_what_is_paid_is_worth_what_is_left_after_four_decimals(paid: str, rate: str, expected: str) -> None:
-    assert str(worth(Decimal(paid), Decimal(rate))) == expected
+    assert str(to_usd(Decimal(paid), Decimal(rate))) == expected
 
 
 @given(
@@ -55,12 +67,12 @@ def test_what_is_paid_is_worth_what_is_left_after_four_decimals(paid: str, rate:
     rate=some.decimals("1", "1000", places=6),
 )
 def test_nobody_gets_more_than_was_paid_nor_a_ten_thousandth_less(paid: Decimal, rate: Decimal) -> None:
-    amount = worth(paid, rate)
+    amount = to_usd(paid, rate)
     assert amount * rate <= paid < (amount + Decimal("0.0001")) * rate
 
 
 def test_a_top_up_is_looked_at_ever_more_rarely_for_as_long_as_it_is_open() -> None:
-    waits = [look_again_s(tries) for tries in range(1, 200)]
+    waits = [poll_delay_s(tries) for tries in range(1, 200)]
     assert waits == sorted(waits)
     assert sum(waits[:4]) < 30
     assert sum(waits) > OPEN_FOR.total_seconds()

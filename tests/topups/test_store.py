@@ -23,24 +23,25 @@ from tumira.core.ids import TopUpId, new_id
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.sealing import Seal
 from tumira.topups.settle import Settled, resolve, settle
 from tumira.topups.states import (
     Currency,
-    Lapsed,
+    Expired,
+    FailureReason,
+    InDoubt,
     Method,
-    News,
+    NotPaid,
     Paid,
-    Reason,
-    Refused,
-    Silent,
-    State,
-    TakenBack,
-    Unclear,
-    Waiting,
-    worth,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    TopUp,
+    TopUpState,
+    Unreachable,
+    to_usd,
 )
-from tumira.topups.store import NewTopUp, TopUp
+from tumira.topups.store import NewTopUp
+from tumira.topups.voucher_pins import Seal
 
 FIVE: Final = Decimal(5)
 OPENING: Final = Decimal(100)
@@ -129,58 +130,58 @@ async def moved(database: Database, top_up_id: TopUpId) -> tuple[Decimal, Decima
 
 
 # What brings a top-up into each state.
-WAYS: Final[dict[State, Sequence[News]]] = {
-    State.STARTED: [],
-    State.PENDING: [Waiting()],
-    State.DOUBT: [Unclear("no answer")],
-    State.CREDITED: [Paid("given", FIVE)],
-    State.FAILED: [Refused(Reason.DECLINED, "no money")],
-    State.EXPIRED: [Lapsed()],
-    State.REVERSED: [Paid("given", FIVE), TakenBack("refunded")],
+WAYS: Final[dict[TopUpState, Sequence[ProviderAnswer]]] = {
+    TopUpState.STARTED: [],
+    TopUpState.PENDING: [StillPending()],
+    TopUpState.DOUBT: [InDoubt("no answer")],
+    TopUpState.CREDITED: [Paid("given", FIVE)],
+    TopUpState.FAILED: [NotPaid(FailureReason.DECLINED, "no money")],
+    TopUpState.EXPIRED: [Expired()],
+    TopUpState.REVERSED: [Paid("given", FIVE), Reversed("refunded")],
 }
-NEWS: Final[dict[str, News]] = {
-    "waiting": Waiting(),
+NEWS: Final[dict[str, ProviderAnswer]] = {
+    "waiting": StillPending(),
     "paid": Paid("given", FIVE),
     "paid another amount": Paid("given", Decimal(50)),
-    "refused": Refused(Reason.CANCELLED, "cancelled"),
-    "lapsed": Lapsed(),
-    "unclear": Unclear("no answer"),
-    "silent": Silent("not reached"),
-    "unclear for good": Unclear("no answer", is_last=True),
-    "taken back": TakenBack("refunded"),
+    "refused": NotPaid(FailureReason.CANCELLED, "cancelled"),
+    "lapsed": Expired(),
+    "unclear": InDoubt("no answer"),
+    "silent": Unreachable("not reached"),
+    "unclear for good": InDoubt("no answer", is_last=True),
+    "taken back": Reversed("refunded"),
 }
 OPEN_MOVES: Final = {
-    "waiting": State.PENDING,
-    "paid": State.CREDITED,
-    "paid another amount": State.DOUBT,
-    "refused": State.FAILED,
-    "lapsed": State.EXPIRED,
-    "unclear": State.DOUBT,
-    "unclear for good": State.DOUBT,
-    "silent": State.DOUBT,
-    "taken back": State.FAILED,
+    "waiting": TopUpState.PENDING,
+    "paid": TopUpState.CREDITED,
+    "paid another amount": TopUpState.DOUBT,
+    "refused": TopUpState.FAILED,
+    "lapsed": TopUpState.EXPIRED,
+    "unclear": TopUpState.DOUBT,
+    "unclear for good": TopUpState.DOUBT,
+    "silent": TopUpState.DOUBT,
+    "taken back": TopUpState.FAILED,
 }
-MOVES: Final[dict[State, dict[str, State]]] = {
-    State.STARTED: OPEN_MOVES,
+MOVES: Final[dict[TopUpState, dict[str, TopUpState]]] = {
+    TopUpState.STARTED: OPEN_MOVES,
     # What waits for its customer does so although its provider could not be asked.
-    State.PENDING: OPEN_MOVES | {"silent": State.PENDING},
-    State.DOUBT: OPEN_MOVES,
-    State.CREDITED: {"taken back": State.REVERSED},
-    State.FAILED: {},
-    State.EXPIRED: {},
-    State.REVERSED: {},
+    TopUpState.PENDING: OPEN_MOVES | {"silent": TopUpState.PENDING},
+    TopUpState.DOUBT: OPEN_MOVES,
+    TopUpState.CREDITED: {"taken back": TopUpState.REVERSED},
+    TopUpState.FAILED: {},
+    TopUpState.EXPIRED: {},
+    TopUpState.REVERSED: {},
 }
-WORTH: Final = {State.CREDITED: FIVE}
+WORTH: Final = {TopUpState.CREDITED: FIVE}
 
 
-def named(news: News) -> News:
+def named(news: ProviderAnswer) -> ProviderAnswer:
     """Give a payment a reference of its own."""
     return paid(news.paid) if isinstance(news, Paid) else news
 
 
-@pytest.mark.parametrize("before", State)
+@pytest.mark.parametrize("before", TopUpState)
 async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing(
-    database: Database, caller: Caller, before: State
+    database: Database, caller: Caller, before: TopUpState
 ) -> None:
     for name, news in NEWS.items():
         top_up_id = await start(database, caller)
@@ -198,8 +199,8 @@ async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing
         assert await balance_of(database, caller) == balance + gained, name
         came, went = await moved(database, top_up_id)
         assert (came, went) == (
-            FIVE if expected in {State.CREDITED, State.REVERSED} else 0,
-            FIVE if expected is State.REVERSED else 0,
+            FIVE if expected in {TopUpState.CREDITED, TopUpState.REVERSED} else 0,
+            FIVE if expected is TopUpState.REVERSED else 0,
         )
 
         again = await settle(database, top_up_id, word)
@@ -210,19 +211,19 @@ async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing
 async def test_what_is_not_open_any_more_is_not_looked_at_and_what_is_open_is(
     database: Database, caller: Caller
 ) -> None:
-    words: Sequence[tuple[News, bool]] = (
-        (Waiting(), True),
-        (Unclear("no answer"), True),
-        (Silent("not reached"), True),
-        (Unclear("no answer", is_last=True), False),
-        (Refused(Reason.DECLINED, "no"), False),
-        (Lapsed(), False),
+    words: Sequence[tuple[ProviderAnswer, bool]] = (
+        (StillPending(), True),
+        (InDoubt("no answer"), True),
+        (Unreachable("not reached"), True),
+        (InDoubt("no answer", is_last=True), False),
+        (NotPaid(FailureReason.DECLINED, "no"), False),
+        (Expired(), False),
         (paid(), False),
     )
     for news, is_looked_at in words:
         settled = await settle(database, await start(database, caller), news)
         assert (settled.top_up.due_at is not None) is is_looked_at, news
-        is_open = settled.top_up.state in {State.PENDING, State.DOUBT}
+        is_open = settled.top_up.state in {TopUpState.PENDING, TopUpState.DOUBT}
         assert (settled.top_up.finished_at is None) is is_open, news
 
 
@@ -230,12 +231,12 @@ async def test_what_a_provider_gave_us_is_kept_through_what_it_says_later(
     database: Database, caller: Caller
 ) -> None:
     top_up_id = await start(database, caller)
-    await settle(database, top_up_id, Waiting("9510", {"poll_url": "https://a", "instructions": "Dial"}))
-    await settle(database, top_up_id, Unclear("no answer"))
-    await settle(database, top_up_id, Waiting(None, {"instructions": "Dial again"}))
+    await settle(database, top_up_id, StillPending("9510", {"poll_url": "https://a", "instructions": "Dial"}))
+    await settle(database, top_up_id, InDoubt("no answer"))
+    await settle(database, top_up_id, StillPending(None, {"instructions": "Dial again"}))
     found = await read(database, top_up_id)
     assert found.kept == {"poll_url": "https://a", "instructions": "Dial again"}
-    assert (found.provider_reference, found.state, found.problem) == ("9510", State.PENDING, None)
+    assert (found.provider_reference, found.state, found.problem) == ("9510", TopUpState.PENDING, None)
 
 
 async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
@@ -248,12 +249,12 @@ async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
 
     settled = await settle(database, second, word)
 
-    assert (settled.top_up.state, settled.top_up.due_at) == (State.DOUBT, None)
+    assert (settled.top_up.state, settled.top_up.due_at) == (TopUpState.DOUBT, None)
     assert settled.top_up.problem == f"{word.provider_reference} was credited for another top-up already"
     assert await moved(database, second) == (Decimal(0), Decimal(0))
     with pytest.raises(Trouble, match="credited for another top-up already; nothing was credited"):
         await decide(database, second, FIVE, reference=word.provider_reference)
-    assert (await read(database, second)).state is State.DOUBT
+    assert (await read(database, second)).state is TopUpState.DOUBT
     assert await balance_of(database, other) == OPENING
     # Another issuer may well call something the same.
     rand = await start(database, other, None, rate=Decimal(20))
@@ -264,7 +265,7 @@ async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
 async def test_another_amount_than_was_asked_for_is_a_doubt(database: Database, caller: Caller) -> None:
     for amount in ("4.99", "5.01", "50"):
         settled = await settle(database, await start(database, caller), paid(Decimal(amount)))
-        assert settled.top_up.state is State.DOUBT
+        assert settled.top_up.state is TopUpState.DOUBT
         assert f"{amount} was taken where 5.00 was asked for" in (settled.top_up.problem or "")
     assert await balance_of(database, caller) == OPENING
 
@@ -278,12 +279,12 @@ async def test_rand_become_dollars_at_the_rate_of_the_start_rounded_down(
     assert await balance_of(database, caller) == OPENING + Decimal("8.0775")
     nothing = await start(database, caller, None, rate=Decimal("18.57"))
     settled = await settle(database, nothing, paid(Decimal("0.0001")))
-    assert settled.top_up.state is State.DOUBT
+    assert settled.top_up.state is TopUpState.DOUBT
 
 
-@pytest.mark.parametrize("end", [Lapsed(), Refused(Reason.CANCELLED, "cancelled")])
+@pytest.mark.parametrize("end", [Expired(), NotPaid(FailureReason.CANCELLED, "cancelled")])
 async def test_a_payment_that_comes_too_late_is_noted_and_left_to_the_operator(
-    database: Database, caller: Caller, end: News
+    database: Database, caller: Caller, end: ProviderAnswer
 ) -> None:
     top_up_id = await start(database, caller)
     ended = (await settle(database, top_up_id, end)).top_up.state
@@ -296,10 +297,10 @@ async def test_a_payment_that_comes_too_late_is_noted_and_left_to_the_operator(
     assert found.problem == f"{reference}: 5 USD was paid after it had {ended}"
     assert await balance_of(database, caller) == OPENING
     resolved = await decide(database, top_up_id, FIVE, reference=reference)
-    assert (resolved.before, resolved.top_up.state) == (ended, State.CREDITED)
+    assert (resolved.before, resolved.top_up.state) == (ended, TopUpState.CREDITED)
     assert await balance_of(database, caller) == OPENING + FIVE
     # Once and for all.
-    assert (await settle(database, top_up_id, word)).top_up.state is State.CREDITED
+    assert (await settle(database, top_up_id, word)).top_up.state is TopUpState.CREDITED
     with pytest.raises(Trouble, match="not the operator's to change"):
         await decide(database, top_up_id, FIVE)
     assert await balance_of(database, caller) == OPENING + FIVE
@@ -315,9 +316,9 @@ async def test_what_is_taken_back_is_what_is_there_and_the_rest_is_owed(
     if spent:
         await manage_accounts.credit(database, caller.id, -spent, note="spent", actor="test")
 
-    settled = await settle(database, top_up_id, TakenBack("refunded"))
+    settled = await settle(database, top_up_id, Reversed("refunded"))
 
-    assert (settled.top_up.state, settled.top_up.owed) == (State.REVERSED, Decimal(owed))
+    assert (settled.top_up.state, settled.top_up.owed) == (TopUpState.REVERSED, Decimal(owed))
     assert settled.top_up.problem == "refunded"
     assert await moved(database, top_up_id) == (FIVE, FIVE - Decimal(owed))
     assert await balance_of(database, caller) == Decimal(left) - (FIVE - Decimal(owed))
@@ -330,7 +331,7 @@ async def test_what_is_taken_back_is_what_is_there_and_the_rest_is_owed(
     assert account.suspended_at is not None
     assert changed == 1
     # It is not credited again, whoever says that it was paid after all.
-    assert (await settle(database, top_up_id, paid())).top_up.state is State.REVERSED
+    assert (await settle(database, top_up_id, paid())).top_up.state is TopUpState.REVERSED
 
 
 async def decide(
@@ -346,18 +347,18 @@ async def test_the_operator_decides_a_doubt_either_way_and_nothing_else(
 ) -> None:
     doubts = [await start(database, caller) for _ in range(2)]
     for one in doubts:
-        await settle(database, one, Unclear("no answer", is_last=True))
+        await settle(database, one, InDoubt("no answer", is_last=True))
 
     credited = (await decide(database, doubts[0], Decimal("4.50"))).top_up
     failed = (await decide(database, doubts[1], None)).top_up
 
     assert (credited.state, credited.paid, credited.amount) == (
-        State.CREDITED,
+        TopUpState.CREDITED,
         Decimal("4.50"),
         Decimal("4.50"),
     )
     assert credited.provider_reference == f"operator:{credited.id}"
-    assert (failed.state, failed.reason) == (State.FAILED, "DECIDED")
+    assert (failed.state, failed.reason) == (TopUpState.FAILED, "DECIDED")
     for decided in (credited, failed):
         assert (decided.note, decided.resolved_by, decided.due_at) == ("seen there", "test", None)
     assert await balance_of(database, caller) == OPENING + Decimal("4.50")
@@ -375,17 +376,17 @@ async def test_a_pin_is_kept_while_it_may_be_needed_and_no_longer(
 ) -> None:
     sealed = Seal("secret").close("1234567890123456")
     for news, is_kept in (
-        (Waiting(), True),
-        (Unclear("no answer"), True),
-        (Unclear("no answer", is_last=True), False),
-        (Refused(Reason.VOUCHER_NOT_VALID, "used"), False),
+        (StillPending(), True),
+        (InDoubt("no answer"), True),
+        (InDoubt("no answer", is_last=True), False),
+        (NotPaid(FailureReason.VOUCHER_NOT_VALID, "used"), False),
         (Paid("pin-kept", Decimal(100), b"change"), False),
     ):
         top_up_id = await start(database, caller, None, rate=Decimal(20), sealed_pin=sealed)
         found = (await settle(database, top_up_id, news)).top_up
         assert (found.sealed_pin == sealed) is is_kept, news
-        if found.state not in {State.CREDITED, State.FAILED}:
-            await settle(database, top_up_id, Lapsed())
+        if found.state not in {TopUpState.CREDITED, TopUpState.FAILED}:
+            await settle(database, top_up_id, Expired())
     assert found.sealed_change == b"change"
     stranger = await new_caller(url)
     async with database.connection() as connection:
@@ -408,12 +409,12 @@ async def test_a_claim_says_whether_the_provider_may_have_been_asked_before(
     assert [await claim(0), await claim(60), await claim(60)] == [False, True, None]
     async with database.connection() as connection:
         # A notice brings it forward; one that is put off waits.
-        await top_ups.make_due(connection, top_up_id)
+        await top_ups.mark_due(connection, top_up_id)
         assert await claim(0) is True
-        await top_ups.put_off(connection, top_up_id, 60)
+        await top_ups.postpone(connection, top_up_id, 60)
         assert await claim(0) is None
-        await top_ups.rest(connection, top_up_id)
-        await top_ups.make_due(connection, top_up_id)
+        await top_ups.stop_polling(connection, top_up_id)
+        await top_ups.mark_due(connection, top_up_id)
     assert await claim(60) is True
     assert (await read(database, top_up_id)).tries == 4
 
@@ -426,23 +427,23 @@ async def test_nobody_sees_anothers_top_up(database: Database, url: str, caller:
         assert await top_ups.list_of_account(connection, stranger.id, 10) == []
         found = await top_ups.find(connection, caller.id, top_up_id)
         assert await top_ups.list_of_account(connection, caller.id, 10) == [found]
-        assert found in await top_ups.list_latest(connection, 1_000, states=[State.STARTED])
+        assert found in await top_ups.list_latest(connection, 1_000, states=[TopUpState.STARTED])
         assert await top_ups.list_latest(connection, 1_000, methods=[Method.USDT]) == []
 
 
 # References are few, so that some payments claim another's.
 WORDS: Final = some.one_of(
-    some.just(Waiting()),
+    some.just(StillPending()),
     some.builds(
         Paid,
         some.sampled_from(["a", "b", "c", "d", "e"]),
         some.sampled_from([FIVE, FIVE, FIVE, Decimal("12.50")]),
     ),
-    some.just(Refused(Reason.DECLINED, "no")),
-    some.just(Lapsed()),
-    some.builds(Unclear, some.just("?"), is_last=some.booleans()),
-    some.just(Silent("?")),
-    some.just(TakenBack("back")),
+    some.just(NotPaid(FailureReason.DECLINED, "no")),
+    some.just(Expired()),
+    some.builds(InDoubt, some.just("?"), is_last=some.booleans()),
+    some.just(Unreachable("?")),
+    some.just(Reversed("back")),
 )
 # Whose top-up it is about, and how much is spent before.
 TURNS: Final = some.lists(
@@ -459,7 +460,7 @@ TURNS: Final = some.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_after_any_history_money_adds_up(
-    database: Database, url: str, turns: Sequence[tuple[int, News, int]]
+    database: Database, url: str, turns: Sequence[tuple[int, ProviderAnswer, int]]
 ) -> None:
     callers = [await new_caller(url) for _ in range(2)]
     made = [
@@ -481,22 +482,22 @@ async def test_after_any_history_money_adds_up(
         before = await read(database, made[place])
         settled = await settle(database, made[place], word)
         assert settled.before is before.state
-        if before.state in {State.FAILED, State.EXPIRED, State.REVERSED}:
+        if before.state in {TopUpState.FAILED, TopUpState.EXPIRED, TopUpState.REVERSED}:
             assert settled.top_up.state is before.state
     for number, caller in enumerate(callers):
         found = [await read(database, one) for place, one in enumerate(made) if place % 2 == number]
-        kept = sum((one.amount or 0 for one in found if one.state is State.CREDITED), Decimal(0))
+        kept = sum((one.amount or 0 for one in found if one.state is TopUpState.CREDITED), Decimal(0))
         owed = sum((one.owed for one in found), Decimal(0))
         assert await balance_of(database, caller) == OPENING + kept + owed - spent[caller.id]
         for one in found:
-            assert one.amount is None or one.amount == worth(one.paid or Decimal(0), one.rate)
+            assert one.amount is None or one.amount == to_usd(one.paid or Decimal(0), one.rate)
     assert await broken_promises(database) == []
 
 
 async def test_what_waits_for_too_long_is_given_up_or_shown_to_the_operator(
     database: Database, caller: Caller
 ) -> None:
-    for news, state in ((Waiting(), State.EXPIRED), (Unclear("no answer"), State.DOUBT)):
+    for news, state in ((StillPending(), TopUpState.EXPIRED), (InDoubt("no answer"), TopUpState.DOUBT)):
         top_up_id = await start(database, caller)
         async with database.connection() as connection:
             await connection.execute(

@@ -29,9 +29,10 @@ from tests.support.topups.usdt import DEEP, WAIT_S, World, build_world
 from tumira.core.errors import Trouble
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
-from tumira.topups.start_usdt import start_usdt
-from tumira.topups.states import State
-from tumira.topups.usdt import cursors, deposits
+from tumira.topups.start import start_usdt
+from tumira.topups.states import TopUpState
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import ChainError, WrongChainError, blocks_between, deposits_on_chain
 from tumira.topups.usdt.deposit_rules import DepositState
 from tumira.topups.usdt.node import TRANSFER
@@ -82,7 +83,7 @@ async def test_a_deposit_is_seen_at_once_and_credited_once_it_is_deep(world: Wor
         await world.look()
         assert await world.balance(customer) == 7
     (top_up,) = await world.top_ups(customer)
-    assert (top_up.id, top_up.state) == (customer.top_up_id, State.CREDITED)
+    assert (top_up.id, top_up.state) == (customer.top_up_id, TopUpState.CREDITED)
     assert top_up.paid == top_up.amount == 7
     assert top_up.provider_reference == f"{CHAIN_ID}:{tx_hash}:0"
     # The address stays; the next payment is a top-up of its own.
@@ -500,7 +501,7 @@ async def test_another_chain_or_another_token_is_not_read(world: World) -> None:
     with pytest.raises(WrongChainError, match="has 6 decimals"):
         await world.look_anew(replace(world.settings, contract=world.chain.six_decimals))
     async with world.database.connection() as connection:
-        assert await cursors.find(connection, CHAIN_ID, world.chain.six_decimals) is None
+        assert await usdt_store.find_cursor(connection, CHAIN_ID, world.chain.six_decimals) is None
 
 
 async def test_what_came_before_the_chain_was_first_read_is_found(world: World) -> None:

@@ -15,7 +15,7 @@ from tumira.audit_log import Actor
 from tumira.core.errors import FieldTrouble
 from tumira.topups import store as top_ups
 from tumira.topups.settle import resolve
-from tumira.topups.states import Reason, State
+from tumira.topups.states import FailureReason, TopUpState
 from tumira.topups.voucher_pins import Issuer
 from tumira.topups.worker import LEASE_S, order_of
 
@@ -46,7 +46,10 @@ async def test_a_lost_answer_is_a_doubt_that_is_resolved_by_asking(
     stand = desk.stand_of(issuer)
     pin = stand.issue("150.00", twist)
     seen = await desk.redeem(issuer, pin)
-    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    assert [one.state for one in seen if one.state is not TopUpState.PENDING] == [
+        TopUpState.DOUBT,
+        TopUpState.CREDITED,
+    ]
     assert stand.taken(pin) == Decimal("150.00")
     assert issuer is not Issuer.OTT or stand.count("/RemitVoucher") == 1
     await desk.check_money(seen[-1], stand.taken(pin))
@@ -60,12 +63,12 @@ async def test_silence_after_taking_is_a_doubt_too(url: str) -> None:
                 await desk.start(account_id, issuer, desk.stand_of(issuer).issue("150.00", Twist.SILENT))
                 for issuer in FOREIGN
             ]
-            states: set[State] = set()
+            states: set[TopUpState] = set()
             for _ in range(LOOKS_MAX):
                 await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
                 states |= {(await desk.look(one)).state for one in ids}
-            assert State.DOUBT in states
-            assert {(await desk.find(one)).state for one in ids} == {State.CREDITED}
+            assert TopUpState.DOUBT in states
+            assert {(await desk.find(one)).state for one in ids} == {TopUpState.CREDITED}
             balance = (await desk.rows("SELECT balance FROM accounts WHERE id = $1", account_id))[0][0]
             assert balance == 3 * Decimal("8.1081")
             assert sum(stand.taken_in_all for stand in issuers.each) == Decimal("450.00")
@@ -78,7 +81,10 @@ async def test_what_never_came_through_is_taken_when_it_is_asked_for_again(
 ) -> None:
     pin = desk.stand_of(issuer).issue("150.00", twist)
     seen = await desk.redeem(issuer, pin)
-    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    assert [one.state for one in seen if one.state is not TopUpState.PENDING] == [
+        TopUpState.DOUBT,
+        TopUpState.CREDITED,
+    ]
     await desk.check_money(seen[-1], Decimal("150.00"))
 
 
@@ -88,13 +94,13 @@ async def test_ott_is_never_asked_twice_and_a_voucher_that_stays_whole_was_not_t
 ) -> None:
     pin = desk.issuers.ott.issue("150.00", twist)
     seen = await desk.redeem(Issuer.OTT, pin)
-    assert {one.state for one in seen} == {State.DOUBT}
+    assert {one.state for one in seen} == {TopUpState.DOUBT}
     await desk.pass_time(seen[-1].id, "11 minutes")
     last = await desk.look(seen[-1].id)
-    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
     assert desk.issuers.ott.count("/RemitVoucher") == 1
     await desk.check_money(last, Decimal(0))
-    assert (await desk.redeem(Issuer.OTT, pin))[-1].state is State.CREDITED
+    assert (await desk.redeem(Issuer.OTT, pin))[-1].state is TopUpState.CREDITED
 
 
 @pytest.mark.parametrize(
@@ -107,11 +113,11 @@ async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_deci
     stand = desk.stand_of(issuer)
     pin = stand.issue("150.00", Twist.LOST)
     last = (await desk.redeem(issuer, pin))[-1]
-    assert last.state is State.DOUBT
+    assert last.state is TopUpState.DOUBT
     assert last.sealed_pin is not None
     await desk.pass_time(last.id, time)
     last = await desk.look(last.id)
-    assert (last.state, last.due_at, last.sealed_pin) == (State.DOUBT, None, None)
+    assert (last.state, last.due_at, last.sealed_pin) == (TopUpState.DOUBT, None, None)
     with pytest.raises(FieldTrouble, match="being redeemed already"):
         await desk.start(await desk.new_account(), issuer, pin)
     await desk.check_money(last, Decimal(0))
@@ -123,18 +129,18 @@ async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_deci
         note="Seen in the issuer's statement",
         actor=Actor("operator"),
     )
-    assert settled.top_up.state is State.CREDITED
+    assert settled.top_up.state is TopUpState.CREDITED
     await desk.check_money(last, Decimal("150.00"))
 
 
 async def test_a_blu_voucher_that_is_whole_after_half_an_hour_was_not_taken(desk: Desk) -> None:
     pin = desk.issuers.blu.issue("150.00", Twist.ERROR_BEFORE)
     top_up_id = await desk.start(await desk.new_account(), Issuer.BLU, pin)
-    assert (await desk.look(top_up_id)).state is State.PENDING
-    assert (await desk.look(top_up_id)).state is State.DOUBT
+    assert (await desk.look(top_up_id)).state is TopUpState.PENDING
+    assert (await desk.look(top_up_id)).state is TopUpState.DOUBT
     await desk.pass_time(top_up_id, "31 minutes")
     last = await desk.look(top_up_id)
-    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
     await desk.check_money(last, Decimal(0))
 
 
@@ -142,7 +148,10 @@ async def test_a_blu_voucher_that_is_whole_after_half_an_hour_was_not_taken(desk
 async def test_an_answer_for_somebody_elses_reference_is_not_believed(desk: Desk, issuer: Issuer) -> None:
     pin = desk.stand_of(issuer).issue("150.00", Twist.MIXED_UP)
     seen = await desk.redeem(issuer, pin)
-    assert [one.state for one in seen if one.state is not State.PENDING] == [State.DOUBT, State.CREDITED]
+    assert [one.state for one in seen if one.state is not TopUpState.PENDING] == [
+        TopUpState.DOUBT,
+        TopUpState.CREDITED,
+    ]
     await desk.check_money(seen[-1], Decimal("150.00"))
 
 
@@ -155,7 +164,7 @@ async def test_a_voucher_that_is_spent_when_it_is_asked_for_again_may_have_been_
     stand.replays = False
     pin = stand.issue("150.00", Twist.CUT)
     last = (await desk.redeem(issuer, pin))[-1]
-    assert last.state is State.DOUBT
+    assert last.state is TopUpState.DOUBT
     await desk.check_money(last, Decimal(0))
 
 
@@ -179,9 +188,9 @@ async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything
         seen = await desk.decide(top_up_id)
         if issuer is Issuer.OTT and asked == 0:
             # It is not asked twice, and so never was.
-            assert {one.state for one in seen} == {State.DOUBT}
+            assert {one.state for one in seen} == {TopUpState.DOUBT}
             await desk.pass_time(top_up_id, "11 minutes")
-            assert (await desk.look(top_up_id)).state is State.FAILED
+            assert (await desk.look(top_up_id)).state is TopUpState.FAILED
         else:
-            assert seen[-1].state is State.CREDITED
+            assert seen[-1].state is TopUpState.CREDITED
         await desk.check_money(seen[-1], stand.taken(pin))

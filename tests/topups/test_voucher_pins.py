@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tumira.topups import voucher_pins
 from tumira.topups.providers import voucher
-from tumira.topups.voucher_pins import Change, Issuer, read_pin
+from tumira.topups.voucher_pins import ChangeVoucher, Issuer, read_pin
 
 KEY = "00000000-0000-4000-8000-000000000000"
 REMIT = {
@@ -119,8 +119,8 @@ def test_new_codes_are_written_read_and_hashed_alike() -> None:
 
 def test_change_comes_back_as_it_was_written_and_is_not_shown_by_accident() -> None:
     for change in (
-        Change("1234567890123456", Decimal("50.00"), "2029-11-30"),
-        Change("1234567890123456", None),
+        ChangeVoucher("1234567890123456", Decimal("50.00"), "2029-11-30"),
+        ChangeVoucher("1234567890123456", None),
     ):
         text = voucher_pins.write_change(change)
         assert voucher_pins.read_change(text) == change

@@ -21,14 +21,14 @@ from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.topups import store as top_ups
 from tumira.topups import worker as cashiers
+from tumira.topups.providers import Provider
 from tumira.topups.providers.blu import BluProvider
 from tumira.topups.providers.onevoucher import OneVoucherProvider
 from tumira.topups.providers.ott import OttProvider
-from tumira.topups.providers.port import Provider
-from tumira.topups.start_voucher import offered, start_voucher
-from tumira.topups.states import Reason, State
+from tumira.topups.start import list_issuers, start_voucher
+from tumira.topups.states import FailureReason, TopUpState
 from tumira.topups.voucher_pins import Issuer
-from tumira.topups.worker import Cashier
+from tumira.topups.worker import TopUpWorker
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,12 @@ async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day
     pin = desk.stand_of(issuer).issue("1,234.50".replace(",", ""))
     seen = await desk.redeem(issuer, f" {pin[:4]} {pin[4:]}", "1234.50")
     last = seen[-1]
-    assert State.DOUBT not in {one.state for one in seen}
-    assert (last.state, last.paid, last.amount) == (State.CREDITED, Decimal("1234.50"), Decimal("66.7297"))
+    assert TopUpState.DOUBT not in {one.state for one in seen}
+    assert (last.state, last.paid, last.amount) == (
+        TopUpState.CREDITED,
+        Decimal("1234.50"),
+        Decimal("66.7297"),
+    )
     assert (last.rate, str(last.rate_on)) == (RATE, "2026-11-01")
     assert last.provider_reference == desk.stand_of(issuer).redemptions[0].number
     assert (last.sealed_pin, last.sealed_change) == (None, None)
@@ -64,22 +68,22 @@ async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day
 @pytest.mark.parametrize(
     ("twist", "reason"),
     [
-        (Twist.USED, Reason.VOUCHER_NOT_VALID),
-        (Twist.CANCELLED, Reason.VOUCHER_NOT_VALID),
-        (Twist.EXPIRED, Reason.VOUCHER_EXPIRED),
-        (None, Reason.VOUCHER_NOT_VALID),
+        (Twist.USED, FailureReason.VOUCHER_NOT_VALID),
+        (Twist.CANCELLED, FailureReason.VOUCHER_NOT_VALID),
+        (Twist.EXPIRED, FailureReason.VOUCHER_EXPIRED),
+        (None, FailureReason.VOUCHER_NOT_VALID),
     ],
 )
 async def test_a_voucher_that_is_not_good_fails_and_nothing_is_credited(
-    desk: Desk, twist: Twist | None, reason: Reason
+    desk: Desk, twist: Twist | None, reason: FailureReason
 ) -> None:
     for issuer in FOREIGN:
         stand = desk.stand_of(issuer)
         pin = "9" * issuer.pin_length if twist is None else stand.issue("150.00", twist)
         last = (await desk.redeem(issuer, pin))[-1]
         # OTT does not publish what its codes mean.
-        expected = Reason.VOUCHER_NOT_VALID if issuer is Issuer.OTT else reason
-        assert (last.state, last.reason, last.sealed_pin) == (State.FAILED, expected, None)
+        expected = FailureReason.VOUCHER_NOT_VALID if issuer is Issuer.OTT else reason
+        assert (last.state, last.reason, last.sealed_pin) == (TopUpState.FAILED, expected, None)
         await desk.check_money(last, Decimal(0))
 
 
@@ -89,7 +93,7 @@ async def test_what_was_taken_is_credited_and_the_rest_is_the_customers(desk: De
     pin = stand.issue("150.00", Twist.PARTIAL)
     last = (await desk.redeem(issuer, pin))[-1]
     assert stand.taken(pin) == Decimal("150.00") - Decimal(SPARED_CENTS) / 100
-    assert (last.state, last.paid) == (State.CREDITED, Decimal("100.00"))
+    assert (last.state, last.paid) == (TopUpState.CREDITED, Decimal("100.00"))
     await desk.check_money(last, stand.taken(pin))
     change = desk.change_of(last)
     if issuer is Issuer.OTT:
@@ -109,19 +113,19 @@ async def test_a_1voucher_that_is_worth_more_than_was_said_gives_change(desk: De
     pin = desk.issuers.one_voucher.issue("500.00")
     last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "120.50"))[-1]
     change = desk.change_of(last)
-    assert (last.state, last.paid) == (State.CREDITED, Decimal("120.50"))
+    assert (last.state, last.paid) == (TopUpState.CREDITED, Decimal("120.50"))
     assert change is not None
     assert change.amount == Decimal("379.50")
     again = (await desk.redeem(Issuer.ONE_VOUCHER, change.pin, "379.50"))[-1]
-    assert again.state is State.CREDITED
+    assert again.state is TopUpState.CREDITED
     await desk.check_money(again, Decimal("379.50"))
 
 
 async def test_a_1voucher_that_is_worth_less_than_was_said_is_not_taken(desk: Desk) -> None:
     pin = desk.issuers.one_voucher.issue("100.00")
     last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "150.00"))[-1]
-    assert (last.state, last.reason) == (State.FAILED, Reason.VALUE_DIFFERS)
-    assert (await desk.redeem(Issuer.ONE_VOUCHER, pin, "100.00"))[-1].state is State.CREDITED
+    assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.VALUE_DIFFERS)
+    assert (await desk.redeem(Issuer.ONE_VOUCHER, pin, "100.00"))[-1].state is TopUpState.CREDITED
 
 
 @pytest.mark.parametrize("issuer", [Issuer.OTT, Issuer.BLU])
@@ -129,10 +133,13 @@ async def test_a_voucher_that_is_worth_too_little_or_too_much_is_left_whole(
     desk: Desk, issuer: Issuer
 ) -> None:
     stand = desk.stand_of(issuer)
-    for value, reason in (("92.49", Reason.VALUE_TOO_SMALL), ("185000.50", Reason.VALUE_TOO_LARGE)):
+    for value, reason in (
+        ("92.49", FailureReason.VALUE_TOO_SMALL),
+        ("185000.50", FailureReason.VALUE_TOO_LARGE),
+    ):
         pin = stand.issue(value)
         last = (await desk.redeem(issuer, pin))[-1]
-        assert (last.state, last.reason) == (State.FAILED, reason)
+        assert (last.state, last.reason) == (TopUpState.FAILED, reason)
     assert stand.taken_in_all == 0
     assert (await desk.redeem(issuer, stand.issue("92.50")))[-1].amount == Decimal("5.0000")
 
@@ -141,18 +148,18 @@ async def test_a_part_of_a_cent_is_not_taken(desk: Desk) -> None:
     pin = desk.issuers.ott.issue("150.00")
     desk.issuers.ott.whole_cents = False
     last = (await desk.redeem(Issuer.OTT, pin))[-1]
-    assert (last.state, last.reason) == (State.FAILED, Reason.DECLINED)
+    assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.DECLINED)
     assert desk.issuers.ott.taken_in_all == 0
 
 
 async def test_one_token_serves_many_and_one_that_ended_early_is_replaced(desk: Desk) -> None:
     stand = desk.issuers.one_voucher
     for _ in range(2):
-        assert (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1].state is State.CREDITED
+        assert (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1].state is TopUpState.CREDITED
     assert stand.count("/token") == 1
     stand.tokens.clear()
     seen = await desk.redeem(Issuer.ONE_VOUCHER, stand.issue())
-    assert [one.state for one in seen] == [State.CREDITED]
+    assert [one.state for one in seen] == [TopUpState.CREDITED]
     assert stand.count("/token") == 2
 
 
@@ -163,7 +170,7 @@ async def test_without_a_token_nothing_was_asked_for(desk: Desk, answer: Answer)
     stand = desk.issuers.one_voucher
     stand.token_answer = answer
     last = (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1]
-    assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+    assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
     assert stand.count("/redeem") == 0
 
 
@@ -183,9 +190,9 @@ async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk
     ]
     for issuer, provider in providers:
         top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        cashier = Cashier(desk.database, {issuer: provider})
+        cashier = TopUpWorker(desk.database, {issuer: provider})
         last = await replace(desk, cashier=cashier).look(top_up_id)
-        assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED), issuer
+        assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED), issuer
         await provider.close()
     assert sum(stand.taken_in_all for stand in desk.issuers.each) == 0
 
@@ -202,9 +209,9 @@ async def test_a_pin_that_was_sealed_with_another_access_is_not_guessed(desk: De
     ]
     for issuer, provider in providers:
         top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        cashier = Cashier(desk.database, {issuer: provider})
+        cashier = TopUpWorker(desk.database, {issuer: provider})
         last = await replace(desk, cashier=cashier).look(top_up_id)
-        assert (last.state, last.reason) == (State.FAILED, Reason.NEVER_ARRIVED)
+        assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
         await provider.close()
 
 
@@ -213,7 +220,7 @@ async def test_the_cashiers_own_loop_redeems(desk: Desk) -> None:
         top_up_id = await desk.start(await desk.new_account(), Issuer.OTT, desk.issuers.ott.issue())
         running = asyncio.create_task(other.cashier.run())
         async with asyncio.timeout(20):
-            while (await desk.find(top_up_id)).state is not State.CREDITED:  # noqa: ASYNC110 - another's row
+            while (await desk.find(top_up_id)).state is not TopUpState.CREDITED:  # noqa: ASYNC110 - another's row
                 await asyncio.sleep(0.05)
         running.cancel()
         await asyncio.wait([running])
@@ -292,8 +299,8 @@ async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> Non
     )
     assert [row["phone"] for row in number] == [SOUTH_AFRICAN]
     async with desk.database.connection() as connection:
-        assert list(await offered(connection, desk.payments)) == list(FOREIGN)
-        assert list(await offered(connection, Payments())) == []
+        assert list(await list_issuers(connection, desk.payments)) == list(FOREIGN)
+        assert list(await list_issuers(connection, Payments())) == []
 
 
 async def test_one_pin_is_tried_by_one_at_a_time(desk: Desk) -> None:
@@ -304,16 +311,18 @@ async def test_one_pin_is_tried_by_one_at_a_time(desk: Desk) -> None:
     )
     (top_up_id,) = [one for one in outcomes if not isinstance(one, BaseException)]
     assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
-    assert (await desk.decide(top_up_id))[-1].state is State.CREDITED
+    assert (await desk.decide(top_up_id))[-1].state is TopUpState.CREDITED
     # A PIN that ended may be tried again; its issuer says what it thinks of it.
-    assert (await desk.redeem(Issuer.BLU, pin))[-1].state is State.FAILED
+    assert (await desk.redeem(Issuer.BLU, pin))[-1].state is TopUpState.FAILED
 
 
 async def test_an_account_tries_five_in_an_hour_that_are_not_good(desk: Desk) -> None:
     account_id = await desk.new_account()
     good = [desk.issuers.ott.issue() for _ in range(2)]
     for pin in good:
-        assert (await desk.decide(await desk.start(account_id, Issuer.OTT, pin)))[-1].state is State.CREDITED
+        assert (await desk.decide(await desk.start(account_id, Issuer.OTT, pin)))[
+            -1
+        ].state is TopUpState.CREDITED
     bad = [str(number) for number in range(100_000_000_000, 100_000_000_020)]
     outcomes = await asyncio.gather(
         *(desk.start(account_id, Issuer.OTT, pin) for pin in bad), return_exceptions=True
@@ -322,7 +331,7 @@ async def test_an_account_tries_five_in_an_hour_that_are_not_good(desk: Desk) ->
     assert len(ids) == 5
     assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
     for top_up_id in ids:
-        assert (await desk.decide(top_up_id))[-1].state is State.FAILED
+        assert (await desk.decide(top_up_id))[-1].state is TopUpState.FAILED
     with pytest.raises(FieldTrouble, match=r"try again in (59|60) minutes\."):
         await desk.start(account_id, Issuer.OTT, "999999999999")
     await desk.pass_time(ids[0], "59 minutes 30 seconds")

@@ -21,9 +21,8 @@ from tumira.postgres.statement import Statement
 from tumira.topups import store as top_ups
 from tumira.topups import vouchers
 from tumira.topups.issue_vouchers import Issued, issue_vouchers, void_voucher
-from tumira.topups.start_voucher import offered, start_voucher
-from tumira.topups.states import Reason, State
-from tumira.topups.store import TopUp
+from tumira.topups.start import list_issuers, start_voucher
+from tumira.topups.states import FailureReason, TopUp, TopUpState
 from tumira.topups.voucher_pins import Issuer, VoucherState, hash_code, new_code, write_code
 
 NONE_SET_UP: Final = Payments()
@@ -80,13 +79,13 @@ async def test_a_voucher_is_used_and_credited_at_once(server_url: str) -> None:
     with clone(server_url) as url:
         database = Database(url, connections_max=2)
         async with database.connection() as connection:
-            assert list(await offered(connection, NONE_SET_UP)) == []
+            assert list(await list_issuers(connection, NONE_SET_UP)) == []
         (voucher,) = await issue(database)
         async with database.connection() as connection:
-            assert list(await offered(connection, NONE_SET_UP)) == [Issuer.OWN]
+            assert list(await list_issuers(connection, NONE_SET_UP)) == [Issuer.OWN]
         account_id = await new_account(database)
         top_up = await redeem(database, account_id, voucher.code.lower().replace("-", " "))
-        assert (top_up.state, top_up.paid, top_up.amount) == (State.CREDITED, TEN, TEN)
+        assert (top_up.state, top_up.paid, top_up.amount) == (TopUpState.CREDITED, TEN, TEN)
         assert (top_up.provider, top_up.provider_reference) == ("own", write_id(VOUCHER, voucher.id))
         assert (top_up.due_at, top_up.sealed_pin) == (None, None)
         assert await balance_of(database, account_id) == TEN
@@ -111,7 +110,7 @@ async def test_every_code_that_is_no_good_is_told_the_same(database: Database) -
     account_id = await new_account(database)
     for code in (write_code(new_code()), used.code, void.code, expired.code):
         top_up = await redeem(database, account_id, code)
-        assert (top_up.state, top_up.reason) == (State.FAILED, Reason.VOUCHER_NOT_VALID)
+        assert (top_up.state, top_up.reason) == (TopUpState.FAILED, FailureReason.VOUCHER_NOT_VALID)
         assert (top_up.asked, top_up.amount, top_up.due_at) == (None, None, None)
     assert await balance_of(database, account_id) == 0
     assert await broken_promises(database) == []
@@ -146,7 +145,7 @@ async def test_guessing_ends_after_five_tries_and_a_good_code_waits_too(database
         await redeem(database, account_id, voucher.code)
     with pytest.raises(FieldTrouble, match="TMR-XXXX"):
         await redeem(database, account_id, "TMR-1234")
-    assert (await redeem(database, await new_account(database), voucher.code)).state is State.CREDITED
+    assert (await redeem(database, await new_account(database), voucher.code)).state is TopUpState.CREDITED
 
 
 async def race(database: Database) -> tuple[int, Decimal]:
@@ -156,7 +155,7 @@ async def race(database: Database) -> tuple[int, Decimal]:
     outcomes = await asyncio.gather(
         *(redeem(database, account_id, voucher.code) for account_id in found), return_exceptions=True
     )
-    credited = [one for one in outcomes if isinstance(one, TopUp) and one.state is State.CREDITED]
+    credited = [one for one in outcomes if isinstance(one, TopUp) and one.state is TopUpState.CREDITED]
     total = await rows(
         database, "SELECT sum(balance) AS total FROM accounts WHERE id = ANY($1::uuid[])", list(found)
     )
@@ -175,8 +174,8 @@ async def test_fifty_copies_of_one_redemption_are_credited_once(database: Databa
         *(redeem(database, account_id, voucher.code) for _ in range(AT_ONCE)), return_exceptions=True
     )
     states = [one.state if isinstance(one, TopUp) else type(one) for one in outcomes]
-    assert (states.count(State.CREDITED), states.count(State.FAILED)) == (1, 5)
-    assert set(states) == {State.CREDITED, State.FAILED, FieldTrouble}
+    assert (states.count(TopUpState.CREDITED), states.count(TopUpState.FAILED)) == (1, 5)
+    assert set(states) == {TopUpState.CREDITED, TopUpState.FAILED, FieldTrouble}
     assert await balance_of(database, account_id) == TEN
     assert await broken_promises(database) == []
 
@@ -185,7 +184,7 @@ async def test_without_the_guards_one_voucher_is_credited_more_than_once(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        vouchers, "SQL_HOLD_BY_CODE", Statement(vouchers._VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s")
+        vouchers, "SQL_LOCK_BY_CODE", Statement(vouchers._VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s")
     )
     monkeypatch.setattr(
         vouchers,
@@ -238,7 +237,7 @@ async def test_a_redemption_that_breaks_off_leaves_nothing(database: Database, s
     assert found is not None
     assert found.state is VoucherState.UNUSED
     assert await broken_promises(database) == []
-    assert (await redeem(database, account_id, voucher.code)).state is State.CREDITED
+    assert (await redeem(database, account_id, voucher.code)).state is TopUpState.CREDITED
 
 
 async def test_making_void_and_redeeming_at_once_is_one_or_the_other(database: Database) -> None:
@@ -265,7 +264,7 @@ async def test_a_voucher_is_good_to_the_end_of_its_last_day(database: Database) 
     assert timedelta(0) < voucher.expires_at - datetime.now(UTC) <= timedelta(days=1)
     # Midnight in Harare and Johannesburg.
     assert (voucher.expires_at.hour, voucher.expires_at.minute) == (22, 0)
-    assert (await redeem(database, await new_account(database), voucher.code)).state is State.CREDITED
+    assert (await redeem(database, await new_account(database), voucher.code)).state is TopUpState.CREDITED
 
 
 async def test_a_thousand_are_issued_in_the_order_of_their_ids(database: Database) -> None:
@@ -278,7 +277,7 @@ async def test_a_thousand_are_issued_in_the_order_of_their_ids(database: Databas
     assert {one.state for one in listed} == {VoucherState.UNUSED}
     code = issued[7].code.removeprefix("TMR-").replace("-", "")
     async with database.transaction() as connection:
-        found = await vouchers.hold_by_code(connection, hash_code(code))
+        found = await vouchers.lock_by_code(connection, hash_code(code))
     assert found == listed[-8]
 
 

@@ -50,7 +50,7 @@ def check_keys(settings: Settings) -> None:
     """Refuse a key from which no address can be derived, before a customer wants one."""
     if settings.payments.usdt is not None:
         # The mathematics of keys takes longer to load than all the rest, and few gateways take USDT.
-        from tumira.topups.usdt.address_derivation import read_xpub  # noqa: PLC0415
+        from tumira.topups.usdt.addresses import read_xpub  # noqa: PLC0415
 
         read_xpub(settings.payments.usdt.xpub)
 

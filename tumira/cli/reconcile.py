@@ -7,13 +7,14 @@ from typing import Any, Final
 import click
 
 from tumira.cli.output import json_option, load_settings, show, tell, with_database
+from tumira.cli.vouchers import DayType
 from tumira.core.days import LOCAL_TIME, local_day
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
-from tumira.topups.reconcile import Period, Reconciler, Report
-from tumira.topups.reconciliation import Difference, Unknown
+from tumira.topups.reconcile import Period, Reconciler, ReconcileReport
+from tumira.topups.reconcile_rules import Difference, Unanswered
 from tumira.topups.states import Method
 
 DAYS: Final = 31
@@ -23,21 +24,6 @@ LINES_MAX: Final = 50
 DIFFERS: Final = 1
 # Not 2, with which a command ends that was typed wrongly.
 INCOMPLETE: Final = 3
-
-
-class DayType(click.ParamType[date]):
-    """A day, of the local time of both countries."""
-
-    name = "day"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        """Read what was typed."""
-        if isinstance(value, date):
-            return value
-        try:
-            return date.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a day such as 2026-11-15.", param, ctx)
 
 
 @click.command()
@@ -87,7 +73,7 @@ def _start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC) - LOCAL_TIME
 
 
-def _report(report: Report, first: date, last: date, ways: Sequence[Method]) -> Mapping[str, Any]:
+def _report(report: ReconcileReport, first: date, last: date, ways: Sequence[Method]) -> Mapping[str, Any]:
     return {
         "from": first.isoformat(),
         "to": last.isoformat(),
@@ -114,14 +100,14 @@ def _difference(one: Difference) -> Mapping[str, Any]:
     }
 
 
-def _unknown(one: Unknown) -> Mapping[str, Any]:
+def _unknown(one: Unanswered) -> Mapping[str, Any]:
     return {
         "topup_id": None if one.top_up_id is None else write_id(TOP_UP, one.top_up_id),
         "problem": one.problem,
     }
 
 
-def _print(report: Report, first: date, last: date) -> None:
+def _print(report: ReconcileReport, first: date, last: date) -> None:
     click.echo(
         f"{first} to {last}: {report.top_ups} top-ups, {report.asked} asked about, "
         f"{report.deposits} deposits on the chain."

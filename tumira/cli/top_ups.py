@@ -23,20 +23,15 @@ from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
-from tumira.topups import operator_actions, reconciliation_store
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.reconciliation import write_exact
-from tumira.topups.reconciliation_store import ShownDeposit
-from tumira.topups.settle import resolve
-from tumira.topups.start_paynow import start_paynow
-from tumira.topups.start_usdt import start_usdt
-from tumira.topups.start_voucher import start_voucher
-from tumira.topups.states import Method, State
-from tumira.topups.store import TopUp
-from tumira.topups.usdt.address_derivation import with_checksum
-from tumira.topups.usdt.deposit_rules import in_usdt
-from tumira.topups.usdt.payment_links import network_name, payment_link
+from tumira.topups.reconcile_rules import write_exact
+from tumira.topups.settle import can_poll, poll_again, resolve
+from tumira.topups.start import start_paynow, start_usdt, start_voucher
+from tumira.topups.states import Method, TopUp, TopUpState
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt.addresses import network_name, payment_link, with_checksum
+from tumira.topups.usdt.deposit_rules import Deposit
 from tumira.topups.voucher_pins import TYPED_MAX, Issuer
 
 LIST_MAX: Final = 10_000
@@ -44,7 +39,6 @@ PAGE: Final = 500
 DEPOSITS_SHOWN: Final = 100
 
 _NOT_THERE: Final = "There is no such top-up; `tumira topup list` shows them."
-# Only these can be asked; deposits and own vouchers are on our side.
 
 
 class TopUpIdType(click.ParamType[TopUpId]):
@@ -143,7 +137,7 @@ def _read_pin() -> str:
 @click.option(
     "--state",
     "states",
-    type=click.Choice([one.value for one in State]),
+    type=click.Choice([one.value for one in TopUpState]),
     multiple=True,
     help="May be given again.",
 )
@@ -167,7 +161,7 @@ async def topup_list(
     as_json: bool,
 ) -> None:
     """List top-ups, the newest first; `--state doubt` shows those that wait for you."""
-    wanted = [State(one) for one in states] or list(State)
+    wanted = [TopUpState(one) for one in states] or list(TopUpState)
     ways = [Method(one) for one in methods] or list(Method)
     if account_id is None:
         async with database.connection() as connection:
@@ -192,7 +186,11 @@ async def topup_list(
 
 
 async def _list_of_account(
-    database: Database, account_id: AccountId, states: Sequence[State], methods: Sequence[Method], limit: int
+    database: Database,
+    account_id: AccountId,
+    states: Sequence[TopUpState],
+    methods: Sequence[Method],
+    limit: int,
 ) -> Sequence[TopUp]:
     found: list[TopUp] = []
     before = top_ups.LAST
@@ -214,7 +212,7 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
     """Show a top-up: how far it is, what its provider gave us, and the deposits that it credited."""
     found = await _find(database, top_up_id)
     async with database.connection() as connection:
-        deposits = await reconciliation_store.list_deposits_of(connection, top_up_id, DEPOSITS_SHOWN)
+        credited = await deposits.list_of_top_up(connection, top_up_id, DEPOSITS_SHOWN)
     shown = {
         **_top_up(found),
         "note": found.note,
@@ -224,7 +222,7 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
         "tries": found.tries,
         "has_change": found.sealed_change is not None,
     }
-    rows = [_deposit(one) for one in deposits]
+    rows = [_deposit(one) for one in credited]
     if as_json:
         show({**shown, "kept": dict(found.kept), "deposits": rows}, as_json=True)
         return
@@ -241,11 +239,11 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
 async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
     """Have a worker ask the provider what became of a top-up, and carry that out."""
     found = await _find(database, top_up_id)
-    if not operator_actions.can_be_asked(found):
+    if not can_poll(found):
         raise Trouble(
             "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
         )
-    await operator_actions.ask_again(database, top_up_id, Actor(actor()))
+    await poll_again(database, top_up_id, Actor(actor()))
     show(
         _top_up(await _find(database, top_up_id)),
         as_json=as_json,
@@ -284,7 +282,7 @@ async def topup_resolve(
         note=note.strip(),
         actor=Actor(actor()),
     )
-    title = "Credited." if settled.top_up.state is State.CREDITED else "Noted that nothing was paid."
+    title = "Credited." if settled.top_up.state is TopUpState.CREDITED else "Noted that nothing was paid."
     show(_top_up(settled.top_up), as_json=as_json, title=title)
 
 
@@ -319,14 +317,14 @@ def _top_up(found: TopUp) -> Mapping[str, Any]:
     }
 
 
-def _deposit(found: ShownDeposit) -> Mapping[str, Any]:
+def _deposit(found: Deposit) -> Mapping[str, Any]:
     return {
         "tx_hash": found.tx_hash,
-        "log_index": found.log_index,
-        "address": with_checksum(found.address),
-        "sender": found.sender,
-        "usdt": write_exact(in_usdt(found.units)),
-        "block_number": found.block_number,
-        "state": found.state,
+        "log_index": found.facts.log_index,
+        "address": with_checksum(found.facts.address),
+        "sender": found.facts.sender,
+        "usdt": write_exact(found.amount),
+        "block_number": found.facts.block_number,
+        "state": found.state.value,
         "seen_at": found.seen_at,
     }

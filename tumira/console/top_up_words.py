@@ -6,19 +6,19 @@ from typing import Final
 
 from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.reconciliation import write_exact
-from tumira.topups.states import Currency, Method, State
+from tumira.topups.reconcile_rules import write_exact
+from tumira.topups.states import Currency, Method, TopUpState
 from tumira.topups.voucher_pins import Issuer
 
 # What a state is called, and which of the badges' looks it has.
-STATES: Final[Mapping[State, tuple[str, str]]] = {
-    State.STARTED: ("started", "queued"),
-    State.PENDING: ("pending", "sending"),
-    State.DOUBT: ("in doubt", "unconfirmed"),
-    State.CREDITED: ("credited", "completed"),
-    State.FAILED: ("failed", "failed"),
-    State.EXPIRED: ("expired", "expired"),
-    State.REVERSED: ("taken back", "failed"),
+STATES: Final[Mapping[TopUpState, tuple[str, str]]] = {
+    TopUpState.STARTED: ("started", "queued"),
+    TopUpState.PENDING: ("pending", "sending"),
+    TopUpState.DOUBT: ("in doubt", "unconfirmed"),
+    TopUpState.CREDITED: ("credited", "completed"),
+    TopUpState.FAILED: ("failed", "failed"),
+    TopUpState.EXPIRED: ("expired", "expired"),
+    TopUpState.REVERSED: ("taken back", "failed"),
 }
 
 

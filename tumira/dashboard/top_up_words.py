@@ -7,8 +7,7 @@ from typing import Final, assert_never
 
 from tumira.html.page import write_usd
 from tumira.topups.providers.paynow_messages import PAID_WITH, Wallet
-from tumira.topups.states import Currency, Method, Reason, State
-from tumira.topups.store import TopUp
+from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
 from tumira.topups.voucher_pins import Issuer
 
 _METHODS: Final[Mapping[str, str]] = {Method.PAYNOW: "Paynow", Method.USDT: "USDT", Method.VOUCHER: "Voucher"}
@@ -18,36 +17,38 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 }
 
 # What a state is called, and which of the badges' looks it has.
-STATES: Final[Mapping[State, tuple[str, str]]] = {
-    State.STARTED: ("starting", "queued"),
-    State.PENDING: ("waiting", "sending"),
-    State.DOUBT: ("being checked", "unconfirmed"),
-    State.CREDITED: ("credited", "completed"),
-    State.FAILED: ("failed", "failed"),
-    State.EXPIRED: ("expired", "expired"),
-    State.REVERSED: ("taken back", "failed"),
+STATES: Final[Mapping[TopUpState, tuple[str, str]]] = {
+    TopUpState.STARTED: ("starting", "queued"),
+    TopUpState.PENDING: ("waiting", "sending"),
+    TopUpState.DOUBT: ("being checked", "unconfirmed"),
+    TopUpState.CREDITED: ("credited", "completed"),
+    TopUpState.FAILED: ("failed", "failed"),
+    TopUpState.EXPIRED: ("expired", "expired"),
+    TopUpState.REVERSED: ("taken back", "failed"),
 }
 
 REASONS: Final[Mapping[str, str]] = {
-    Reason.CANCELLED: "It was cancelled before it was paid. Nothing was taken.",
-    Reason.DECLINED: (
+    FailureReason.CANCELLED: "It was cancelled before it was paid. Nothing was taken.",
+    FailureReason.DECLINED: (
         "The payment was declined. Check that there is enough money, and that the number is right. "
         "Nothing was taken."
     ),
-    Reason.VOUCHER_NOT_VALID: (
+    FailureReason.VOUCHER_NOT_VALID: (
         "This voucher cannot be redeemed: the PIN is not right, or it was used before. Check it."
     ),
-    Reason.VOUCHER_EXPIRED: "This voucher has expired. Ask the shop where you bought it.",
-    Reason.VALUE_TOO_SMALL: "The voucher is worth less than the smallest top-up. It is still good.",
-    Reason.VALUE_TOO_LARGE: "The voucher is worth more than can be topped up at once. It is still good.",
-    Reason.VALUE_DIFFERS: (
+    FailureReason.VOUCHER_EXPIRED: "This voucher has expired. Ask the shop where you bought it.",
+    FailureReason.VALUE_TOO_SMALL: "The voucher is worth less than the smallest top-up. It is still good.",
+    FailureReason.VALUE_TOO_LARGE: (
+        "The voucher is worth more than can be topped up at once. It is still good."
+    ),
+    FailureReason.VALUE_DIFFERS: (
         "The voucher is not worth what you wrote. It is still good: look at its value, and try again."
     ),
-    Reason.NOT_CONFIGURED: (
+    FailureReason.NOT_CONFIGURED: (
         "This way to pay does not work here at the moment. Nothing was taken; please tell the operator."
     ),
-    Reason.NEVER_ARRIVED: "They could not be reached. Nothing was taken; try again in a few minutes.",
-    Reason.DECIDED: "The operator has looked into it, and nothing had been paid.",
+    FailureReason.NEVER_ARRIVED: "They could not be reached. Nothing was taken; try again in a few minutes.",
+    FailureReason.DECIDED: "The operator has looked into it, and nothing had been paid.",
 }
 _NO_WAY_TO_PAY: Final = (
     "Paynow's answer did not reach us, so we have no {needed} for this payment. Nothing was taken: start "
@@ -81,7 +82,7 @@ def cannot_be_paid(top_up: TopUp) -> bool:
 
     Nobody has ever seen that page or code, so it is safe to start another payment. This one is still polled.
     """
-    if top_up.method is not Method.PAYNOW or top_up.state not in {State.PENDING, State.DOUBT}:
+    if top_up.method is not Method.PAYNOW or top_up.state not in {TopUpState.PENDING, TopUpState.DOUBT}:
         return False
     needed = PAID_WITH.get(top_up.provider)
     return needed is not None and needed not in top_up.kept
@@ -97,28 +98,28 @@ def told(top_up: TopUp) -> str:
     if cannot_be_paid(top_up):
         return _NO_WAY_TO_PAY.format(needed="card page" if top_up.provider == Wallet.CARD else "code")
     match top_up.state:
-        case State.STARTED:
+        case TopUpState.STARTED:
             return f"We are asking {asks_of(top_up)}. This takes a few seconds."
-        case State.PENDING:
+        case TopUpState.PENDING:
             return _waits_for(top_up)
-        case State.DOUBT if top_up.due_at is not None:
+        case TopUpState.DOUBT if top_up.due_at is not None:
             return (
                 f"We are asking {asks_of(top_up)} what became of it; you do not have to do anything, and "
                 "nothing is taken twice."
             )
-        case State.DOUBT:
+        case TopUpState.DOUBT:
             return (
                 "It could not be found out what became of it. The operator will look into it; you do not "
                 "have to do anything. Please do not pay for it again."
             )
-        case State.CREDITED:
+        case TopUpState.CREDITED:
             assert top_up.amount is not None
             return f"{write_usd(top_up.amount)} was added to your balance."
-        case State.FAILED:
+        case TopUpState.FAILED:
             return REASONS.get(top_up.reason or "", _UNKNOWN_REASON)
-        case State.EXPIRED:
+        case TopUpState.EXPIRED:
             return _expired(top_up)
-        case State.REVERSED:
+        case TopUpState.REVERSED:
             return _taken_back(top_up)
         case _:
             assert_never(top_up.state)

@@ -13,7 +13,7 @@ from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import VoucherId, new_id
 from tumira.postgres.pool import Database
 from tumira.topups import vouchers
-from tumira.topups.start_paynow import check_amount
+from tumira.topups.start import check_amount
 from tumira.topups.voucher_pins import VoucherState, hash_code, new_code, tail_of, write_code
 from tumira.topups.vouchers import NewVoucher, Voucher
 

@@ -1,6 +1,6 @@
-"""Which top-ups does an operator look at? First those in doubt, taken back, or paid too late; then all."""
+"""Lists of top-ups for the operator, and the transfers and transactions that belong to a top-up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -11,19 +11,20 @@ import asyncpg
 from tumira.core.ids import AccountId, TopUpId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.topups.states import Currency, Method, State
+from tumira.topups.reconcile_rules import Moved
+from tumira.topups.states import Currency, Method, TopUpState
 from tumira.topups.store import LAST
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTopUp:
     """A top-up in a list, and whose it is."""
 
     id: TopUpId
     account_id: AccountId
     method: Method
     provider: str
-    state: State
+    state: TopUpState
     currency: Currency
     asked: Decimal | None
     paid: Decimal | None
@@ -38,7 +39,7 @@ class Listed:
     is_suspended: bool
 
 
-_COLUMNS: Final = ", ".join(Listed.__slots__[:-2])
+_COLUMNS: Final = ", ".join(ListedTopUp.__slots__[:-2])
 
 
 # Which index leads the way does not depend on what PostgreSQL believes of the table: only one has the order.
@@ -74,15 +75,15 @@ SQL_PAID_LATE: Final = _walk(
 
 async def list_all(
     connection: Connection, count_max: int, before: TopUpId = LAST
-) -> tuple[Sequence[Listed], bool]:
+) -> tuple[Sequence[ListedTopUp], bool]:
     """Return everybody's top-ups, newest first, and whether there are older ones."""
     rows = await SQL_ALL.rows(connection, before=before, count_max=count_max + 1)
     return _listed(rows, count_max)
 
 
 async def list_of_state(
-    connection: Connection, state: State, count_max: int, before: TopUpId = LAST
-) -> tuple[Sequence[Listed], bool]:
+    connection: Connection, state: TopUpState, count_max: int, before: TopUpId = LAST
+) -> tuple[Sequence[ListedTopUp], bool]:
     """Return top-ups in one state, newest first, and whether there are older ones."""
     rows = await SQL_OF_STATE.rows(connection, state=state, before=before, count_max=count_max + 1)
     return _listed(rows, count_max)
@@ -90,22 +91,22 @@ async def list_of_state(
 
 async def list_paid_late(
     connection: Connection, count_max: int, before: TopUpId = LAST
-) -> tuple[Sequence[Listed], bool]:
+) -> tuple[Sequence[ListedTopUp], bool]:
     """Return top-ups that were paid after they had ended, newest first, and whether there are older ones."""
     rows = await SQL_PAID_LATE.rows(connection, before=before, count_max=count_max + 1)
     return _listed(rows, count_max)
 
 
-def _listed(rows: Sequence[asyncpg.Record], count_max: int) -> tuple[Sequence[Listed], bool]:
+def _listed(rows: Sequence[asyncpg.Record], count_max: int) -> tuple[Sequence[ListedTopUp], bool]:
     return [_one(row) for row in rows[:count_max]], len(rows) > count_max
 
 
-def _one(row: asyncpg.Record) -> Listed:
+def _one(row: asyncpg.Record) -> ListedTopUp:
     values = dict(row)
     values["method"] = Method(values["method"])
-    values["state"] = State(values["state"])
+    values["state"] = TopUpState(values["state"])
     values["currency"] = Currency(values["currency"])
-    return Listed(**values)
+    return ListedTopUp(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +129,66 @@ SELECT CASE WHEN to_book = 'customer' THEN amount ELSE -amount END AS amount, cr
 async def list_movements(connection: Connection, top_up_id: TopUpId) -> Sequence[Movement]:
     """Return the transfers of a top-up: one to the customer, and at most one back."""
     return [Movement(*row) for row in await SQL_MOVEMENTS.rows(connection, top_up_id=top_up_id)]
+
+
+SQL_LIST_BY_TRANSFER: Final = Statement("""
+SELECT transfers.id AS transfer_id, top_ups.id AS top_up_id, top_ups.provider
+  FROM transfers
+  JOIN top_ups ON top_ups.id = transfers.top_up_id
+ WHERE transfers.account_id = %(account_id)s
+   AND transfers.id = ANY(%(transfer_ids)s::bigint[])
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTopUp:
+    """The top-up that an entry is for, and who took the money."""
+
+    id: TopUpId
+    provider: str
+
+
+async def list_by_transfer(
+    connection: Connection, account_id: AccountId, transfer_ids: Sequence[int]
+) -> Mapping[int, LedgerTopUp]:
+    """Return the top-ups of an account's entries, by the entry."""
+    if not transfer_ids:
+        return {}
+    rows = await SQL_LIST_BY_TRANSFER.rows(connection, account_id=account_id, transfer_ids=list(transfer_ids))
+    return {row["transfer_id"]: LedgerTopUp(TopUpId(row["top_up_id"]), row["provider"]) for row in rows}
+
+
+SQL_LIST_TRANSACTIONS: Final = Statement("""
+SELECT DISTINCT tx_hash
+  FROM usdt_deposits
+ WHERE top_up_id = %(top_up_id)s
+   AND account_id = %(account_id)s
+ ORDER BY tx_hash
+ LIMIT %(count_max)s
+""")
+
+
+async def list_transactions(
+    connection: Connection, account_id: AccountId, top_up_id: TopUpId, count_max: int
+) -> Sequence[str]:
+    """Return the transactions on the chain that a top-up of an account was credited for."""
+    rows = await SQL_LIST_TRANSACTIONS.rows(
+        connection, account_id=account_id, top_up_id=top_up_id, count_max=count_max
+    )
+    return [row["tx_hash"] for row in rows]
+
+
+SQL_MOVED: Final = Statement("""
+SELECT top_up_id,
+       coalesce(sum(amount) FILTER (WHERE to_book = 'customer'), 0) AS came,
+       coalesce(sum(amount) FILTER (WHERE from_book = 'customer'), 0) AS went
+  FROM transfers
+ WHERE top_up_id = ANY(%(top_up_ids)s::uuid[])
+ GROUP BY top_up_id
+""")
+
+
+async def list_moved(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, Moved]:
+    """Return what the transfers of top-ups came to; those without any are left out."""
+    rows = await SQL_MOVED.rows(connection, top_up_ids=top_up_ids)
+    return {row["top_up_id"]: Moved(row["came"], row["went"]) for row in rows}

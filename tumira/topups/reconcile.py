@@ -11,28 +11,27 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.errors import Trouble
-from tumira.core.ids import AccountId, TopUpId, first_id
+from tumira.core.ids import AccountId, first_id
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.postgres.pool import Database
-from tumira.topups import reconciliation_store
+from tumira.topups import lists, vouchers
 from tumira.topups import store as top_ups
-from tumira.topups.providers.port import Provider
-from tumira.topups.reconciliation import (
+from tumira.topups.providers import Provider
+from tumira.topups.reconcile_rules import (
     Difference,
     Moved,
-    Ours,
-    Unknown,
+    Unanswered,
     compare_with_chain,
     compare_with_deposits,
     compare_with_provider,
     compare_with_transfers,
     compare_with_voucher,
 )
-from tumira.topups.states import Method, News, Silent, State, Unclear
-from tumira.topups.store import TopUp
-from tumira.topups.usdt import cursors
+from tumira.topups.states import InDoubt, Method, ProviderAnswer, TopUp, TopUpState, Unreachable
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import blocks_between, deposits_on_chain
-from tumira.topups.worker import CALL_S, desk_of, order_of
+from tumira.topups.worker import CALL_S, order_of, provider_key
 
 ASKING_MAX: Final = 4
 PAGE: Final = 200
@@ -60,14 +59,14 @@ class Period:
 
 
 @dataclass(slots=True)
-class Report:
+class ReconcileReport:
     """What was compared, what differs, who could not be asked, and what nobody can be asked about."""
 
     top_ups: int = 0
     asked: int = 0
     deposits: int = 0
     differences: list[Difference] = field(default_factory=list)
-    unknown: list[Unknown] = field(default_factory=list)
+    unknown: list[Unanswered] = field(default_factory=list)
     # How many of whose, by why nobody was asked about them.
     unchecked: Counter[str] = field(default_factory=Counter)
 
@@ -90,9 +89,9 @@ class Reconciler:
         # By provider: how often in a row there was no answer.
         self._silent: Counter[str] = Counter()
 
-    async def compare(self, period: Period, methods: Collection[Method]) -> Report:
+    async def compare(self, period: Period, methods: Collection[Method]) -> ReconcileReport:
         """Compare everything of a period that was paid in these ways."""
-        report = Report()
+        report = ReconcileReport()
         before = first_id(_ms(period.before))
         while True:
             async with self._database.connection() as connection:
@@ -114,27 +113,26 @@ class Reconciler:
             await self._compare_chain(report, period)
         return report
 
-    async def _compare_books(self, report: Report, page: Sequence[TopUp]) -> None:
+    async def _compare_books(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
         """Compare top-ups with our own transfers, vouchers and deposits."""
         ids = [top_up.id for top_up in page]
         async with self._database.connection() as connection:
-            moved = await reconciliation_store.list_moved(connection, ids)
-            vouchers = await reconciliation_store.list_voucher_amounts(connection, ids)
-            units = await reconciliation_store.list_units(connection, ids)
+            moved = await lists.list_moved(connection, ids)
+            used = await vouchers.list_amounts(connection, ids)
+            units = await deposits.list_units(connection, ids)
         for top_up in page:
-            ours = ours_of(top_up)
-            report.add([compare_with_transfers(ours, moved.get(top_up.id, Moved()))])
+            report.add([compare_with_transfers(top_up, moved.get(top_up.id, Moved()))])
             if top_up.method is Method.USDT:
-                report.add([compare_with_deposits(ours, units.get(top_up.id, 0))])
-            elif desk_of(top_up) == _OWN:
-                report.add([compare_with_voucher(ours, vouchers.get(top_up.id))])
+                report.add([compare_with_deposits(top_up, units.get(top_up.id, 0))])
+            elif provider_key(top_up) == _OWN:
+                report.add([compare_with_voucher(top_up, used.get(top_up.id))])
 
-    async def _ask(self, report: Report, page: Sequence[TopUp]) -> None:
+    async def _ask(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
         """Ask the providers of top-ups for which they may have been asked for money."""
-        asked = [top_up for top_up in page if top_up.asked_at is not None and desk_of(top_up) != _OWN]
+        asked = [top_up for top_up in page if top_up.asked_at is not None and provider_key(top_up) != _OWN]
         askable: list[TopUp] = []
         for top_up in asked:
-            desk = desk_of(top_up)
+            desk = provider_key(top_up)
             if desk in _ASKABLE and desk in self._providers:
                 askable.append(top_up)
             elif desk in _ASKABLE:
@@ -148,41 +146,41 @@ class Reconciler:
             if news is None:
                 continue
             report.asked += 1
-            found = compare_with_provider(ours_of(top_up), news)
-            if not isinstance(found, Unknown):
+            found = compare_with_provider(top_up, news)
+            if not isinstance(found, Unanswered):
                 report.add([found])
             elif _may_be_unheard_of(top_up):
-                report.unchecked[f"{desk_of(top_up)} does not say plainly what it refused"] += 1
+                report.unchecked[f"{provider_key(top_up)} does not say plainly what it refused"] += 1
             else:
                 report.unknown.append(found)
         self._tell(f"Asked about {report.asked} top-ups, back to {page[-1].created_at:%Y-%m-%d %H:%M} UTC …")
 
-    async def _look(self, top_up: TopUp) -> News | None:
+    async def _look(self, top_up: TopUp) -> ProviderAnswer | None:
         """Ask about one top-up; None where its provider has been silent for so long that it is left alone."""
-        desk = desk_of(top_up)
+        desk = provider_key(top_up)
         async with self._places:
             if self._silent[desk] >= SILENT_MAX:
                 self._silent[desk] += 1
                 return None
             news = await _asked(self._providers[desk], top_up, self._database.clock.now())
-        if not isinstance(news, Unclear | Silent):
+        if not isinstance(news, InDoubt | Unreachable):
             self._silent[desk] = 0
         elif not _may_be_unheard_of(top_up):
             self._silent[desk] += 1
         return news
 
-    def _note_silent(self, report: Report) -> None:
+    def _note_silent(self, report: ReconcileReport) -> None:
         """Note about how many top-ups nobody was asked, because their provider is away or not set up here."""
         for desk, count in self._silent.items():
             if desk not in self._providers:
                 report.unknown.append(
-                    Unknown(None, f"{desk} is not set up here, and has {count} top-ups of the period")
+                    Unanswered(None, f"{desk} is not set up here, and has {count} top-ups of the period")
                 )
             elif count > SILENT_MAX:
                 problem = f"{desk} gave no answer {SILENT_MAX} times in a row; {count - SILENT_MAX} are left"
-                report.unknown.append(Unknown(None, problem))
+                report.unknown.append(Unanswered(None, problem))
 
-    async def _compare_chain(self, report: Report, period: Period) -> None:
+    async def _compare_chain(self, report: ReconcileReport, period: Period) -> None:
         """Compare the deposits that we know with those on the chain, as far as a worker has read it."""
         owners = await self._addresses()
         if not owners:
@@ -190,12 +188,12 @@ class Reconciler:
         usdt = self._payments.usdt
         if usdt is None:
             problem = f"USDT is not set up here, and {len(owners)} addresses were given to accounts"
-            report.unknown.append(Unknown(None, problem))
+            report.unknown.append(Unanswered(None, problem))
             return
         async with self._database.connection() as connection:
-            cursor = await cursors.find(connection, usdt.chain_id, usdt.contract)
+            cursor = await usdt_store.find_cursor(connection, usdt.chain_id, usdt.contract)
         if cursor is None:
-            report.unknown.append(Unknown(None, "no worker has read the chain yet"))
+            report.unknown.append(Unanswered(None, "no worker has read the chain yet"))
             return
         try:
             first, last = await blocks_between(usdt, period.since, period.before)
@@ -204,21 +202,21 @@ class Reconciler:
                 problem = (
                     f"a worker has read the chain up to block {read} of {last}; the rest is not compared"
                 )
-                report.unknown.append(Unknown(None, problem))
+                report.unknown.append(Unanswered(None, problem))
             # What lies above may still be exchanged for other blocks.
             last = min(last, read - usdt.confirmations)
             for start in range(first, last + 1, SPAN):
                 await self._compare_blocks(report, usdt, owners, (start, min(last, start + SPAN - 1)))
                 self._tell(f"Read the chain up to block {min(last, start + SPAN - 1)} of {last} …")
         except Trouble as trouble:
-            report.unknown.append(Unknown(None, str(trouble)))
+            report.unknown.append(Unanswered(None, str(trouble)))
 
     async def _compare_blocks(
-        self, report: Report, usdt: Usdt, owners: Mapping[str, AccountId], blocks: tuple[int, int]
+        self, report: ReconcileReport, usdt: Usdt, owners: Mapping[str, AccountId], blocks: tuple[int, int]
     ) -> None:
         theirs = await deposits_on_chain(usdt, list(owners), *blocks)
         async with self._database.connection() as connection:
-            ours = await reconciliation_store.list_deposits(connection, usdt.chain_id, *blocks)
+            ours = await deposits.list_between(connection, usdt.chain_id, *blocks)
         report.deposits += len(theirs)
         report.add(compare_with_chain(ours, theirs, owners))
 
@@ -227,42 +225,26 @@ class Reconciler:
         after = ""
         while True:
             async with self._database.connection() as connection:
-                page = await reconciliation_store.list_addresses(connection, after, ADDRESSES_PAGE)
+                page = await usdt_store.list_owners(connection, after, ADDRESSES_PAGE)
             if not page:
                 return found
             found |= page
             after = max(page)
 
 
-async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> News:
+async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAnswer:
     try:
         async with asyncio.timeout(CALL_S):
             return await provider.look(order_of(top_up, now))
     except TimeoutError:
-        return Silent(f"no answer within {CALL_S:.0f} seconds")
+        return Unreachable(f"no answer within {CALL_S:.0f} seconds")
     except Exception as error:  # noqa: BLE001 - a fault of ours; the others are compared all the same
-        return Silent(f"asking failed here: {type(error).__name__}")
+        return Unreachable(f"asking failed here: {type(error).__name__}")
 
 
 def _may_be_unheard_of(top_up: TopUp) -> bool:
     """Tell whether a provider may have nothing to tell: of what an issuer refused it keeps no record."""
-    return top_up.method is Method.VOUCHER and top_up.state in {State.FAILED, State.EXPIRED}
-
-
-def ours_of(top_up: TopUp) -> Ours:
-    """Return a top-up as it is compared."""
-    return Ours(
-        id=TopUpId(top_up.id),
-        account_id=top_up.account_id,
-        state=top_up.state,
-        currency=top_up.currency,
-        paid=top_up.paid,
-        amount=top_up.amount,
-        rate=top_up.rate,
-        owed=top_up.owed,
-        reference=top_up.provider_reference,
-        was_resolved=top_up.resolved_by is not None,
-    )
+    return top_up.method is Method.VOUCHER and top_up.state in {TopUpState.FAILED, TopUpState.EXPIRED}
 
 
 def _ms(at: datetime) -> int:

@@ -1,8 +1,8 @@
-"""What follows from a provider's word on a top-up, or from the operator's? Each is one transaction.
+"""Applies an answer of a provider, or a decision of the operator, to a top-up. Each is one transaction.
 
-Whoever settles holds the top-up's row first: of many who bring the same word at once, the first moves it, and
-the others find it moved. A word that was asked for under a lease says when to ask again only while that lease
-stands: a notice that came meanwhile leads to another question, whatever this one was answered with.
+The top-up's row is locked first: of several processes with the same answer, the first one moves it and the
+others find it moved. An answer that was asked for under a lease sets the next poll only while that lease
+holds: a notice that arrived meanwhile leads to another poll, whatever this answer says.
 """
 
 from dataclasses import dataclass, replace
@@ -24,26 +24,28 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.topups import states as rules
 from tumira.topups import store as top_ups
-from tumira.topups import transfers as top_up_transfers
 from tumira.topups.states import (
     OPEN_FOR,
     Currency,
-    Lapsed,
-    News,
+    Expired,
+    FailureReason,
+    InDoubt,
+    Method,
+    NotPaid,
     Paid,
-    Reason,
-    Refused,
-    Silent,
-    State,
-    TakenBack,
-    Unclear,
-    Waiting,
-    look_again_s,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    TopUp,
+    TopUpState,
+    Unreachable,
     may_move,
     may_resolve,
-    worth,
+    poll_delay_s,
+    to_usd,
 )
-from tumira.topups.store import Step, TopUp
+from tumira.topups.store import TopUpUpdate
+from tumira.topups.voucher_pins import Issuer
 
 GATEWAY: Final = Actor("gateway")
 # For so long after its end a top-up is asked about that somebody says has changed.
@@ -54,7 +56,7 @@ LOOKED_AFTER_FOR: Final = timedelta(days=180)
 class Settled:
     """What a word came to: the state before it, and the top-up after it."""
 
-    before: State
+    before: TopUpState
     top_up: TopUp
 
     @property
@@ -64,7 +66,7 @@ class Settled:
 
 
 async def settle(
-    database: Database, top_up_id: TopUpId, news: News, leased_until: datetime | None = None
+    database: Database, top_up_id: TopUpId, news: ProviderAnswer, leased_until: datetime | None = None
 ) -> Settled:
     """Carry out what a provider says about a top-up, asked under a lease where one is given."""
     try:
@@ -73,22 +75,22 @@ async def settle(
         # Its reference stands at another top-up that was credited: one of the two is wrong.
         assert isinstance(news, Paid)
         problem = f"{news.provider_reference} was credited for another top-up already"
-        unclear = Unclear(problem, is_last=True, sealed_change=news.sealed_change)
+        unclear = InDoubt(problem, is_last=True, sealed_change=news.sealed_change)
         return await _settle(database, top_up_id, unclear, leased_until)
 
 
 async def _settle(
-    database: Database, top_up_id: TopUpId, news: News, leased_until: datetime | None
+    database: Database, top_up_id: TopUpId, news: ProviderAnswer, leased_until: datetime | None
 ) -> Settled:
     async with database.transaction() as connection:
-        before = await top_ups.hold(connection, top_up_id)
+        before = await top_ups.lock(connection, top_up_id)
         # A notice has made it due since, or somebody else has asked after that notice.
         is_overtaken = leased_until is not None and before.due_at != leased_until
         return await settle_in(connection, before, news, is_overtaken=is_overtaken)
 
 
 async def settle_in(
-    connection: Connection, before: TopUp, news: News, *, is_overtaken: bool = False
+    connection: Connection, before: TopUp, news: ProviderAnswer, *, is_overtaken: bool = False
 ) -> Settled:
     """Carry out a word on a top-up that is held, in the transaction that holds it."""
     now = await clock.read_now(connection)
@@ -97,14 +99,14 @@ async def settle_in(
         await _leave(connection, before, news, now, is_overtaken=is_overtaken)
         return Settled(before.state, before)
     await _carry_out(connection, before, replace(step, keeps_due=is_overtaken))
-    return Settled(before.state, await top_ups.hold(connection, before.id))
+    return Settled(before.state, await top_ups.lock(connection, before.id))
 
 
 async def _leave(
-    connection: Connection, before: TopUp, news: News, now: datetime, *, is_overtaken: bool
+    connection: Connection, before: TopUp, news: ProviderAnswer, now: datetime, *, is_overtaken: bool
 ) -> None:
     """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
-    if before.state in {State.FAILED, State.EXPIRED} and isinstance(news, Paid):
+    if before.state in {TopUpState.FAILED, TopUpState.EXPIRED} and isinstance(news, Paid):
         problem = (
             f"{news.provider_reference}: {news.paid} {before.currency} was paid after it had {before.state}"
         )
@@ -112,18 +114,18 @@ async def _leave(
     if is_overtaken:
         return
     is_over = before.finished_at is not None and now - before.finished_at > LOOKED_AFTER_FOR
-    may_tell = isinstance(news, Silent) or (isinstance(news, Unclear) and not news.is_last)
-    if before.state is not State.REVERSED and may_tell and not is_over:
+    may_tell = isinstance(news, Unreachable) or (isinstance(news, InDoubt) and not news.is_last)
+    if before.state is not TopUpState.REVERSED and may_tell and not is_over:
         # Somebody said that it was taken back, or paid after all, and that could not be found out yet.
-        await top_ups.put_off(connection, before.id, look_again_s(max(1, before.tries)))
+        await top_ups.postpone(connection, before.id, poll_delay_s(max(1, before.tries)))
     else:
-        await top_ups.rest(connection, before.id)
+        await top_ups.stop_polling(connection, before.id)
 
 
-async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
-    if step.state is State.REVERSED:
+async def _carry_out(connection: Connection, before: TopUp, step: TopUpUpdate) -> None:
+    if step.state is TopUpState.REVERSED:
         assert before.amount is not None
-        taken = await top_up_transfers.take_back(
+        taken = await top_ups.take_back(
             connection, before.account_id, before.id, before.method, before.amount
         )
         step = replace(step, owed=before.amount - taken)
@@ -132,27 +134,27 @@ async def _carry_out(connection: Connection, before: TopUp, step: Step) -> None:
             connection, before.account_id, GATEWAY, "account suspended", "a top-up was taken back"
         )
     await top_ups.mark(connection, before.id, step)
-    if step.state is State.CREDITED:
+    if step.state is TopUpState.CREDITED:
         assert step.amount is not None
-        await top_up_transfers.credit(connection, before.account_id, before.id, before.method, step.amount)
+        await top_ups.credit(connection, before.account_id, before.id, before.method, step.amount)
 
 
-def _step(before: TopUp, news: News, now: datetime) -> Step | None:
+def _step(before: TopUp, news: ProviderAnswer, now: datetime) -> TopUpUpdate | None:
     """Return what becomes of a top-up, or None when the word comes too late to change anything."""
     step = _wanted(before, news, now)
-    is_same_and_open = step.state is before.state and before.state in rules.OPEN
+    is_same_and_open = step.state is before.state and before.state in rules.OPEN_STATES
     return step if is_same_and_open or may_move(before.state, step.state) else None
 
 
-def _wanted(before: TopUp, news: News, now: datetime) -> Step:
+def _wanted(before: TopUp, news: ProviderAnswer, now: datetime) -> TopUpUpdate:
     is_over = now - before.created_at > OPEN_FOR
-    wait_s = look_again_s(max(1, before.tries))
+    wait_s = poll_delay_s(max(1, before.tries))
     match news:
-        case Waiting():
+        case StillPending():
             if is_over:
-                return Step(State.EXPIRED, kept=news.kept)
-            return Step(
-                State.PENDING,
+                return TopUpUpdate(TopUpState.EXPIRED, kept=news.kept)
+            return TopUpUpdate(
+                TopUpState.PENDING,
                 wait_s,
                 provider_reference=news.provider_reference,
                 kept=news.kept,
@@ -160,48 +162,48 @@ def _wanted(before: TopUp, news: News, now: datetime) -> Step:
             )
         case Paid():
             return _credit(before, news)
-        case Refused():
-            return Step(State.FAILED, reason=news.reason, problem=news.problem)
-        case Lapsed():
-            return Step(State.EXPIRED)
-        case Unclear():
+        case NotPaid():
+            return TopUpUpdate(TopUpState.FAILED, reason=news.reason, problem=news.problem)
+        case Expired():
+            return TopUpUpdate(TopUpState.EXPIRED)
+        case InDoubt():
             asks_again = not news.is_last and not is_over
-            return Step(
-                State.DOUBT,
+            return TopUpUpdate(
+                TopUpState.DOUBT,
                 wait_s if asks_again else None,
                 problem=news.problem,
                 keeps_pin=asks_again,
                 sealed_change=news.sealed_change,
             )
-        case Silent():
+        case Unreachable():
             # What waits for its customer still does. One whose start was never answered is in doubt.
-            waits = before.state is State.PENDING and not is_over
-            return Step(
-                State.PENDING if waits else State.DOUBT,
+            waits = before.state is TopUpState.PENDING and not is_over
+            return TopUpUpdate(
+                TopUpState.PENDING if waits else TopUpState.DOUBT,
                 None if is_over else wait_s,
                 problem=news.problem,
                 keeps_pin=not is_over,
             )
-        case TakenBack():
-            if before.state is State.CREDITED:
-                return Step(State.REVERSED, problem=news.problem)
+        case Reversed():
+            if before.state is TopUpState.CREDITED:
+                return TopUpUpdate(TopUpState.REVERSED, problem=news.problem)
             # It went before it was ours.
-            return Step(State.FAILED, reason=Reason.CANCELLED, problem=news.problem)
+            return TopUpUpdate(TopUpState.FAILED, reason=FailureReason.CANCELLED, problem=news.problem)
         case _:
             assert_never(news)
 
 
-def _credit(before: TopUp, news: Paid) -> Step:
-    amount = worth(news.paid, before.rate)
+def _credit(before: TopUp, news: Paid) -> TopUpUpdate:
+    amount = to_usd(news.paid, before.rate)
     if amount <= 0:
         problem = f"{news.paid} {before.currency} was taken, worth nothing"
-        return Step(State.DOUBT, problem=problem, sealed_change=news.sealed_change)
+        return TopUpUpdate(TopUpState.DOUBT, problem=problem, sealed_change=news.sealed_change)
     # In dollars we know to the cent what was asked for: anything else is not what the customer agreed to.
     if before.currency is Currency.USD and news.paid != before.asked:
         problem = f"{news.provider_reference}: {news.paid} was taken where {before.asked} was asked for"
-        return Step(State.DOUBT, problem=problem)
-    return Step(
-        State.CREDITED,
+        return TopUpUpdate(TopUpState.DOUBT, problem=problem)
+    return TopUpUpdate(
+        TopUpState.CREDITED,
         paid=news.paid,
         amount=amount,
         provider_reference=news.provider_reference,
@@ -219,24 +221,24 @@ async def resolve(
     actor: Actor,
 ) -> Settled:
     """Decide on the operator's word: credit what was paid, or with None for `paid` say that nothing was."""
-    state = State.FAILED if paid is None else State.CREDITED
+    state = TopUpState.FAILED if paid is None else TopUpState.CREDITED
     try:
         async with database.transaction() as connection:
             if await top_ups.find_any(connection, top_up_id) is None:
                 raise Trouble("There is no such top-up; `tumira topup list` shows them.")
-            before = await top_ups.hold(connection, top_up_id)
+            before = await top_ups.lock(connection, top_up_id)
             if not may_resolve(before.state, state):
                 raise Trouble(f"This top-up is {before.state}; that is not the operator's to change.")
-            if paid is not None and worth(paid, before.rate) <= 0:
+            if paid is not None and to_usd(paid, before.rate) <= 0:
                 raise Trouble("That is worth less than the smallest amount; nothing was credited.")
-            step = Step(state, reason=Reason.DECIDED, note=note, resolved_by=actor.name)
+            step = TopUpUpdate(state, reason=FailureReason.DECIDED, note=note, resolved_by=actor.name)
             if paid is not None:
                 reference = provider_reference or before.provider_reference or f"operator:{before.id}"
                 step = replace(
                     step,
                     reason=None,
                     paid=paid,
-                    amount=worth(paid, before.rate),
+                    amount=to_usd(paid, before.rate),
                     provider_reference=reference,
                 )
             await _carry_out(connection, before, step)
@@ -245,8 +247,32 @@ async def resolve(
             )
             detail = f"{write_id(TOP_UP, top_up_id)}: {outcome}"
             await note_both(connection, before.account_id, actor, "top-up decided", detail, note=note)
-            return Settled(before.state, await top_ups.hold(connection, top_up_id))
+            return Settled(before.state, await top_ups.lock(connection, top_up_id))
     except asyncpg.UniqueViolationError:
         raise Trouble(
             "That reference was credited for another top-up already; nothing was credited."
         ) from None
+
+
+# What has ended so is asked about no more: nothing that is said would move it.
+_FINAL: Final = frozenset({TopUpState.REVERSED})
+
+
+def can_poll(top_up: TopUp) -> bool:
+    """Tell whether there is somebody to ask; deposits and our own vouchers are on our side."""
+    is_elsewhere = top_up.method is Method.PAYNOW or (
+        top_up.method is Method.VOUCHER and top_up.provider != Issuer.OWN
+    )
+    return is_elsewhere and top_up.state not in _FINAL
+
+
+async def poll_again(database: Database, top_up_id: TopUpId, actor: Actor) -> None:
+    """Have a worker ask the provider what became of a top-up, and carry that out."""
+    async with database.transaction() as connection:
+        found = await top_ups.find_any(connection, top_up_id)
+        if found is None or not can_poll(found):
+            raise Trouble("Nobody can be asked about this top-up.")
+        await top_ups.mark_due(connection, top_up_id)
+        await audit_log.record_by_operator(
+            connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id
+        )

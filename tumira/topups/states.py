@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 from enum import StrEnum
 from typing import Final
 
-SMALLEST: Final = Decimal(5)
+from tumira.core.ids import AccountId, TopUpId
+
+TOP_UP_MIN: Final = Decimal(5)
 # More at once than anybody pays for text messages; what is typed above it is a slip.
-LARGEST: Final = Decimal(10_000)
+TOP_UP_MAX: Final = Decimal(10_000)
 # For so long a provider may still take the money after it was asked to.
 OPEN_FOR: Final = timedelta(hours=24)
 
@@ -32,7 +34,7 @@ class Currency(StrEnum):
     ZAR = "ZAR"
 
 
-class State(StrEnum):
+class TopUpState(StrEnum):
     """How far a top-up has come."""
 
     # Ours alone; or the provider is being asked.
@@ -48,37 +50,37 @@ class State(StrEnum):
     REVERSED = "reversed"
 
 
-OPEN: Final = frozenset({State.STARTED, State.PENDING, State.DOUBT})
+OPEN_STATES: Final = frozenset({TopUpState.STARTED, TopUpState.PENDING, TopUpState.DOUBT})
 
-_ENDS: Final = frozenset({State.CREDITED, State.FAILED, State.EXPIRED})
-_MOVES: Final[Mapping[State, frozenset[State]]] = {
-    State.STARTED: _ENDS | {State.PENDING, State.DOUBT},
-    State.PENDING: _ENDS | {State.DOUBT},
-    State.DOUBT: _ENDS | {State.PENDING},
-    State.CREDITED: frozenset({State.REVERSED}),
-    State.FAILED: frozenset(),
-    State.EXPIRED: frozenset(),
-    State.REVERSED: frozenset(),
+_ENDS: Final = frozenset({TopUpState.CREDITED, TopUpState.FAILED, TopUpState.EXPIRED})
+_MOVES: Final[Mapping[TopUpState, frozenset[TopUpState]]] = {
+    TopUpState.STARTED: _ENDS | {TopUpState.PENDING, TopUpState.DOUBT},
+    TopUpState.PENDING: _ENDS | {TopUpState.DOUBT},
+    TopUpState.DOUBT: _ENDS | {TopUpState.PENDING},
+    TopUpState.CREDITED: frozenset({TopUpState.REVERSED}),
+    TopUpState.FAILED: frozenset(),
+    TopUpState.EXPIRED: frozenset(),
+    TopUpState.REVERSED: frozenset(),
 }
 # What the operator may decide, with a note: what a provider shows is credited even where we had given up.
-_RESOLUTIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.DOUBT: frozenset({State.CREDITED, State.FAILED}),
-    State.FAILED: frozenset({State.CREDITED}),
-    State.EXPIRED: frozenset({State.CREDITED}),
+_RESOLUTIONS: Final[Mapping[TopUpState, frozenset[TopUpState]]] = {
+    TopUpState.DOUBT: frozenset({TopUpState.CREDITED, TopUpState.FAILED}),
+    TopUpState.FAILED: frozenset({TopUpState.CREDITED}),
+    TopUpState.EXPIRED: frozenset({TopUpState.CREDITED}),
 }
 
 
-def may_move(before: State, after: State) -> bool:
+def may_move(before: TopUpState, after: TopUpState) -> bool:
     """Tell whether a provider's word can move a top-up so; a repeated word moves nothing."""
     return after in _MOVES[before]
 
 
-def may_resolve(before: State, after: State) -> bool:
+def may_resolve(before: TopUpState, after: TopUpState) -> bool:
     """Tell whether the operator can move a top-up so."""
     return after in _RESOLUTIONS.get(before, frozenset())
 
 
-class Reason(StrEnum):
+class FailureReason(StrEnum):
     """Why a top-up failed."""
 
     CANCELLED = "CANCELLED"
@@ -95,7 +97,39 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class TopUp:
+    """One payment of an account's owner, and what became of it."""
+
+    id: TopUpId
+    account_id: AccountId
+    method: Method
+    provider: str
+    state: TopUpState
+    currency: Currency
+    asked: Decimal | None
+    paid: Decimal | None
+    amount: Decimal | None
+    rate: Decimal
+    rate_on: date | None
+    phone: str | None
+    provider_reference: str | None
+    kept: Mapping[str, str]
+    reason: str | None
+    problem: str | None
+    sealed_pin: bytes | None = field(repr=False)
+    sealed_change: bytes | None = field(repr=False)
+    owed: Decimal
+    due_at: datetime | None
+    asked_at: datetime | None
+    tries: int
+    note: str | None
+    resolved_by: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StillPending:
     """The provider has it, and waits; what it gave us is kept."""
 
     provider_reference: str | None = None
@@ -115,20 +149,20 @@ class Paid:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotPaid:
     """The provider has not taken the money and will not; `problem` is for the operator."""
 
-    reason: Reason
+    reason: FailureReason
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lapsed:
+class Expired:
     """The customer did nothing while they could."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unclear:
+class InDoubt:
     """The provider may have taken the money; with `is_last`, asking again would tell nothing more."""
 
     problem: str
@@ -138,23 +172,23 @@ class Unclear:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class Unreachable:
     """The provider could not be asked, and by asking alone nothing can have happened."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class TakenBack:
+class Reversed:
     """The provider has taken back what was credited."""
 
     problem: str
 
 
-News = Waiting | Paid | Refused | Lapsed | Unclear | Silent | TakenBack
+ProviderAnswer = StillPending | Paid | NotPaid | Expired | InDoubt | Unreachable | Reversed
 
 
-def worth(paid: Decimal, rate: Decimal) -> Decimal:
+def to_usd(paid: Decimal, rate: Decimal) -> Decimal:
     """Return what an account gets for what was paid: dollars, rounded down to four decimals."""
     assert rate > 0
     return (paid / rate).quantize(_FOUR_DECIMALS, ROUND_DOWN)
@@ -165,7 +199,7 @@ _LOOKS_S: Final = (3, 5, 5, 10, 10, 20, 20, 30, 60, 60, 60, 120, 120, 300)
 _LOOK_LATER_S: Final = 900
 
 
-def look_again_s(tries: int) -> int:
+def poll_delay_s(tries: int) -> int:
     """Return after how long a top-up is looked at again that was looked at so often."""
     assert tries >= 1
     return _LOOKS_S[tries - 1] if tries <= len(_LOOKS_S) else _LOOK_LATER_S

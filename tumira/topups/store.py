@@ -1,9 +1,9 @@
-"""Which top-ups are there, how far has each come, and which has to be looked at?"""
+"""Top-up rows, and the transfers that credit or reverse them."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -13,42 +13,10 @@ import asyncpg
 from tumira.core.ids import AccountId, TopUpId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.topups.states import Currency, Method, State
+from tumira.topups.states import Currency, Method, TopUp, TopUpState
 
 # Larger than every id.
 LAST: Final = TopUpId(UUID(int=(1 << 128) - 1))
-
-
-@dataclass(frozen=True, slots=True)
-class TopUp:
-    """One payment of an account's owner, and what became of it."""
-
-    id: TopUpId
-    account_id: AccountId
-    method: Method
-    provider: str
-    state: State
-    currency: Currency
-    asked: Decimal | None
-    paid: Decimal | None
-    amount: Decimal | None
-    rate: Decimal
-    rate_on: date | None
-    phone: str | None
-    provider_reference: str | None
-    kept: Mapping[str, str]
-    reason: str | None
-    problem: str | None
-    sealed_pin: bytes | None = field(repr=False)
-    sealed_change: bytes | None = field(repr=False)
-    owed: Decimal
-    due_at: datetime | None
-    asked_at: datetime | None
-    tries: int
-    note: str | None
-    resolved_by: str | None
-    created_at: datetime
-    finished_at: datetime | None
 
 
 _COLUMNS: Final = ", ".join(TopUp.__slots__)
@@ -59,7 +27,7 @@ def _top_up(row: asyncpg.Record) -> TopUp:
     values = dict(row)
     values.pop("was_asked", None)
     values["method"] = Method(values["method"])
-    values["state"] = State(values["state"])
+    values["state"] = TopUpState(values["state"])
     values["currency"] = Currency(values["currency"])
     values["kept"] = json.loads(values["kept"])
     return TopUp(**values)
@@ -87,14 +55,14 @@ class NewTopUp:
 
 # Not the account's row: whoever settles holds a top-up first and the account then, and would wait for us in a
 # circle where we hold the account and wait for the same PIN.
-SQL_TAKE_TURN: Final = Statement("""
+SQL_LOCK_STARTS: Final = Statement("""
 SELECT pg_advisory_xact_lock(hashtextextended('tumira top-ups ' || %(account_id)s::uuid::text, 0))
 """)
 
 
-async def take_turn(connection: Connection, account_id: AccountId) -> None:
+async def lock_starts(connection: Connection, account_id: AccountId) -> None:
     """Let one after the other start top-ups for an account, until the commit: so they are counted right."""
-    await SQL_TAKE_TURN.rows(connection, account_id=account_id)
+    await SQL_LOCK_STARTS.rows(connection, account_id=account_id)
 
 
 SQL_INSERT: Final = Statement("""
@@ -144,12 +112,12 @@ async def find_any(connection: Connection, top_up_id: TopUpId) -> TopUp | None:
     return None if row is None else _top_up(row)
 
 
-SQL_HOLD: Final = Statement(_SELECT + "WHERE id = %(top_up_id)s FOR NO KEY UPDATE")
+SQL_LOCK: Final = Statement(_SELECT + "WHERE id = %(top_up_id)s FOR NO KEY UPDATE")
 
 
-async def hold(connection: Connection, top_up_id: TopUpId) -> TopUp:
+async def lock(connection: Connection, top_up_id: TopUpId) -> TopUp:
     """Lock a top-up until the commit; whoever else wants to move it sees what we did."""
-    row = await SQL_HOLD.row(connection, top_up_id=top_up_id)
+    row = await SQL_LOCK.row(connection, top_up_id=top_up_id)
     assert row is not None, "top-ups are never deleted"
     return _top_up(row)
 
@@ -194,7 +162,7 @@ async def list_latest(
     connection: Connection,
     count_max: int,
     *,
-    states: Sequence[State] = tuple(State),
+    states: Sequence[TopUpState] = tuple(TopUpState),
     methods: Sequence[Method] = tuple(Method),
     since: UUID = UUID(int=0),  # noqa: B008 - a UUID is never changed
     before: UUID = LAST,
@@ -238,14 +206,16 @@ RETURNING {_COLUMNS},
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedTopUp:
     """A top-up that is ours to look at for a while, and whether its provider may have been asked before."""
 
     top_up: TopUp
     was_asked: bool
 
 
-async def claim_due(connection: Connection, rooms: Mapping[str, int], lease_s: float) -> Sequence[Claimed]:
+async def claim_due(
+    connection: Connection, rooms: Mapping[str, int], lease_s: float
+) -> Sequence[ClaimedTopUp]:
     """Take top-ups that have to be looked at, as many of each provider as there is room for.
 
     Nobody else gets them while the lease lasts, unless a notice makes one due again. `due_at` of what is
@@ -254,39 +224,39 @@ async def claim_due(connection: Connection, rooms: Mapping[str, int], lease_s: f
     rows = await SQL_CLAIM_DUE.rows(
         connection, desks=list(rooms), rooms=list(rooms.values()), lease=timedelta(seconds=lease_s)
     )
-    return [Claimed(_top_up(row), row["was_asked"]) for row in rows]
+    return [ClaimedTopUp(_top_up(row), row["was_asked"]) for row in rows]
 
 
-SQL_MAKE_DUE: Final = Statement("""
+SQL_MARK_DUE: Final = Statement("""
 UPDATE top_ups
    SET due_at = least(due_at, clock_timestamp())
  WHERE id = %(top_up_id)s
 RETURNING 1
 """)
 
-SQL_PUT_OFF: Final = Statement("""
+SQL_POSTPONE: Final = Statement("""
 UPDATE top_ups
    SET due_at = clock_timestamp() + %(wait)s::interval
  WHERE id = %(top_up_id)s
 """)
 
 
-async def make_due(connection: Connection, top_up_id: TopUpId) -> None:
+async def mark_due(connection: Connection, top_up_id: TopUpId) -> None:
     """Have a top-up looked at soon, because its provider says that something happened."""
-    await SQL_MAKE_DUE.rows(connection, top_up_id=top_up_id)
+    await SQL_MARK_DUE.rows(connection, top_up_id=top_up_id)
 
 
-async def put_off(connection: Connection, top_up_id: TopUpId, wait_s: float) -> None:
+async def postpone(connection: Connection, top_up_id: TopUpId, wait_s: float) -> None:
     """Have a top-up looked at again after a while."""
-    await SQL_PUT_OFF.rows(connection, top_up_id=top_up_id, wait=timedelta(seconds=wait_s))
+    await SQL_POSTPONE.rows(connection, top_up_id=top_up_id, wait=timedelta(seconds=wait_s))
 
 
-SQL_REST: Final = Statement("UPDATE top_ups SET due_at = NULL WHERE id = %(top_up_id)s")
+SQL_STOP_POLLING: Final = Statement("UPDATE top_ups SET due_at = NULL WHERE id = %(top_up_id)s")
 
 
-async def rest(connection: Connection, top_up_id: TopUpId) -> None:
+async def stop_polling(connection: Connection, top_up_id: TopUpId) -> None:
     """Have a top-up looked at no more."""
-    await SQL_REST.rows(connection, top_up_id=top_up_id)
+    await SQL_STOP_POLLING.rows(connection, top_up_id=top_up_id)
 
 
 SQL_NOTE_PROBLEM: Final = Statement("UPDATE top_ups SET problem = %(problem)s WHERE id = %(top_up_id)s")
@@ -318,10 +288,10 @@ UPDATE top_ups
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TopUpUpdate:
     """What a top-up becomes; `wait_s` is after how long it is looked at again, None for never."""
 
-    state: State
+    state: TopUpState
     wait_s: float | None = None
     # Somebody else has said since when it is looked at again: `wait_s` does not count.
     keeps_due: bool = False
@@ -338,7 +308,7 @@ class Step:
     resolved_by: str | None = None
 
 
-async def mark(connection: Connection, top_up_id: TopUpId, step: Step) -> None:
+async def mark(connection: Connection, top_up_id: TopUpId, step: TopUpUpdate) -> None:
     """Move a top-up that we hold; raises UniqueViolationError for a reference that was credited before."""
     await SQL_MARK.rows(
         connection,
@@ -357,7 +327,7 @@ async def mark(connection: Connection, top_up_id: TopUpId, step: Step) -> None:
         resolved_by=step.resolved_by,
         keeps_due=step.keeps_due,
         wait=None if step.wait_s is None else timedelta(seconds=step.wait_s),
-        is_open=step.state in {State.STARTED, State.PENDING, State.DOUBT},
+        is_open=step.state in {TopUpState.STARTED, TopUpState.PENDING, TopUpState.DOUBT},
     )
 
 
@@ -391,3 +361,67 @@ UPDATE top_ups
 async def forget_change(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> None:
     """Erase a change voucher whose owner has it."""
     await SQL_FORGET_CHANGE.rows(connection, account_id=account_id, top_up_id=top_up_id)
+
+
+# One statement, so no balance is ever read and then written.
+SQL_CREDIT: Final = Statement("""
+WITH moved AS (
+    UPDATE accounts
+       SET balance = balance + %(amount)s
+     WHERE id = %(account_id)s
+ RETURNING id, balance
+), recorded AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT id, %(book)s, 'customer', %(amount)s, %(top_up_id)s
+      FROM moved
+)
+SELECT balance FROM moved
+""")
+
+
+async def credit(
+    connection: Connection, account_id: AccountId, top_up_id: TopUpId, method: Method, amount: Decimal
+) -> Decimal:
+    """Give an account what its top-up brought, and return the balance after it; a second time it raises."""
+    balance = await SQL_CREDIT.value(
+        connection, account_id=account_id, top_up_id=top_up_id, book=_book(method), amount=amount
+    )
+    assert isinstance(balance, Decimal)
+    return balance
+
+
+# The balance is held first: what is there is what can be taken.
+SQL_TAKE_BACK: Final = Statement("""
+WITH held AS MATERIALIZED (
+    SELECT id, least(balance, %(amount)s::numeric) AS taken
+      FROM accounts
+     WHERE id = %(account_id)s
+       FOR NO KEY UPDATE
+), moved AS (
+    UPDATE accounts
+       SET balance = balance - held.taken
+      FROM held
+     WHERE accounts.id = held.id
+), recorded AS (
+    INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)
+    SELECT id, 'customer', %(book)s, taken, %(top_up_id)s
+      FROM held
+     WHERE taken > 0
+)
+SELECT taken FROM held
+""")
+
+
+async def take_back(
+    connection: Connection, account_id: AccountId, top_up_id: TopUpId, method: Method, amount: Decimal
+) -> Decimal:
+    """Take as much of an amount from an account as is there, and return how much that was."""
+    taken = await SQL_TAKE_BACK.value(
+        connection, account_id=account_id, top_up_id=top_up_id, book=_book(method), amount=amount
+    )
+    assert isinstance(taken, Decimal)
+    return taken
+
+
+def _book(method: Method) -> str:
+    return f"topup:{method}"

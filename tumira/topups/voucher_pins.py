@@ -1,9 +1,10 @@
-"""How does a voucher look: whose is it, what is typed of it, and what is kept?
+"""Voucher PINs and codes: their formats, their hashes, and how a PIN is encrypted at rest.
 
-The operator's own vouchers carry 80 random bits, so a plain hash of one tells nobody what it was. The PINs of
-the South African issuers are short; of those only a keyed hash is kept (`topups/sealing`).
+The operator's own vouchers carry 80 random bits, so a plain hash of a code reveals nothing. The PINs of the
+South African issuers are short: they are kept encrypted, with a keyed hash, by keys the database lacks.
 """
 
+import hmac
 import json
 import re
 import secrets
@@ -13,6 +14,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final
+
+from Crypto.Cipher import AES
 
 CODE_LENGTH: Final = 16
 TAIL_LENGTH: Final = 4
@@ -127,7 +130,7 @@ def sign_for_ott(key: str, fields: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeVoucher:
     """A new voucher for what was not taken of the one before; it is the customer's money, in rand."""
 
     pin: str = field(repr=False)
@@ -135,17 +138,50 @@ class Change:
     expires: str | None = None
 
 
-def write_change(change: Change) -> str:
+def write_change(change: ChangeVoucher) -> str:
     """Write a change voucher as the text that is sealed."""
     amount = None if change.amount is None else str(change.amount)
     return json.dumps({"pin": change.pin, "amount": amount, "expires": change.expires})
 
 
-def read_change(text: str) -> Change | None:
+def read_change(text: str) -> ChangeVoucher | None:
     """Read a change voucher as it was written; None for anything else."""
     try:
         told = json.loads(text)
         amount = None if told["amount"] is None else Decimal(told["amount"])
-        return Change(str(told["pin"]), amount, told["expires"])
+        return ChangeVoucher(str(told["pin"]), amount, told["expires"])
     except (ValueError, KeyError, TypeError, InvalidOperation):
         return None
+
+
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+
+
+class Seal:
+    """Closes and opens texts with a key made from a secret, such as the access to the voucher's issuer."""
+
+    def __init__(self, secret: str) -> None:
+        assert secret
+        self._key = sha256(b"tumira seal\0" + secret.encode()).digest()
+        self._hash_key = sha256(b"tumira hash\0" + secret.encode()).digest()
+
+    def close(self, text: str) -> bytes:
+        """Return a text that only who has the secret can read."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        cipher = AES.new(self._key, AES.MODE_GCM, nonce=nonce)
+        sealed, tag = cipher.encrypt_and_digest(text.encode())
+        return nonce + tag + sealed
+
+    def open(self, closed: bytes) -> str | None:
+        """Return the text, or None where it was closed with another secret, or was changed."""
+        nonce, tag = closed[:_NONCE_BYTES], closed[_NONCE_BYTES : _NONCE_BYTES + _TAG_BYTES]
+        cipher = AES.new(self._key, AES.MODE_GCM, nonce=nonce)
+        try:
+            return cipher.decrypt_and_verify(closed[_NONCE_BYTES + _TAG_BYTES :], tag).decode()
+        except ValueError:
+            return None
+
+    def hash(self, text: str) -> bytes:
+        """Return what tells two texts apart, and tells nobody without the secret what they are."""
+        return hmac.digest(self._hash_key, text.encode(), "sha256")

@@ -1,6 +1,6 @@
 """Which vouchers has the operator issued, and what became of each?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -118,12 +118,12 @@ async def have_any(connection: Connection) -> bool:
 
 
 # Held until commit: of many who redeem one voucher at once the first finds it unused, and the others used.
-SQL_HOLD_BY_CODE: Final = Statement(_VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s FOR NO KEY UPDATE OF v")
+SQL_LOCK_BY_CODE: Final = Statement(_VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s FOR NO KEY UPDATE OF v")
 
 
-async def hold_by_code(connection: Connection, code_sha256: bytes) -> Voucher | None:
+async def lock_by_code(connection: Connection, code_sha256: bytes) -> Voucher | None:
     """Lock the voucher that has this code until the commit; None where there is none."""
-    row = await SQL_HOLD_BY_CODE.row(connection, code_sha256=code_sha256)
+    row = await SQL_LOCK_BY_CODE.row(connection, code_sha256=code_sha256)
     return None if row is None else _voucher(row)
 
 
@@ -181,3 +181,16 @@ async def find_wait(
     wait = await SQL_FIND_WAIT.value(connection, account_id=account_id, tries_max=tries_max, window=window)
     assert wait is None or isinstance(wait, timedelta)
     return wait
+
+
+SQL_LIST_AMOUNTS: Final = Statement("""
+SELECT top_up_id, amount
+  FROM vouchers
+ WHERE top_up_id = ANY(%(top_up_ids)s::uuid[])
+""")
+
+
+async def list_amounts(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, Decimal]:
+    """Return how much the vouchers of ours were for that top-ups used."""
+    rows = await SQL_LIST_AMOUNTS.rows(connection, top_up_ids=top_up_ids)
+    return {row["top_up_id"]: row["amount"] for row in rows}

@@ -18,10 +18,19 @@ from tumira.core.ids import TOP_UP, write_id
 from tumira.core.loops import say_unavailable
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.providers.port import Order, Provider
+from tumira.topups.providers import Order, Provider
 from tumira.topups.settle import Settled, settle
-from tumira.topups.states import Method, News, Reason, Refused, Silent, State, Unclear
-from tumira.topups.store import Claimed, TopUp
+from tumira.topups.states import (
+    FailureReason,
+    InDoubt,
+    Method,
+    NotPaid,
+    ProviderAnswer,
+    TopUp,
+    TopUpState,
+    Unreachable,
+)
+from tumira.topups.store import ClaimedTopUp
 from tumira.topups.voucher_pins import Issuer
 
 LOOK_S: Final = 1.0
@@ -55,15 +64,15 @@ def order_of(top_up: TopUp, now: datetime) -> Order:
 
 
 # Every provider, also those to which this node has no access. Our own vouchers are redeemed without asking.
-DESKS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
+PROVIDER_KEYS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
 
 
-def desk_of(top_up: TopUp) -> str:
+def provider_key(top_up: TopUp) -> str:
     """Return under which name the provider of a top-up is known: a voucher's issuer, or the method."""
     return top_up.provider if top_up.method is Method.VOUCHER else top_up.method
 
 
-class Cashier:
+class TopUpWorker:
     """Asks the providers of one worker."""
 
     def __init__(self, database: Database, providers: Mapping[str, Provider]) -> None:
@@ -83,17 +92,17 @@ class Cashier:
     async def _look(self) -> bool:
         """Begin to ask for what is due, and tell whether more may be due than there was room for."""
         busy = Counter(self._asking.values())
-        rooms = {desk: ASKING_MAX - busy[desk] for desk in DESKS}
+        rooms = {desk: ASKING_MAX - busy[desk] for desk in PROVIDER_KEYS}
         until = asyncio.get_running_loop().time() + LEASE_S / 2
         try:
             async with self._database.transaction() as connection:
                 claimed = await top_ups.claim_due(connection, rooms, LEASE_S)
         except Exception as error:  # noqa: BLE001 - looked for again in a second
-            _tell(error, "top-ups not looked for")
+            _log_failure(error, "top-ups not looked for")
             return False
         for one in claimed:
             task = asyncio.create_task(self._handle(one, until))
-            self._asking[task] = desk_of(one.top_up)
+            self._asking[task] = provider_key(one.top_up)
             task.add_done_callback(self._asking.pop)
         return ASKING_MAX in Counter(self._asking.values()).values()
 
@@ -103,39 +112,39 @@ class Cashier:
         else:
             await asyncio.sleep(LOOK_S)
 
-    async def _handle(self, claimed: Claimed, until: float) -> None:
+    async def _handle(self, claimed: ClaimedTopUp, until: float) -> None:
         name = write_id(TOP_UP, claimed.top_up.id)
         try:
             news = await self._ask(claimed, until)
         except Exception as error:  # noqa: BLE001 - a fault of ours; it may have been asked, so it is in doubt
             _log.error("top-up failed", top_up=name, exc_info=error)
-            news = Unclear(f"asking failed here: {type(error).__name__}")
+            news = InDoubt(f"asking failed here: {type(error).__name__}")
         for _ in range(_RECORD_TRIES_MAX):
             try:
                 settled = await settle(
                     self._database, claimed.top_up.id, news, leased_until=claimed.top_up.due_at
                 )
             except Exception as error:  # noqa: BLE001 - at worst the provider is asked again after the lease
-                _tell(error, "top-up not recorded yet")
+                _log_failure(error, "top-up not recorded yet")
                 await asyncio.sleep(_RECORD_PAUSE_S)
             else:
-                tell_of(settled)
+                log_settled(settled)
                 return
 
-    async def _ask(self, claimed: Claimed, until: float) -> News:
-        provider = self._providers.get(desk_of(claimed.top_up))
+    async def _ask(self, claimed: ClaimedTopUp, until: float) -> ProviderAnswer:
+        provider = self._providers.get(provider_key(claimed.top_up))
         if provider is None:
-            problem = f"{desk_of(claimed.top_up)} is not set up here"
-            return Unclear(problem) if claimed.was_asked else Refused(Reason.NOT_CONFIGURED, problem)
+            problem = f"{provider_key(claimed.top_up)} is not set up here"
+            return InDoubt(problem) if claimed.was_asked else NotPaid(FailureReason.NOT_CONFIGURED, problem)
         if not claimed.was_asked and asyncio.get_running_loop().time() > until:
             # We were away for long: others may have given it up for lost. It is asked what became of it.
-            return Silent("it was not asked for in time")
+            return Unreachable("it was not asked for in time")
         order = order_of(claimed.top_up, self._database.clock.now())
         try:
             async with asyncio.timeout(CALL_S):
                 return await (provider.look(order) if claimed.was_asked else provider.start(order))
         except TimeoutError:
-            return Unclear(f"no answer within {CALL_S:.0f} seconds")
+            return InDoubt(f"no answer within {CALL_S:.0f} seconds")
 
     async def _stop(self) -> None:
         asking = list(self._asking)
@@ -148,7 +157,7 @@ class Cashier:
             await provider.close()
 
 
-def tell_of(settled: Settled) -> None:
+def log_settled(settled: Settled) -> None:
     """Write into the log what a top-up became, loudly where a person has to look."""
     if not settled.moved:
         return
@@ -161,15 +170,15 @@ def tell_of(settled: Settled) -> None:
         "state": top_up.state.value,
         "problem": top_up.problem,
     }
-    if top_up.state is State.REVERSED:
+    if top_up.state is TopUpState.REVERSED:
         _log.error("top-up taken back; account suspended", owed=str(top_up.owed), **facts)
-    elif top_up.state is State.DOUBT:
+    elif top_up.state is TopUpState.DOUBT:
         _log.warning("top-up in doubt", **facts)
     else:
         _log.info("top-up moved", **facts)
 
 
-def _tell(error: Exception, words: str) -> None:
+def _log_failure(error: Exception, words: str) -> None:
     if is_unavailable(error):
         say_unavailable(words, error)
     else:

@@ -14,10 +14,10 @@ import asyncpg
 from tumira.core.settings.payments import read_payments
 from tumira.postgres.pool import Database
 from tumira.runtime import configure_logging
-from tumira.topups.providers.http import Caller
-from tumira.topups.providers.port import Provider
+from tumira.topups.providers import Provider
+from tumira.topups.providers.http import ProviderClient
 from tumira.topups.providers.registry import open_providers
-from tumira.topups.worker import Cashier
+from tumira.topups.worker import TopUpWorker
 
 PUBLIC_URL: Final = "http://127.0.0.1:9"
 KILLED: Final = -signal.SIGKILL
@@ -55,7 +55,7 @@ class Mortal:
 
 async def look_once(database: Database, providers: Mapping[str, Provider]) -> None:
     """Ask for what is due, and write down what came of it."""
-    cashier = Cashier(database, providers)
+    cashier = TopUpWorker(database, providers)
     await cashier._look()
     await asyncio.gather(*cashier._asking)
 
@@ -65,7 +65,7 @@ async def _work(url: str, step: int) -> None:
     mortal = Mortal(step)
     for name in ("execute", "executemany", "fetch", "fetchval", "fetchrow"):
         mortal.watch(asyncpg.Connection, name)
-    mortal.watch(Caller, "call")
+    mortal.watch(ProviderClient, "call")
     database = Database(url, connections_max=2)
     providers = open_providers(read_payments(os.environ), PUBLIC_URL)
     for _ in range(LOOKS):

@@ -18,7 +18,7 @@ from tests.support.processes.service import NO_TLS, Service, run_web
 from tests.support.sending.gates import broken_promises
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.topups.settle import settle
-from tumira.topups.states import News
+from tumira.topups.states import ProviderAnswer
 
 PLACE: Final = "/dashboard/top-up"
 LEDGER: Final = "/dashboard/ledger"
@@ -83,7 +83,7 @@ class Payer(Customer):
         phone = f"+2637712{next(_numbers):05}"
         return started(self.post(WALLET, form=self.form(WALLET), amount=amount, wallet=wallet, phone=phone))
 
-    def tell(self, top_up_id: TopUpId, news: News) -> None:
+    def tell(self, top_up_id: TopUpId, news: ProviderAnswer) -> None:
         """Let the provider say something."""
         self.service.run(settle, top_up_id, news)
 

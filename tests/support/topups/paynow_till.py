@@ -24,13 +24,12 @@ from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages.paynow_notice import routes
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
+from tumira.topups.providers import Order
 from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet, local_phone
-from tumira.topups.providers.port import Order
-from tumira.topups.start_paynow import start_paynow
-from tumira.topups.states import State
-from tumira.topups.store import TopUp
-from tumira.topups.worker import Cashier
+from tumira.topups.start import start_paynow
+from tumira.topups.states import TopUp, TopUpState
+from tumira.topups.worker import TopUpWorker
 
 PHONE: Final = "+263771200001"
 FIVE: Final = Decimal(5)
@@ -90,7 +89,7 @@ class Till:
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
         """Look at what is due, and return what a top-up is then."""
-        cashier = Cashier(self.database, {"paynow": self.provider})
+        cashier = TopUpWorker(self.database, {"paynow": self.provider})
         await cashier._look()
         await asyncio.gather(*cashier._asking)
         return await self.find(top_up_id)
@@ -110,7 +109,7 @@ class Till:
     async def begun(self, wallet: Wallet = Wallet.ECOCASH) -> tuple[TopUpId, Payment]:
         """Begin a top-up, and have Paynow asked for it."""
         top_up_id = await self.start(wallet)
-        assert (await self.work(top_up_id)).state is State.PENDING
+        assert (await self.work(top_up_id)).state is TopUpState.PENDING
         return top_up_id, self.payment(top_up_id)
 
     async def tell(self, top_up_id: TopUpId | str, body: bytes) -> int:

@@ -11,18 +11,17 @@ from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tests.support.topups.chain import CHAIN_ID, LocalChain
 from tests.support.topups.chain_behaviours import Behaviour, FakeProvider, run_provider
-from tests.topups.test_address_derivation import XPUB
+from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups.start_usdt import start_usdt
-from tumira.topups.store import TopUp
+from tumira.topups.start import start_usdt
+from tumira.topups.states import TopUp
 from tumira.topups.usdt import deposits
-from tumira.topups.usdt.deposit_rules import DepositState
-from tumira.topups.usdt.deposits import Deposit
+from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 from tumira.topups.usdt.watcher import ChainWatcher
 
 DEEP: Final = 15

@@ -17,15 +17,14 @@ from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
+from tumira.topups.providers import Provider
 from tumira.topups.providers.blu import BluProvider
 from tumira.topups.providers.onevoucher import OneVoucherProvider
 from tumira.topups.providers.ott import OttProvider
-from tumira.topups.providers.port import Provider
-from tumira.topups.sealing import Seal
-from tumira.topups.start_voucher import start_voucher
-from tumira.topups.store import TopUp
-from tumira.topups.voucher_pins import Change, Issuer, read_change
-from tumira.topups.worker import Cashier
+from tumira.topups.start import start_voucher
+from tumira.topups.states import TopUp
+from tumira.topups.voucher_pins import ChangeVoucher, Issuer, Seal, read_change
+from tumira.topups.worker import TopUpWorker
 
 RATE: Final = Decimal("18.50")
 SOUTH_AFRICAN: Final = "+27821230001"
@@ -43,7 +42,7 @@ class Desk:
     database: Database
     issuers: Issuers
     providers: Mapping[str, Provider]
-    cashier: Cashier
+    cashier: TopUpWorker
 
     @property
     def payments(self) -> Payments:
@@ -111,7 +110,7 @@ class Desk:
             interval,
         )
 
-    def change_of(self, top_up: TopUp) -> Change | None:
+    def change_of(self, top_up: TopUp) -> ChangeVoucher | None:
         """Open the change voucher of a top-up."""
         settings = {"onevoucher": self.payments.one_voucher, "blu": self.payments.blu}.get(top_up.provider)
         if top_up.sealed_change is None or settings is None:
@@ -140,7 +139,7 @@ async def open_desk(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> A
         Issuer.BLU: BluProvider(payments.blu, answer_s=answer_s),
     }
     database = Database(url, connections_max=8)
-    desk = Desk(database, issuers, providers, Cashier(database, providers))
+    desk = Desk(database, issuers, providers, TopUpWorker(database, providers))
     await desk.rows("UPDATE top_ups SET due_at = NULL")
     yield desk
     for provider in providers.values():

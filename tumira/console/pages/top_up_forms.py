@@ -22,10 +22,8 @@ from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
 from tumira.identity.person_rules import clean_name
-from tumira.topups import operator_actions
-from tumira.topups import settle as settle_top_up
-from tumira.topups.states import worth
-from tumira.topups.store import TopUp
+from tumira.topups import settle
+from tumira.topups.states import TopUp, to_usd
 
 TYPED_MAX: Final = 40
 REFERENCE_MAX: Final = 100
@@ -47,7 +45,7 @@ async def ask_again(session: OperatorSession) -> Response:
     await read_form(session.request)
     top_up = await find_top_up(session)
     try:
-        await operator_actions.ask_again(session.database, top_up.id, session.actor)
+        await settle.poll_again(session.database, top_up.id, session.actor)
     except Trouble as trouble:
         return await top_up_page(session, {"": str(trouble)}, 409)
     return redirect(f"{path_of(top_up.id)}?done=asked")
@@ -73,7 +71,7 @@ def _read_decision(form: Form, top_up: TopUp) -> _Decision:
     }
     faults = {}
     paid = money.parse(written["paid"]) if written["outcome"] == "paid" else None
-    if written["outcome"] == "paid" and (not paid or worth(paid, top_up.rate) <= 0):
+    if written["outcome"] == "paid" and (not paid or to_usd(paid, top_up.rate) <= 0):
         faults["paid"] = f"Write what the provider took, in {top_up.currency}, like 5 or 12.50."
     if len(written["reference"]) > REFERENCE_MAX:
         faults["reference"] = f"At most {REFERENCE_MAX} characters."
@@ -112,7 +110,7 @@ def _comes_to(top_up: TopUp, account: Account, decision: _Decision) -> Mapping[s
     if decision.paid is None:
         facts["Credited"] = "nothing"
     else:
-        amount = worth(decision.paid, top_up.rate)
+        amount = to_usd(decision.paid, top_up.rate)
         facts["The provider took"] = write_money(decision.paid, top_up.currency)
         facts["Credited"] = write_usd(amount)
         facts["Balance after"] = write_usd(account.balance + amount)
@@ -128,7 +126,7 @@ async def resolve(session: OperatorSession) -> Response:
     if decision.faults:
         return await top_up_page(session, decision.faults, 422, **decision.written)
     try:
-        await settle_top_up.resolve(
+        await settle.resolve(
             session.database,
             top_up.id,
             paid=decision.paid,

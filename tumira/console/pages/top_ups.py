@@ -18,13 +18,13 @@ from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
 from tumira.postgres.connection import Connection
 from tumira.topups import lists as top_up_lists
-from tumira.topups import operator_actions, reconciliation_store
 from tumira.topups import store as top_ups
-from tumira.topups.lists import Listed, Movement
-from tumira.topups.reconciliation import write_exact
-from tumira.topups.states import Currency, State, may_resolve
-from tumira.topups.store import LAST, TopUp
-from tumira.topups.usdt.deposit_rules import in_usdt
+from tumira.topups.lists import ListedTopUp, Movement
+from tumira.topups.reconcile_rules import write_exact
+from tumira.topups.settle import can_poll
+from tumira.topups.states import Currency, TopUp, TopUpState, may_resolve
+from tumira.topups.store import LAST
+from tumira.topups.usdt import deposits
 
 TOP_UPS: Final = "/operator/top-ups"
 SHOWN: Final = 10
@@ -67,7 +67,7 @@ class Row:
     name: str
     account_path: str
     money: str
-    top_up: Listed
+    top_up: ListedTopUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ async def _part(connection: Connection, key: str, count_max: int, before: TopUpI
     elif key == "all":
         found, has_more = await top_up_lists.list_all(connection, count_max, before)
     else:
-        found, has_more = await top_up_lists.list_of_state(connection, State(key), count_max, before)
+        found, has_more = await top_up_lists.list_of_state(connection, TopUpState(key), count_max, before)
     more = f"{TOP_UPS}?show={key}&before={write_id(TOP_UP, found[-1].id)}" if has_more else None
     return Part(key, PARTS[key], [_row(one) for one in found], more)
 
 
-def _row(one: Listed) -> Row:
+def _row(one: ListedTopUp) -> Row:
     paid = write_money(one.asked if one.paid is None else one.paid, one.currency)
     return Row(path_of(one.id), name_of(one.method, one.provider), path_of_account(one.account_id), paid, one)
 
@@ -153,7 +153,7 @@ async def top_up_page(
     async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
         movements = await top_up_lists.list_movements(connection, top_up.id)
-        deposits = await reconciliation_store.list_deposits_of(connection, top_up.id, DEPOSITS_SHOWN)
+        found = await deposits.list_of_top_up(connection, top_up.id, DEPOSITS_SHOWN)
     assert account is not None
     filled = {"outcome": "paid", "paid": _suggested(top_up), "reference": "", "note": "", "lift_note": ""}
     return session.page(
@@ -170,11 +170,11 @@ async def top_up_page(
         rate=_rate(top_up),
         state=STATES[top_up.state],
         story=_story(top_up, movements),
-        deposits=[(one, write_exact(in_usdt(one.units))) for one in deposits],
-        can_ask=operator_actions.can_be_asked(top_up),
-        may_credit=may_resolve(top_up.state, State.CREDITED),
-        may_deny=may_resolve(top_up.state, State.FAILED),
-        may_lift=top_up.state is State.REVERSED and account.suspended_at is not None,
+        deposits=[(one, write_exact(one.amount)) for one in found],
+        can_ask=can_poll(top_up),
+        may_credit=may_resolve(top_up.state, TopUpState.CREDITED),
+        may_deny=may_resolve(top_up.state, TopUpState.FAILED),
+        may_lift=top_up.state is TopUpState.REVERSED and account.suspended_at is not None,
         faults=faults,
         filled=filled | written,
         said=DONE.get(done),

@@ -27,8 +27,8 @@ from tumira.html.tables import write_rows
 from tumira.operations.audit_checks import snapshot
 from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
-from tumira.topups import proofs as top_up_proofs
-from tumira.topups.proofs import Named
+from tumira.topups import lists as top_up_proofs
+from tumira.topups.lists import LedgerTopUp
 
 LEDGER: Final = "/dashboard/ledger"
 
@@ -103,7 +103,7 @@ class Line:
     balance: Decimal | None
     sent: Sent | None
     returned: Returned | None
-    top_up: Named | None = None
+    top_up: LedgerTopUp | None = None
 
     @property
     def top_up_path(self) -> str | None:
@@ -265,7 +265,7 @@ async def _read(
     returned = await ledger.list_returned(
         connection, account_id, [entry.message_id for entry in entries if entry.message_id]
     )
-    topped_up = await top_up_proofs.list_named(
+    topped_up = await top_up_proofs.list_by_transfer(
         connection, account_id, [entry.id for entry in entries if entry.kind is Kind.TOP_UPS]
     )
     lines = [

@@ -19,13 +19,11 @@ from tumira.dashboard.top_up_words import write_money
 from tumira.html import qr_code
 from tumira.html.forms import Form
 from tumira.html.redirect import redirect
-from tumira.topups.start_usdt import start_usdt
-from tumira.topups.states import LARGEST, SMALLEST, Currency
+from tumira.topups.start import start_usdt
+from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, Currency
 from tumira.topups.usdt import deposits
-from tumira.topups.usdt.address_derivation import with_checksum
-from tumira.topups.usdt.deposit_rules import DepositState
-from tumira.topups.usdt.deposits import Deposit
-from tumira.topups.usdt.payment_links import network_name, payment_link
+from tumira.topups.usdt.addresses import network_name, payment_link, with_checksum
+from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 
 DEPOSITS_MAX: Final = 20
 GIVEN_MAX: Final = 40
@@ -103,7 +101,7 @@ async def _deposits(session: CustomerSession, usdt: Usdt) -> Mapping[str, Any]:
         "is_enough": not outstanding.missing,
         "confirmations": usdt.confirmations,
         "balance": session.customer.balance,
-        "smallest": SMALLEST,
+        "smallest": TOP_UP_MIN,
     }
 
 
@@ -113,7 +111,7 @@ def _line(deposit: Deposit, confirmations: int) -> Line:
             seen = min(deposit.depth, confirmations)
             state, badge = f"seen, {seen} of {confirmations} confirmations", "sending"
         case DepositState.FINAL:
-            state, badge = f"held until US${SMALLEST}", "unconfirmed"
+            state, badge = f"held until US${TOP_UP_MIN}", "unconfirmed"
         case DepositState.CREDITED:
             state, badge = "credited", "completed"
         case DepositState.ORPHANED:
@@ -133,8 +131,8 @@ def _read_amount(given: str) -> tuple[Decimal | None, Mapping[str, str]]:
     amount = money.parse(given)
     if amount is None:
         return None, {"amount": "Write how many USDT, like 5 or 12.50."}
-    if not SMALLEST <= amount <= LARGEST:
-        return None, {"amount": f"From {SMALLEST} to {LARGEST:,} USDT at a time."}
+    if not TOP_UP_MIN <= amount <= TOP_UP_MAX:
+        return None, {"amount": f"From {TOP_UP_MIN} to {TOP_UP_MAX:,} USDT at a time."}
     return amount, {}
 
 

@@ -16,8 +16,8 @@ from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import redirect
-from tumira.topups import start_voucher
-from tumira.topups.states import SMALLEST
+from tumira.topups import start as start_voucher
+from tumira.topups.states import TOP_UP_MIN
 from tumira.topups.voucher_pins import TYPED_MAX, Issuer
 
 # The PIN is not among what is given back with a fault.
@@ -73,7 +73,7 @@ def _page(
         faults=faults,
         form_id=new_form_id(),
         typed_max=TYPED_MAX,
-        smallest=SMALLEST,
+        smallest=TOP_UP_MIN,
         rate=None if rate is None else rate.rate,
         rate_words=None if rate is None else top_up_words.write_rate(rate.rate, rate.since),
     )
@@ -123,7 +123,7 @@ def _pin(form: Form) -> str:
 
 async def _offered(session: CustomerSession) -> Sequence[Issuer]:
     async with session.database.connection() as connection:
-        issuers = await start_voucher.offered(connection, session.services.payments)
+        issuers = await start_voucher.list_issuers(connection, session.services.payments)
     if not issuers:
         raise HTTPException(404, "You cannot pay with a voucher here")
     return issuers

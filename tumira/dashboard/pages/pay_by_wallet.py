@@ -19,8 +19,8 @@ from tumira.html.forms import Form, read_form
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.start_paynow import start_paynow
-from tumira.topups.states import LARGEST, SMALLEST
+from tumira.topups.start import start_paynow
+from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN
 
 FIELDS: Final = frozenset({"amount", "wallet", "phone"})
 GIVEN_MAX: Final = 40
@@ -74,9 +74,9 @@ async def _page(
         wallets=Wallet,
         amounts=AMOUNTS,
         offers=[one for one in offers(tariff, amount or Decimal(0)) if not one.is_coming],
-        amount=amount if amount is not None and SMALLEST <= amount <= LARGEST else None,
-        smallest=SMALLEST,
-        largest=LARGEST,
+        amount=amount if amount is not None and TOP_UP_MIN <= amount <= TOP_UP_MAX else None,
+        smallest=TOP_UP_MIN,
+        largest=TOP_UP_MAX,
     )
 
 

@@ -69,7 +69,7 @@ async def _take(database: Database, access: Paynow, request: Request) -> Respons
         if problem is not None:
             _log.warning("Paynow's notice refused", top_up=name, problem=problem)
             return _answer(400)
-        await top_ups.make_due(connection, top_up_id)
+        await top_ups.mark_due(connection, top_up_id)
     return _answer(200)
 
 

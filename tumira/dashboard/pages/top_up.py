@@ -20,9 +20,9 @@ from tumira.html.forms import Form
 from tumira.html.page import write_usd
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.store import get_tariff
-from tumira.topups import start_voucher
+from tumira.topups import start as start_voucher
 from tumira.topups import store as top_ups
-from tumira.topups.store import TopUp
+from tumira.topups.states import TopUp
 from tumira.topups.voucher_pins import Issuer
 
 TOP_UP: Final = "/dashboard/top-up"
@@ -83,7 +83,7 @@ async def show_top_up(session: CustomerSession) -> Response:
     before = _read_before(session)
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-        issuers = await start_voucher.offered(connection, session.services.payments)
+        issuers = await start_voucher.list_issuers(connection, session.services.payments)
         found = await top_ups.list_of_account(
             connection, session.account_id, PAGE + 1, before or top_ups.LAST
         )

@@ -21,20 +21,18 @@ from tumira.html.forms import read_form
 from tumira.html.page import write_usd
 from tumira.html.qr_code import QrCode
 from tumira.html.redirect import redirect
-from tumira.topups import proofs as top_up_proofs
+from tumira.topups import lists as top_up_proofs
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow_messages import Wallet
-from tumira.topups.sealing import Seal
-from tumira.topups.states import OPEN, Currency, Method, State
-from tumira.topups.store import TopUp
-from tumira.topups.voucher_pins import Change, Issuer, read_change
+from tumira.topups.states import OPEN_STATES, Currency, Method, TopUp, TopUpState
+from tumira.topups.voucher_pins import ChangeVoucher, Issuer, Seal, read_change
 
 # The address by which the InnBucks app opens with a code in it.
 INNBUCKS_APP: Final = "schinn.wbpycode://innbucks.co.zw?pymInnCode="
 CODE_MAX: Final = 40
 # A receipt of more is told by its reference alone.
 TRANSACTIONS_MAX: Final = 100
-RECEIPTS: Final = frozenset({State.CREDITED, State.REVERSED})
+RECEIPTS: Final = frozenset({TopUpState.CREDITED, TopUpState.REVERSED})
 
 _AGAIN: Final[Mapping[Method, str]] = {
     Method.PAYNOW: PAY_BY_WALLET,
@@ -76,7 +74,7 @@ async def show_progress(session: CustomerSession) -> Response:
 async def _progress(session: CustomerSession) -> Mapping[str, Any]:
     top_up = await _find(session)
     state, badge = words.state_of(top_up)
-    is_payable = top_up.state is State.PENDING and top_up.method is Method.PAYNOW
+    is_payable = top_up.state is TopUpState.PENDING and top_up.method is Method.PAYNOW
     payments = session.services.payments
     return {
         "top_up": top_up,
@@ -89,8 +87,10 @@ async def _progress(session: CustomerSession) -> Mapping[str, Any]:
         "state": state,
         "badge": badge,
         "told": words.told(top_up),
-        "is_open": top_up.state in OPEN and (top_up.state is not State.DOUBT or top_up.due_at is not None),
-        "is_tall": top_up.provider == Wallet.INNBUCKS and top_up.state in {State.STARTED, State.PENDING},
+        "is_open": top_up.state in OPEN_STATES
+        and (top_up.state is not TopUpState.DOUBT or top_up.due_at is not None),
+        "is_tall": top_up.provider == Wallet.INNBUCKS
+        and top_up.state in {TopUpState.STARTED, TopUpState.PENDING},
         "instructions": top_up.kept.get("instructions") if is_payable else None,
         "code": await _code(top_up) if is_payable and top_up.provider == Wallet.INNBUCKS else None,
         "card_page": _card_page(payments, top_up) if is_payable else None,
@@ -136,7 +136,7 @@ def _card_page(payments: Payments, top_up: TopUp) -> str | None:
 
 def _again(payments: Payments, top_up: TopUp) -> str | None:
     """Return where somebody tries again, with what they had chosen but for a PIN."""
-    if top_up.state not in {State.FAILED, State.EXPIRED} and not words.cannot_be_paid(top_up):
+    if top_up.state not in {TopUpState.FAILED, TopUpState.EXPIRED} and not words.cannot_be_paid(top_up):
         return None
     path = _AGAIN[top_up.method]
     match top_up.method:
@@ -149,7 +149,7 @@ def _again(payments: Payments, top_up: TopUp) -> str | None:
     return None
 
 
-def _change(payments: Payments, top_up: TopUp) -> Change | None:
+def _change(payments: Payments, top_up: TopUp) -> ChangeVoucher | None:
     """Open the voucher that holds what was left over; None where there is none, or its key was changed."""
     secret = _secret_of(payments, top_up.provider)
     if top_up.sealed_change is None or secret is None:
@@ -197,7 +197,9 @@ async def show_receipt(session: CustomerSession) -> Response:
         rate=_rate(top_up) or ("1 USDT for US$1" if top_up.currency is Currency.USDT else None),
         provider_reference=None if top_up.method is Method.USDT else top_up.provider_reference,
         transactions=transactions,
-        taken_back=write_usd(top_up.amount) if top_up.state is State.REVERSED and top_up.amount else None,
+        taken_back=write_usd(top_up.amount)
+        if top_up.state is TopUpState.REVERSED and top_up.amount
+        else None,
         printed_at=datetime.now(UTC),
         public_url=session.services.public_url,
     )

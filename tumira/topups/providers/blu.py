@@ -10,41 +10,45 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from tumira.core.settings.payments import Blu
-from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
-from tumira.topups.providers.port import Order
-from tumira.topups.providers.voucher import mask, read_cents, read_object, read_rand, read_reference
-from tumira.topups.providers.voucher_orders import (
+from tumira.topups.providers import Order
+from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
+from tumira.topups.providers.voucher import (
     FAILURES,
     REPLAYED_FOR,
     TOO_LATE,
     ChangeNames,
-    fault_of_value,
+    check_value,
+    mask,
+    not_sent,
     open_pin,
+    paid_with_change,
+    read_cents,
+    read_object,
+    read_rand,
+    read_reference,
     reference_of,
-    taken,
-    unsent,
 )
-from tumira.topups.sealing import Seal
-from tumira.topups.states import Currency, News, Reason, Refused, Unclear, Waiting
+from tumira.topups.states import Currency, FailureReason, InDoubt, NotPaid, ProviderAnswer, StillPending
+from tumira.topups.voucher_pins import Seal
 
 VALUE: Final = "value"
 _CHANGE: Final = ChangeNames(pin="token", cents="balance")
 
 _OK: Final = (200, 201)
 _WHOLE: Final = frozenset({"ACTIVE", "VALID"})
-_STATUSES: Final[Mapping[str, Reason]] = {
-    "REDEEMED": Reason.VOUCHER_NOT_VALID,
-    "USED": Reason.VOUCHER_NOT_VALID,
-    "NOT_FOUND": Reason.VOUCHER_NOT_VALID,
-    "EXPIRED": Reason.VOUCHER_EXPIRED,
+_STATUSES: Final[Mapping[str, FailureReason]] = {
+    "REDEEMED": FailureReason.VOUCHER_NOT_VALID,
+    "USED": FailureReason.VOUCHER_NOT_VALID,
+    "NOT_FOUND": FailureReason.VOUCHER_NOT_VALID,
+    "EXPIRED": FailureReason.VOUCHER_EXPIRED,
 }
 # Faults have no codes, only words.
 _EXPIRED: Final = "expired"
-_WORDS: Final[Mapping[str, Reason]] = {
-    "invalid voucher token": Reason.VOUCHER_NOT_VALID,
-    "already been redeemed": Reason.VOUCHER_NOT_VALID,
-    "not found": Reason.VOUCHER_NOT_VALID,
-    _EXPIRED: Reason.VOUCHER_EXPIRED,
+_WORDS: Final[Mapping[str, FailureReason]] = {
+    "invalid voucher token": FailureReason.VOUCHER_NOT_VALID,
+    "already been redeemed": FailureReason.VOUCHER_NOT_VALID,
+    "not found": FailureReason.VOUCHER_NOT_VALID,
+    _EXPIRED: FailureReason.VOUCHER_EXPIRED,
 }
 
 
@@ -54,22 +58,22 @@ class BluProvider:
     def __init__(self, settings: Blu, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = Caller(answer_s=answer_s)
+        self._caller = ProviderClient(answer_s=answer_s)
 
-    async def start(self, order: Order) -> News:
+    async def start(self, order: Order) -> ProviderAnswer:
         """Look what the voucher is worth, and keep that; nothing is taken yet."""
         pin = open_pin(self._seal, order)
         if pin is None:
-            return unsent("the PIN cannot be read with this access to Blue Label", is_first=True)
+            return not_sent("the PIN cannot be read with this access to Blue Label", is_first=True)
         try:
             value = await self._find_value(pin)
         except NoAnswerError as error:
-            return unsent(f"Blue Label: {error.problem}", is_first=True)
+            return not_sent(f"Blue Label: {error.problem}", is_first=True)
         if not isinstance(value, Decimal):
             return value
-        return fault_of_value(value, order) or Waiting(kept={VALUE: str(value)})
+        return check_value(value, order) or StillPending(kept={VALUE: str(value)})
 
-    async def look(self, order: Order) -> News:
+    async def look(self, order: Order) -> ProviderAnswer:
         """Take the value that is kept; or find out whether it was taken, which is the same call again."""
         value = read_rand(order.kept.get(VALUE))
         if value is None:
@@ -77,25 +81,25 @@ class BluProvider:
             return await self.start(order)
         pin = open_pin(self._seal, order)
         if pin is None:
-            return Unclear("the PIN cannot be read with this access to Blue Label", is_last=True)
+            return InDoubt("the PIN cannot be read with this access to Blue Label", is_last=True)
         try:
             if order.age >= REPLAYED_FOR:
                 return await self._look_at_voucher(pin, value)
             return self._read(order, pin, value, await self._redeem(order, pin, value))
         except NoAnswerError as error:
-            return Unclear(f"Blue Label: {error.problem}")
+            return InDoubt(f"Blue Label: {error.problem}")
 
     async def close(self) -> None:
         """End the connections."""
         await self._caller.close()
 
-    async def _look_at_voucher(self, pin: str, value: Decimal) -> News:
+    async def _look_at_voucher(self, pin: str, value: Decimal) -> ProviderAnswer:
         """Tell what is known when the same call may get another answer: a whole voucher was not taken."""
         if await self._find_value(pin) == value:
-            return Refused(Reason.NEVER_ARRIVED, "the voucher is whole after half an hour")
-        return Unclear(TOO_LATE, is_last=True)
+            return NotPaid(FailureReason.NEVER_ARRIVED, "the voucher is whole after half an hour")
+        return InDoubt(TOO_LATE, is_last=True)
 
-    async def _find_value(self, pin: str) -> Decimal | News:
+    async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
         """Return what a voucher is worth, or why nothing can be taken of it."""
         # The PIN is part of the address here; the caller's problems never name an address.
         path = f"voucher/variable/vouchers?{urlencode({'token': pin})}"
@@ -105,15 +109,19 @@ class BluProvider:
         if reply.status not in _OK:
             reason = _reason_of(told)
             problem = f"Blue Label answered {reply.status} {mask(told.get('message'))}".rstrip()
-            return unsent(problem, is_first=True) if reason is None else Refused(reason, problem)
+            return not_sent(problem, is_first=True) if reason is None else NotPaid(reason, problem)
         if status not in _WHOLE:
-            return Refused(_STATUSES.get(status, Reason.VOUCHER_NOT_VALID), f"its status is {mask(status)}")
+            return NotPaid(
+                _STATUSES.get(status, FailureReason.VOUCHER_NOT_VALID), f"its status is {mask(status)}"
+            )
         if told.get("currency", Currency.ZAR) != Currency.ZAR:
-            return Refused(Reason.DECLINED, "it is not worth rand")
+            return NotPaid(FailureReason.DECLINED, "it is not worth rand")
         value = read_cents(told.get("amount"))
-        return value or Refused(Reason.DECLINED, "Blue Label gives a value that is no whole number of cents")
+        return value or NotPaid(
+            FailureReason.DECLINED, "Blue Label gives a value that is no whole number of cents"
+        )
 
-    async def _redeem(self, order: Order, pin: str, value: Decimal) -> Reply:
+    async def _redeem(self, order: Order, pin: str, value: Decimal) -> HttpReply:
         url = f"{self._settings.url}/voucher/variable/redemptions"
         body = {"requestId": reference_of(order), "token": pin, "amount": int(value * 100)}
         return await self._caller.call("POST", url, json=body, **self._access())
@@ -128,27 +136,27 @@ class BluProvider:
             "auth": (self._settings.user, self._settings.password),
         }
 
-    def _read(self, order: Order, pin: str, value: Decimal, reply: Reply) -> News:
+    def _read(self, order: Order, pin: str, value: Decimal, reply: HttpReply) -> ProviderAnswer:
         told = read_object(reply.body)
         if reply.status in _OK:
             return self._read_taken(order, pin, value, told)
         problem = f"Blue Label answered {reply.status} {mask(told.get('message'))}".rstrip()
         # That it is spent or gone may be our own doing, by a call whose answer was lost.
-        if reply.status < FAILURES and _reason_of(told) is Reason.VOUCHER_EXPIRED:
-            return Refused(Reason.VOUCHER_EXPIRED, problem)
-        return Unclear(problem)
+        if reply.status < FAILURES and _reason_of(told) is FailureReason.VOUCHER_EXPIRED:
+            return NotPaid(FailureReason.VOUCHER_EXPIRED, problem)
+        return InDoubt(problem)
 
-    def _read_taken(self, order: Order, pin: str, value: Decimal, told: Mapping[str, Any]) -> News:
+    def _read_taken(self, order: Order, pin: str, value: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
         amount = read_cents(told.get("amount"))
         if told.get("requestId") != reference_of(order):
-            return Unclear("Blue Label answered for another request")
+            return InDoubt("Blue Label answered for another request")
         if amount is None or amount > value:
-            return Unclear("Blue Label has taken it, and does not say plainly how much")
+            return InDoubt("Blue Label has taken it, and does not say plainly how much")
         change = told.get("replacementVoucher")
         reference = read_reference(told.get("reference"), pin, reference_of(order))
-        return taken(order, self._seal, reference, amount, change, _CHANGE)
+        return paid_with_change(order, self._seal, reference, amount, change, _CHANGE)
 
 
-def _reason_of(told: Mapping[str, Any]) -> Reason | None:
+def _reason_of(told: Mapping[str, Any]) -> FailureReason | None:
     words = str(told.get("message", "")).lower()
     return next((reason for phrase, reason in _WORDS.items() if phrase in words), None)

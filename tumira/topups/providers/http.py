@@ -29,14 +29,14 @@ class NoAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """What a provider answered."""
 
     status: int
     body: bytes = field(repr=False)
 
 
-class Caller:
+class ProviderClient:
     """Calls one provider. Redirects are not followed, and no proxy is taken from the environment."""
 
     def __init__(self, *, answer_s: float = ANSWER_S) -> None:
@@ -57,7 +57,7 @@ class Caller:
         content: bytes | None = None,
         json: Any = None,
         auth: tuple[str, str] | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """Make one call; raises NoAnswerError, whose words hold nothing of the address or the body."""
         try:
             async with self._client.stream(
@@ -68,7 +68,7 @@ class Caller:
                     body += piece
                     if len(body) > BODY_MAX:
                         raise NoAnswerError("the answer was too long", was_heard=True)
-                return Reply(response.status_code, bytes(body))
+                return HttpReply(response.status_code, bytes(body))
         except _UNHEARD as error:
             raise NoAnswerError(f"not reached ({type(error).__name__})", was_heard=False) from None
         except httpx.HTTPError as error:

@@ -11,32 +11,35 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tumira.core.settings.payments import OneVoucher
-from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
-from tumira.topups.providers.port import Order
-from tumira.topups.providers.voucher import read_cents, read_code, read_object, read_reference
-from tumira.topups.providers.voucher_orders import (
+from tumira.topups.providers import Order
+from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
+from tumira.topups.providers.voucher import (
     FAILURES,
     FORBIDDEN,
     REPLAYED_FOR,
     TOO_LATE,
     ChangeNames,
+    not_sent,
     open_pin,
+    paid_with_change,
+    read_cents,
+    read_code,
+    read_object,
+    read_reference,
     reference_of,
-    taken,
-    unsent,
 )
-from tumira.topups.sealing import Seal
-from tumira.topups.states import News, Reason, Refused, Unclear
+from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer
+from tumira.topups.voucher_pins import Seal
 
 # Success and most failures come with HTTP 200; this code inside tells them apart.
 _TAKEN: Final = 0
-_REFUSALS: Final[Mapping[int, Reason]] = {
-    2401: Reason.VOUCHER_NOT_VALID,
-    2402: Reason.VOUCHER_NOT_VALID,
-    2403: Reason.VOUCHER_NOT_VALID,
-    2405: Reason.VOUCHER_EXPIRED,
-    2406: Reason.VALUE_TOO_SMALL,
-    2408: Reason.VALUE_DIFFERS,
+_REFUSALS: Final[Mapping[int, FailureReason]] = {
+    2401: FailureReason.VOUCHER_NOT_VALID,
+    2402: FailureReason.VOUCHER_NOT_VALID,
+    2403: FailureReason.VOUCHER_NOT_VALID,
+    2405: FailureReason.VOUCHER_EXPIRED,
+    2406: FailureReason.VALUE_TOO_SMALL,
+    2408: FailureReason.VALUE_DIFFERS,
 }
 # Used, or cancelled: after a lost answer it may have been our own call that did it.
 _SPENT: Final = frozenset({2401, 2403})
@@ -57,38 +60,38 @@ class OneVoucherProvider:
     def __init__(self, settings: OneVoucher, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = Caller(answer_s=answer_s)
+        self._caller = ProviderClient(answer_s=answer_s)
         self._token = ""
         self._token_until = 0.0
         self._asking_for_token = asyncio.Lock()
 
-    async def start(self, order: Order) -> News:
+    async def start(self, order: Order) -> ProviderAnswer:
         """Take what the customer said that the voucher is worth."""
         return await self._redeem(order, is_first=True)
 
-    async def look(self, order: Order) -> News:
+    async def look(self, order: Order) -> ProviderAnswer:
         """Ask again with the same reference, as long as that gets the same answer."""
         if order.age >= REPLAYED_FOR:
-            return Unclear(TOO_LATE, is_last=True)
+            return InDoubt(TOO_LATE, is_last=True)
         return await self._redeem(order, is_first=False)
 
     async def close(self) -> None:
         """End the connections."""
         await self._caller.close()
 
-    async def _redeem(self, order: Order, *, is_first: bool) -> News:
+    async def _redeem(self, order: Order, *, is_first: bool) -> ProviderAnswer:
         pin = open_pin(self._seal, order)
         if pin is None or order.asked is None:
-            return unsent("the PIN cannot be read with this access to Flash", is_first=is_first)
+            return not_sent("the PIN cannot be read with this access to Flash", is_first=is_first)
         try:
             reply = await self._send(order, pin, order.asked)
         except NoAnswerError as error:
             if error.was_heard:
-                return Unclear(f"Flash: {error.problem}")
-            return unsent(f"Flash: {error.problem}", is_first=is_first)
+                return InDoubt(f"Flash: {error.problem}")
+            return not_sent(f"Flash: {error.problem}", is_first=is_first)
         return self._read(order, pin, order.asked, reply, is_first=is_first)
 
-    async def _send(self, order: Order, pin: str, asked: Decimal) -> Reply:
+    async def _send(self, order: Order, pin: str, asked: Decimal) -> HttpReply:
         body: dict[str, Any] = {
             "reference": reference_of(order),
             "accountNumber": self._settings.account,
@@ -105,7 +108,7 @@ class OneVoucherProvider:
             reply = await self._post(body, await self._get_token(refused=token))
         return reply
 
-    async def _post(self, body: Mapping[str, Any], token: str) -> Reply:
+    async def _post(self, body: Mapping[str, Any], token: str) -> HttpReply:
         url = f"{self._settings.url}/aggregation/4.0/1voucher/redeem"
         return await self._caller.call("POST", url, headers={"Authorization": f"Bearer {token}"}, json=body)
 
@@ -133,30 +136,32 @@ class OneVoucherProvider:
             self._token, self._token_until = token, now() + lasts_s - _TOKEN_MARGIN_S
             return token
 
-    def _read(self, order: Order, pin: str, asked: Decimal, reply: Reply, *, is_first: bool) -> News:
+    def _read(
+        self, order: Order, pin: str, asked: Decimal, reply: HttpReply, *, is_first: bool
+    ) -> ProviderAnswer:
         told = read_object(reply.body)
         code = read_code(told.get("responseCode"))
         if code == _TAKEN and reply.status in _OK:
             return self._read_taken(order, pin, asked, told)
         if code is not None and code in _REFUSALS and reply.status < FAILURES:
             if code in _SPENT and not is_first:
-                return Unclear(
+                return InDoubt(
                     f"Flash answered {code} when asked again; our own call may have been the cause"
                 )
-            return Refused(_REFUSALS[code], f"Flash answered {code}")
+            return NotPaid(_REFUSALS[code], f"Flash answered {code}")
         if reply.status in FORBIDDEN:
-            return unsent(f"Flash refuses our access ({reply.status})", is_first=is_first)
-        return Unclear(f"Flash answered {reply.status}, code {code}")
+            return not_sent(f"Flash refuses our access ({reply.status})", is_first=is_first)
+        return InDoubt(f"Flash answered {reply.status}, code {code}")
 
-    def _read_taken(self, order: Order, pin: str, asked: Decimal, told: Mapping[str, Any]) -> News:
+    def _read_taken(self, order: Order, pin: str, asked: Decimal, told: Mapping[str, Any]) -> ProviderAnswer:
         amount = read_cents(told.get("amount"))
         if told.get("reference", reference_of(order)) != reference_of(order):
-            return Unclear("Flash answered for another reference")
+            return InDoubt("Flash answered for another reference")
         if amount is None or amount > asked:
-            return Unclear("Flash has taken it, and does not say plainly how much")
+            return InDoubt("Flash has taken it, and does not say plainly how much")
         change = told.get("voucher")
         reference = read_reference(told.get("transactionId"), pin, reference_of(order))
-        return taken(order, self._seal, reference, amount, change, _CHANGE)
+        return paid_with_change(order, self._seal, reference, amount, change, _CHANGE)
 
 
 def _is_token(text: str) -> bool:

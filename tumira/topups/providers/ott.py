@@ -11,13 +11,22 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from tumira.core.settings.payments import Ott
-from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
-from tumira.topups.providers.port import Order
-from tumira.topups.providers.voucher import is_true, read_code, read_object, read_rand, read_reference
-from tumira.topups.providers.voucher_orders import FORBIDDEN, fault_of_value, open_pin, reference_of, unsent
-from tumira.topups.sealing import Seal
-from tumira.topups.states import LARGEST, News, Paid, Reason, Refused, Unclear, worth
-from tumira.topups.voucher_pins import sign_for_ott
+from tumira.topups.providers import Order
+from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
+from tumira.topups.providers.voucher import (
+    FORBIDDEN,
+    check_value,
+    is_true,
+    not_sent,
+    open_pin,
+    read_code,
+    read_object,
+    read_rand,
+    read_reference,
+    reference_of,
+)
+from tumira.topups.states import TOP_UP_MAX, FailureReason, InDoubt, NotPaid, Paid, ProviderAnswer, to_usd
+from tumira.topups.voucher_pins import Seal, sign_for_ott
 
 _OK: Final = (200, 201)
 # What has been seen for faults of whoever redeems; the list is not published. Any other leaves it open.
@@ -33,22 +42,22 @@ class OttProvider:
     def __init__(self, settings: Ott, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = Caller(answer_s=answer_s)
+        self._caller = ProviderClient(answer_s=answer_s)
 
-    async def start(self, order: Order) -> News:
+    async def start(self, order: Order) -> ProviderAnswer:
         """Look what the voucher is worth, and take all of it."""
         pin = open_pin(self._seal, order)
         if pin is None:
-            return unsent("the PIN cannot be read with this access to OTT", is_first=True)
+            return not_sent("the PIN cannot be read with this access to OTT", is_first=True)
         try:
             value = await self._find_value(pin)
         except NoAnswerError as error:
-            return unsent(f"OTT: {error.problem}", is_first=True)
+            return not_sent(f"OTT: {error.problem}", is_first=True)
         if not isinstance(value, Decimal):
             return value
-        return fault_of_value(value, order) or await self._remit(order, pin, value)
+        return check_value(value, order) or await self._remit(order, pin, value)
 
-    async def look(self, order: Order) -> News:
+    async def look(self, order: Order) -> ProviderAnswer:
         """Ask what became of it; it is never asked for the money again."""
         fields = {"uniqueReference": reference_of(order)}
         try:
@@ -58,35 +67,41 @@ class OttProvider:
                 return _read_taken(order, told, open_pin(self._seal, order) or "", None)
             return await self._look_at_voucher(order, reply, told)
         except NoAnswerError as error:
-            return Unclear(f"OTT: {error.problem}")
+            return InDoubt(f"OTT: {error.problem}")
 
     async def close(self) -> None:
         """End the connections."""
         await self._caller.close()
 
-    async def _look_at_voucher(self, order: Order, reply: Reply, told: Mapping[str, Any]) -> News:
+    async def _look_at_voucher(
+        self, order: Order, reply: HttpReply, told: Mapping[str, Any]
+    ) -> ProviderAnswer:
         """Tell what is known of one that OTT does not confirm: a voucher that is whole was not taken."""
         code = read_code(told.get("errorCode"))
         pin = open_pin(self._seal, order)
         is_denied = reply.status in _OK and code is not None and code != _INDETERMINATE
         can_tell = is_denied and order.age >= _UNDER_WAY_FOR
         if can_tell and pin is not None and isinstance(await self._find_value(pin), Decimal):
-            return Refused(Reason.NEVER_ARRIVED, f"OTT answered {code} to the check; the voucher is whole")
-        return Unclear(f"OTT answered {reply.status}, code {code} to the check")
+            return NotPaid(
+                FailureReason.NEVER_ARRIVED, f"OTT answered {code} to the check; the voucher is whole"
+            )
+        return InDoubt(f"OTT answered {reply.status}, code {code} to the check")
 
-    async def _find_value(self, pin: str) -> Decimal | News:
+    async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
         """Return what a voucher is worth, or why nothing can be taken of it."""
         reply = await self._call("CheckVoucher", {"vendorID": self._settings.vendor, "voucherPIN": pin})
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
             value = read_rand(told.get("value"))
-            return value or Refused(Reason.DECLINED, "OTT gives a value that is no amount in rand and cents")
+            return value or NotPaid(
+                FailureReason.DECLINED, "OTT gives a value that is no amount in rand and cents"
+            )
         code = read_code(told.get("errorCode"))
         if reply.status in _OK and code in _FAULTS_OF_CUSTOMER:
-            return Refused(Reason.VOUCHER_NOT_VALID, f"OTT answered {code}")
-        return unsent(f"OTT answered {reply.status}, code {code}", is_first=True)
+            return NotPaid(FailureReason.VOUCHER_NOT_VALID, f"OTT answered {code}")
+        return not_sent(f"OTT answered {reply.status}, code {code}", is_first=True)
 
-    async def _remit(self, order: Order, pin: str, value: Decimal) -> News:
+    async def _remit(self, order: Order, pin: str, value: Decimal) -> ProviderAnswer:
         reference = reference_of(order)
         fields = {
             # Whom it is for, in our words.
@@ -102,19 +117,19 @@ class OttProvider:
             reply = await self._call("RemitVoucher", fields)
         except NoAnswerError as error:
             if error.was_heard:
-                return Unclear(f"OTT: {error.problem}")
-            return unsent(f"OTT: {error.problem}", is_first=True)
+                return InDoubt(f"OTT: {error.problem}")
+            return not_sent(f"OTT: {error.problem}", is_first=True)
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
             return _read_taken(order, told, pin, value)
         code = read_code(told.get("errorCode"))
         if reply.status in _OK and code in _FAULTS_OF_CUSTOMER:
-            return Refused(Reason.VOUCHER_NOT_VALID, f"OTT answered {code}")
+            return NotPaid(FailureReason.VOUCHER_NOT_VALID, f"OTT answered {code}")
         if reply.status in FORBIDDEN:
-            return unsent(f"OTT refuses our access ({reply.status})", is_first=True)
-        return Unclear(f"OTT answered {reply.status}, code {code}")
+            return not_sent(f"OTT refuses our access ({reply.status})", is_first=True)
+        return InDoubt(f"OTT answered {reply.status}, code {code}")
 
-    async def _call(self, name: str, fields: Mapping[str, str]) -> Reply:
+    async def _call(self, name: str, fields: Mapping[str, str]) -> HttpReply:
         signed = {**fields, "hash": sign_for_ott(self._settings.key, fields)}
         return await self._caller.call(
             "POST",
@@ -125,13 +140,13 @@ class OttProvider:
         )
 
 
-def _read_taken(order: Order, told: Mapping[str, Any], pin: str, asked: Decimal | None) -> News:
+def _read_taken(order: Order, told: Mapping[str, Any], pin: str, asked: Decimal | None) -> ProviderAnswer:
     amount = read_rand(told.get("voucherAmount"))
     # When asked later what became of it, we do not remember the value; then any that we would take will do.
     is_possible = amount is not None and (
-        amount <= asked if asked is not None else worth(amount, order.rate) <= LARGEST
+        amount <= asked if asked is not None else to_usd(amount, order.rate) <= TOP_UP_MAX
     )
     if amount is None or not is_possible:
-        return Unclear("OTT has taken it, and does not say plainly how much")
+        return InDoubt("OTT has taken it, and does not say plainly how much")
     ours = reference_of(order)
     return Paid(read_reference(told.get("voucherID"), pin or ours, ours), amount)

@@ -13,11 +13,20 @@ import structlog
 
 from tumira.core.ids import TOP_UP, write_id
 from tumira.core.settings.payments import Paynow
-from tumira.topups.providers import paynow_messages
-from tumira.topups.providers.http import ANSWER_S, Caller, NoAnswerError, Reply
+from tumira.topups.providers import Order, paynow_messages
+from tumira.topups.providers.http import ANSWER_S, HttpReply, NoAnswerError, ProviderClient
 from tumira.topups.providers.paynow_messages import Meaning, Pairs, Wallet
-from tumira.topups.providers.port import Order
-from tumira.topups.states import Lapsed, News, Paid, Reason, Refused, Silent, TakenBack, Unclear, Waiting
+from tumira.topups.states import (
+    Expired,
+    FailureReason,
+    InDoubt,
+    NotPaid,
+    Paid,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    Unreachable,
+)
 
 # A start that is still on its way may not be found yet; none is under way for so long.
 LOST_AFTER: Final = timedelta(minutes=5)
@@ -45,9 +54,9 @@ class PaynowProvider:
     def __init__(self, settings: Paynow, public_url: str, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._public_url = public_url
-        self._caller = Caller(answer_s=answer_s)
+        self._caller = ProviderClient(answer_s=answer_s)
 
-    async def start(self, order: Order) -> News:
+    async def start(self, order: Order) -> ProviderAnswer:
         """Ask for the money; see Provider."""
         wallet = Wallet(order.provider)
         page = "initiatetransaction" if wallet is Wallet.CARD else "remotetransaction"
@@ -55,17 +64,17 @@ class PaynowProvider:
             reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(order, wallet))
         except NoAnswerError as error:
             if error.was_heard:
-                return Unclear(f"Paynow: {error.problem}")
-            return Refused(Reason.NEVER_ARRIVED, f"Paynow: {error.problem}")
+                return InDoubt(f"Paynow: {error.problem}")
+            return NotPaid(FailureReason.NEVER_ARRIVED, f"Paynow: {error.problem}")
         refusal = _refusal(reply)
         if refusal is not None:
             return refusal
         try:
             return self._begun(self._signed(reply))
         except _UnreadableError as error:
-            return Unclear(f"Paynow: {error}")
+            return InDoubt(f"Paynow: {error}")
 
-    async def look(self, order: Order) -> News:
+    async def look(self, order: Order) -> ProviderAnswer:
         """Find out what became of an order; see Provider."""
         poll_url = order.kept.get("poll_url")
         is_poll = poll_url is not None and self._is_theirs(poll_url)
@@ -78,9 +87,9 @@ class PaynowProvider:
                 return _not_found(order)
             return _news(order, fields)
         except NoAnswerError as error:
-            return Silent(f"Paynow: {error.problem}")
+            return Unreachable(f"Paynow: {error.problem}")
         except _UnreadableError as error:
-            return Silent(f"Paynow: {error}")
+            return Unreachable(f"Paynow: {error}")
 
     async def close(self) -> None:
         """End the connections."""
@@ -107,7 +116,7 @@ class PaynowProvider:
     def _no_reply(self) -> str:
         return f"no-reply@{urlsplit(self._public_url).hostname or 'localhost'}"
 
-    async def _trace(self, order: Order) -> Reply:
+    async def _trace(self, order: Order) -> HttpReply:
         pairs = [
             ("id", self._settings.integration_id),
             ("merchanttrace", _trace_of(order)),
@@ -115,11 +124,11 @@ class PaynowProvider:
         ]
         return await self._post(f"{self._settings.url}/interface/trace", pairs)
 
-    async def _post(self, url: str, pairs: Pairs) -> Reply:
+    async def _post(self, url: str, pairs: Pairs) -> HttpReply:
         body = paynow_messages.write(pairs, self._settings.key)
         return await self._caller.call("POST", url, headers=_FORM, content=body)
 
-    def _signed(self, reply: Reply) -> Mapping[str, str]:
+    def _signed(self, reply: HttpReply) -> Mapping[str, str]:
         """Return the fields of an answer that Paynow signed; its status in HTTP means nothing."""
         pairs = paynow_messages.read(reply.body)
         fields = dict(pairs or ())
@@ -131,7 +140,7 @@ class PaynowProvider:
             raise _UnreadableError("an answer whose hash is wrong; is TUMIRA_PAYNOW_KEY still right?")
         return fields
 
-    def _begun(self, fields: Mapping[str, str]) -> News:
+    def _begun(self, fields: Mapping[str, str]) -> ProviderAnswer:
         """Return what the customer has to do now."""
         if paynow_messages.folded(fields["status"]) != paynow_messages.OK:
             raise _UnreadableError(f"a start was answered with {_shortened(fields['status'])!r}")
@@ -145,7 +154,7 @@ class PaynowProvider:
             "paynow_reference": fields.get("paynowreference"),
         }
         there = {name: value[:KEPT_MAX].replace("\0", "") for name, value in kept.items() if value}
-        return Waiting(there.get("paynow_reference"), there)
+        return StillPending(there.get("paynow_reference"), there)
 
     def _address(self, fields: Mapping[str, str], name: str) -> str | None:
         """Return an address in an answer; one that leads elsewhere is neither called nor shown."""
@@ -179,7 +188,7 @@ def _origin(address: str) -> tuple[str, str, int] | None:
     return parts.scheme, parts.hostname, port
 
 
-def _refusal(reply: Reply) -> Refused | None:
+def _refusal(reply: HttpReply) -> NotPaid | None:
     """Return why Paynow did not begin; an answer that says so is not signed. None where it may have begun."""
     fields = dict(paynow_messages.read(reply.body) or ())
     status = paynow_messages.folded(fields.get("status", ""))
@@ -187,16 +196,16 @@ def _refusal(reply: Reply) -> Refused | None:
         return None
     words = _shortened(fields.get("error") or fields["status"])
     is_ours = any(fault in words.lower() for fault in _OUR_FAULTS)
-    return Refused(Reason.NOT_CONFIGURED if is_ours else Reason.DECLINED, words)
+    return NotPaid(FailureReason.NOT_CONFIGURED if is_ours else FailureReason.DECLINED, words)
 
 
-def _not_found(order: Order) -> News:
+def _not_found(order: Order) -> ProviderAnswer:
     if order.age > LOST_AFTER:
-        return Refused(Reason.NEVER_ARRIVED, "Paynow knows nothing of it")
-    return Unclear("Paynow knows nothing of it yet")
+        return NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
+    return InDoubt("Paynow knows nothing of it yet")
 
 
-def _news(order: Order, fields: Mapping[str, str]) -> News:
+def _news(order: Order, fields: Mapping[str, str]) -> ProviderAnswer:
     """Return what a signed status says about an order."""
     name = write_id(TOP_UP, order.id)
     if fields.get("reference") != name:
@@ -209,11 +218,11 @@ def _news(order: Order, fields: Mapping[str, str]) -> News:
         case Meaning.PAID:
             return Paid(_shortened(reference), amount)
         case Meaning.CANCELLED:
-            return Refused(Reason.CANCELLED, f"Paynow: {_shortened(status)}")
+            return NotPaid(FailureReason.CANCELLED, f"Paynow: {_shortened(status)}")
         case Meaning.FAILED:
-            return Refused(Reason.DECLINED, f"Paynow: {_shortened(status)}")
+            return NotPaid(FailureReason.DECLINED, f"Paynow: {_shortened(status)}")
         case Meaning.TAKEN_BACK:
-            return TakenBack(f"Paynow: {_shortened(status)}")
+            return Reversed(f"Paynow: {_shortened(status)}")
         case Meaning.OPEN:
             return _still_open(order)
         case None:
@@ -223,11 +232,11 @@ def _news(order: Order, fields: Mapping[str, str]) -> News:
             assert_never(other)
 
 
-def _still_open(order: Order) -> News:
+def _still_open(order: Order) -> ProviderAnswer:
     expires = order.kept.get("code_expires")
     if expires is not None and datetime.now(UTC) > datetime.fromisoformat(expires) + EXPIRY_GRACE:
-        return Lapsed()
-    return Waiting()
+        return Expired()
+    return StillPending()
 
 
 def _shortened(words: str) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from tumira.core.settings.payments import Payments
+from tumira.topups.providers import Provider
 from tumira.topups.providers.blu import BluProvider
 from tumira.topups.providers.onevoucher import OneVoucherProvider
 from tumira.topups.providers.ott import OttProvider
 from tumira.topups.providers.paynow import PaynowProvider
-from tumira.topups.providers.port import Provider
 
 
 def open_providers(payments: Payments, public_url: str) -> Mapping[str, Provider]:

@@ -1,12 +1,28 @@
-"""What did an issuer of vouchers answer? Read so that nothing is taken for what it is not."""
+"""What the voucher issuers share: strict reading of their answers, references, and failed calls."""
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from tumira.topups.voucher_pins import Change
+import structlog
+
+from tumira.core.ids import TOP_UP, write_id
+from tumira.topups.providers import Order
+from tumira.topups.states import (
+    TOP_UP_MAX,
+    TOP_UP_MIN,
+    FailureReason,
+    InDoubt,
+    NotPaid,
+    Paid,
+    ProviderAnswer,
+    to_usd,
+)
+from tumira.topups.voucher_pins import ChangeVoucher, Seal, write_change
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _WHOLE: Final = re.compile("[0-9]{1,9}")
@@ -62,12 +78,12 @@ def read_reference(value: Any, pin: str, ours: str) -> str:
     return text if is_fit else ours
 
 
-def read_replacement(pin: Any, cents: Any, expires: Any = None) -> Change | None:
+def read_replacement(pin: Any, cents: Any, expires: Any = None) -> ChangeVoucher | None:
     """Return a change voucher; None where there is no PIN, without which it is none."""
     if not isinstance(pin, str | int) or isinstance(pin, bool) or not str(pin).strip():
         return None
     expiry = expires[:_EXPIRY_MAX] if isinstance(expires, str) else None
-    return Change(str(pin).strip(), read_cents(cents), expiry)
+    return ChangeVoucher(str(pin).strip(), read_cents(cents), expiry)
 
 
 def mask(words: Any) -> str:
@@ -75,3 +91,61 @@ def mask(words: Any) -> str:
     text = words if isinstance(words, str) else ""
     visible = "".join(one if one.isprintable() else " " for one in text)
     return re.sub(r"\d", "#", " ".join(visible.split())[:_WORDS_MAX])
+
+
+# For so long an issuer that is asked again with the same reference gives the answer that it gave before.
+REPLAYED_FOR: Final = timedelta(minutes=30)
+TOO_LATE: Final = "what became of it could not be found out while the issuer still tells"
+
+FORBIDDEN: Final = (401, 403)
+FAILURES: Final = 500
+
+_log: Final = structlog.get_logger()
+
+
+def reference_of(order: Order) -> str:
+    """Return the reference under which an issuer knows an order: letters, digits and a hyphen."""
+    return write_id(TOP_UP, order.id).replace("_", "-")
+
+
+def open_pin(seal: Seal, order: Order) -> str | None:
+    """Return the PIN; None where it was erased, or sealed when the access to the issuer was another."""
+    return None if order.sealed_pin is None else seal.open(order.sealed_pin)
+
+
+def not_sent(problem: str, *, is_first: bool) -> ProviderAnswer:
+    """Return what is known when a call did not get through: nothing was taken, unless by one before it."""
+    return NotPaid(FailureReason.NEVER_ARRIVED, problem) if is_first else InDoubt(problem)
+
+
+def check_value(value: Decimal, order: Order) -> NotPaid | None:
+    """Say why a voucher of so many rand is not taken; None if it is."""
+    amount = to_usd(value, order.rate)
+    if amount < TOP_UP_MIN:
+        return NotPaid(FailureReason.VALUE_TOO_SMALL, f"it is worth {value} rand, less than US${TOP_UP_MIN}")
+    if amount > TOP_UP_MAX:
+        return NotPaid(FailureReason.VALUE_TOO_LARGE, f"it is worth {value} rand, more than US${TOP_UP_MAX}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNames:
+    """What an issuer calls the parts of a change voucher."""
+
+    pin: str
+    cents: str
+    expires: str = ""
+
+
+def paid_with_change(
+    order: Order, seal: Seal, reference: str, amount: Decimal, change: Any, names: ChangeNames
+) -> Paid:
+    """Return that so many rand were taken; the change is sealed as soon as it is known."""
+    if not isinstance(change, dict) or not change:
+        return Paid(reference, amount)
+    found = read_replacement(change.get(names.pin), change.get(names.cents), change.get(names.expires))
+    if found is None:
+        # The issuer may have sent it to the customer's phone; we cannot show it.
+        _log.warning("change of a voucher not readable", top_up=write_id(TOP_UP, order.id))
+        return Paid(reference, amount)
+    return Paid(reference, amount, seal.close(write_change(found)))

@@ -1,136 +1,148 @@
-"""Where is each account paid USDT? At an address of its own, which is never given to another."""
+"""USDT addresses, derived from the operator's public key so that no private key is here, and payment links.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+The operator keeps the seed offline and gives the public key of the account level, m/44'/60'/0'. The addresses
+0/0, 0/1, … follow from it (BIP-32, public derivation), and nothing can be spent with it. Few wallets
+understand a payment link (ERC-681) and exchanges only the address, so the address is shown first.
+"""
+
+import hmac
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import sha256, sha512
 from typing import Final
 
-from tumira.core.ids import AccountId, TopUpId
-from tumira.postgres.connection import Connection
-from tumira.postgres.statement import Statement
+from coincurve import PublicKey
+from Crypto.Hash import keccak
 
+from tumira.core.errors import Trouble
+from tumira.topups.usdt.deposit_rules import to_units
 
-@dataclass(frozen=True, slots=True)
-class Allotted:
-    """An address in lower case, and the place at which it was derived."""
+PLACES_MAX: Final = 2**31
 
-    address: str
-    place: int
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+# What every extended key is long when it is written.
+_LENGTH: Final = 111
+_VERSION: Final = bytes.fromhex("0488b21e")
+_PRIVATE_VERSION: Final = bytes.fromhex("0488ade4")
+_ACCOUNT_DEPTH: Final = 3
+_PAYLOAD: Final = 78
+_CHECKSUM: Final = 4
+# The branch of a wallet whose addresses are given to others.
+_RECEIVING: Final = 0
+_UPPER_FROM: Final = 8
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
 
-
-# Held until the commit: whoever begins a top-up of this account, or credits one, does so one after the other.
-SQL_HOLD: Final = Statement("""
-SELECT address, place
-  FROM usdt_addresses
- WHERE account_id = %(account_id)s
-   AND key_sha256 = %(key_sha256)s
-   FOR NO KEY UPDATE
-""")
-
-
-async def hold(connection: Connection, account_id: AccountId, key_sha256: bytes) -> Allotted | None:
-    """Lock and return an account's address from a public key, or None."""
-    row = await SQL_HOLD.row(connection, account_id=account_id, key_sha256=key_sha256)
-    return None if row is None else Allotted(*row)
-
-
-# In order, so that two who hold several never wait for each other in a circle.
-SQL_HOLD_ALL: Final = Statement("""
-SELECT 1
-  FROM usdt_addresses
- WHERE account_id = %(account_id)s
- ORDER BY address
-   FOR NO KEY UPDATE
-""")
-
-
-async def hold_all(connection: Connection, account_id: AccountId) -> None:
-    """Lock all addresses of an account, from whichever public key."""
-    await SQL_HOLD_ALL.rows(connection, account_id=account_id)
-
-
-SQL_LOCK_PLACES: Final = Statement("SELECT pg_advisory_xact_lock(hashtextextended('tumira usdt places', 0))")
-
-SQL_NEXT_PLACE: Final = Statement(
-    "SELECT coalesce(max(place) + 1, 0) FROM usdt_addresses WHERE key_sha256 = %(key_sha256)s"
+_WRONG: Final = (
+    "TUMIRA_USDT_XPUB is no public key of the account level: give the xpub of m/44'/60'/0' that the wallet "
+    "shows."
+)
+_PRIVATE: Final = (
+    "TUMIRA_USDT_XPUB is a private key (xprv), with which everything can be spent: keep it offline, take it "
+    "out of the settings, and give the xpub that belongs to it."
 )
 
 
-async def next_place(connection: Connection, key_sha256: bytes) -> int:
-    """Return the first place of a public key that nobody has; nobody else takes it before the commit."""
-    await SQL_LOCK_PLACES.rows(connection)
-    return int(await SQL_NEXT_PLACE.value(connection, key_sha256=key_sha256))
+@dataclass(frozen=True, slots=True)
+class ExtendedKey:
+    """A public key from which others follow."""
+
+    public_key: bytes = field(repr=False)
+    chain_code: bytes = field(repr=False)
+
+    @property
+    def sha256(self) -> bytes:
+        """Return by what it is known, without giving it away."""
+        return sha256(self.public_key + self.chain_code).digest()
 
 
-SQL_INSERT: Final = Statement("""
-INSERT INTO usdt_addresses (address, account_id, key_sha256, place)
-VALUES (%(address)s, %(account_id)s, %(key_sha256)s, %(place)s)
-""")
+def read_xpub(text: str) -> ExtendedKey:
+    """Read the operator's public key; raises Trouble, which never repeats it."""
+    if text.startswith("xprv"):
+        raise Trouble(_PRIVATE)
+    payload = _read_base58(text)
+    if payload is None:
+        raise Trouble(_WRONG)
+    if payload.startswith(_PRIVATE_VERSION):
+        raise Trouble(_PRIVATE)
+    if not payload.startswith(_VERSION) or payload[4] != _ACCOUNT_DEPTH:
+        raise Trouble(_WRONG)
+    key = ExtendedKey(public_key=payload[45:], chain_code=payload[13:45])
+    try:
+        PublicKey(key.public_key)
+    except ValueError:
+        raise Trouble(_WRONG) from None
+    return key
 
 
-async def insert(
-    connection: Connection, account_id: AccountId, key_sha256: bytes, allotted: Allotted
-) -> None:
-    """Give an address to an account, for ever."""
-    await SQL_INSERT.rows(
-        connection,
-        address=allotted.address,
-        account_id=account_id,
-        key_sha256=key_sha256,
-        place=allotted.place,
+def _read_base58(text: str) -> bytes | None:
+    """Return what a text with a checksum stands for; None where it is misspelt."""
+    if len(text) != _LENGTH or not set(text) <= set(_ALPHABET):
+        return None
+    number = 0
+    for letter in text:
+        number = number * len(_ALPHABET) + _ALPHABET.index(letter)
+    data = number.to_bytes(_PAYLOAD + _CHECKSUM)
+    payload, checksum = data[:_PAYLOAD], data[_PAYLOAD:]
+    return payload if sha256(sha256(payload).digest()).digest()[:_CHECKSUM] == checksum else None
+
+
+def _child(parent: ExtendedKey, index: int) -> ExtendedKey:
+    """Return the public key at a place below another (BIP-32, CKDpub)."""
+    assert 0 <= index < PLACES_MAX
+    digest = hmac.digest(parent.chain_code, parent.public_key + index.to_bytes(4), sha512)
+    # One in 2^127 places has no key, which raises here.
+    public_key = PublicKey(parent.public_key).add(digest[:32])
+    return ExtendedKey(public_key.format(), digest[32:])
+
+
+def derive_address(key: ExtendedKey, place: int) -> str:
+    """Return the address at a place, in lower case, as it is kept."""
+    child = _child(_child(key, _RECEIVING), place)
+    point = PublicKey(child.public_key).format(compressed=False)
+    return "0x" + _keccak(point[1:])[-20:].hex()
+
+
+def with_checksum(address: str) -> str:
+    """Write an address as it is shown: capitals make a slip of a letter noticed (EIP-55)."""
+    digits = address.removeprefix("0x").lower()
+    nibbles = _keccak(digits.encode()).hex()
+    return "0x" + "".join(
+        digit.upper() if int(nibble, 16) >= _UPPER_FROM else digit
+        for digit, nibble in zip(digits, nibbles, strict=False)
     )
 
 
-SQL_LIST: Final = Statement("SELECT address FROM usdt_addresses ORDER BY address")
+def read_address(text: str) -> str | None:
+    """Read an address as people give it, into lower case; None for a misspelt one.
+
+    In one case only it carries no checksum, and is taken as it is.
+    """
+    if not _ADDRESS.fullmatch(text):
+        return None
+    digits = text.removeprefix("0x")
+    has_checksum = digits not in {digits.lower(), digits.upper()}
+    if has_checksum and with_checksum(text) != text:
+        return None
+    return text.lower()
 
 
-async def list_all(connection: Connection) -> Sequence[str]:
-    """Return all addresses that were ever given to anybody: somebody may still pay there."""
-    return [row["address"] for row in await SQL_LIST.rows(connection)]
+def _keccak(data: bytes) -> bytes:
+    return keccak.new(digest_bits=256, data=data).digest()
 
 
-SQL_OLDEST: Final = Statement("SELECT min(created_at) FROM usdt_addresses")
+NETWORKS: Final = {56: "BNB Smart Chain (BEP20)", 97: "BNB Smart Chain testnet (BEP20)"}
 
 
-async def find_oldest(connection: Connection) -> datetime | None:
-    """Return when the first address was given to somebody; None where none was."""
-    moment = await SQL_OLDEST.value(connection)
-    assert moment is None or isinstance(moment, datetime)
-    return moment
+def network_name(chain_id: int) -> str:
+    """Return what a chain is called in wallets, so that nobody pays on another one."""
+    return NETWORKS.get(chain_id, f"chain {chain_id}")
 
 
-SQL_FIND_OPEN: Final = Statement("""
-SELECT id
-  FROM top_ups
- WHERE account_id = %(account_id)s
-   AND method = 'usdt'
-   AND state IN ('started', 'pending')
- ORDER BY id
- LIMIT 1
-""")
-
-
-async def find_open_top_up(connection: Connection, account_id: AccountId) -> TopUpId | None:
-    """Return the USDT top-up of an account that waits for money, or None."""
-    top_up_id = await SQL_FIND_OPEN.value(connection, account_id=account_id)
-    return None if top_up_id is None else TopUpId(top_up_id)
-
-
-SQL_LIST_UNPAID: Final = Statement("""
-SELECT t.id
-  FROM top_ups t
- WHERE t.state IN ('started', 'pending')
-   AND t.method = 'usdt'
-   AND t.id < %(before)s
-   AND NOT EXISTS (
-       SELECT FROM usdt_deposits d WHERE d.account_id = t.account_id AND d.state IN ('seen', 'final')
-       )
- ORDER BY t.id
- LIMIT %(count_max)s
-""")
-
-
-async def list_unpaid_top_ups(connection: Connection, before: TopUpId, count_max: int) -> Sequence[TopUpId]:
-    """Return USDT top-ups that wait since before an id for money of which nothing is to be seen."""
-    rows = await SQL_LIST_UNPAID.rows(connection, before=before, count_max=count_max)
-    return [TopUpId(row["id"]) for row in rows]
+def payment_link(contract: str, chain_id: int, address: str, amount: Decimal | None = None) -> str:
+    """Return the link by which a wallet pays USDT to an address: the token is called, and not the address."""
+    link = f"ethereum:{with_checksum(contract)}@{chain_id}/transfer?address={with_checksum(address)}"
+    if amount is None:
+        return link
+    assert amount > 0
+    return f"{link}&uint256={to_units(amount)}"

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from tumira.core.errors import Trouble
 from tumira.core.settings.payments import Usdt
-from tumira.topups.providers.http import Caller
+from tumira.topups.providers.http import ProviderClient
 from tumira.topups.usdt.deposit_rules import DECIMALS, DEEP_WITHOUT_FINALITY, ChainDeposit
-from tumira.topups.usdt.node import SPAN_MAX, Block, Node, NodeError
+from tumira.topups.usdt.node import SPAN_MAX, Block, ChainNode, NodeError
 
 # What is asked of all providers at once takes no longer.
 ASK_S: Final = 60.0
@@ -37,7 +37,7 @@ class WrongChainError(ChainError):
 class View:
     """How far the chain is by those of its providers that answer."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[ChainNode]
     head: int
     # By what they say, and by depth where one of them says nothing.
     finalized: int
@@ -60,9 +60,9 @@ class Chain:
     def __init__(self, settings: Usdt) -> None:
         self.problems: dict[str, str] = {}
         self._settings = settings
-        self._caller = Caller(answer_s=ANSWER_S)
+        self._caller = ProviderClient(answer_s=ANSWER_S)
         self._nodes = [
-            Node(f"provider {place}", url, self._caller)
+            ChainNode(f"provider {place}", url, self._caller)
             for place, url in enumerate(settings.rpc_urls, start=1)
         ]
 
@@ -74,13 +74,13 @@ class Chain:
         finalized = min(by_depth if final is None else final for _, final in told.values())
         return View(list(told), head, finalized)
 
-    async def _look(self, node: Node) -> tuple[int, int | None]:
+    async def _look(self, node: ChainNode) -> tuple[int, int | None]:
         if not node.is_checked:
             await self._check(node)
         finalized = await node.finalized()
         return await node.head(), finalized
 
-    async def _check(self, node: Node) -> None:
+    async def _check(self, node: ChainNode) -> None:
         chain_id = await node.chain_id()
         if chain_id != self._settings.chain_id:
             raise WrongChainError(
@@ -124,7 +124,7 @@ class Chain:
             return frozenset()
         return frozenset.intersection(*(frozenset(found) for found in told.values()))
 
-    def _are_enough(self, told: Collection[Node]) -> bool:
+    def _are_enough(self, told: Collection[ChainNode]) -> bool:
         return len(told) >= min(_CONFIRMING, len(self._nodes))
 
     async def first_block_since(self, view: View, moment: datetime) -> int:
@@ -146,11 +146,11 @@ class Chain:
         await self._caller.close()
 
     async def _all(
-        self, nodes: Sequence[Node], ask: Callable[[Node], Awaitable[Result]]
-    ) -> Mapping[Node, Result]:
+        self, nodes: Sequence[ChainNode], ask: Callable[[ChainNode], Awaitable[Result]]
+    ) -> Mapping[ChainNode, Result]:
         """Ask several providers at once, and return what those said that answered: at least one."""
         answers = await asyncio.gather(*(self._one(node, ask) for node in nodes), return_exceptions=True)
-        told: dict[Node, Result] = {}
+        told: dict[ChainNode, Result] = {}
         for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, NodeError):
                 node.is_checked = False
@@ -163,7 +163,7 @@ class Chain:
             raise ChainError("no provider answers")
         return told
 
-    async def _one(self, node: Node, ask: Callable[[Node], Awaitable[Result]]) -> Result:
+    async def _one(self, node: ChainNode, ask: Callable[[ChainNode], Awaitable[Result]]) -> Result:
         try:
             async with asyncio.timeout(ASK_S):
                 return await ask(node)

@@ -10,14 +10,13 @@ from tumira.core.ids import AccountId, TopUpId, first_id
 from tumira.postgres import clock
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
-from tumira.topups import transfers as top_up_transfers
 from tumira.topups.settle import Settled, settle
-from tumira.topups.start_usdt import open_top_up
-from tumira.topups.states import SMALLEST, Lapsed, Method, State, may_move, worth
-from tumira.topups.store import Step
-from tumira.topups.usdt import addresses as deposit_addresses
-from tumira.topups.usdt import deposit_moves, deposits
-from tumira.topups.usdt.deposit_rules import in_usdt
+from tumira.topups.start import open_top_up
+from tumira.topups.states import TOP_UP_MIN, Expired, Method, TopUpState, may_move, to_usd
+from tumira.topups.store import TopUpUpdate
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
+from tumira.topups.usdt.deposit_rules import to_usdt
 
 # For so long a top-up waits before the first payment; the address is good for ever, and what comes later
 # begins a top-up of its own.
@@ -40,24 +39,24 @@ class Credited:
 async def credit_deposits(database: Database, chain_id: int, account_id: AccountId) -> Credited | None:
     """Credit an account's final deposits, unless they do not come to the smallest top-up yet."""
     async with database.transaction() as connection:
-        await deposit_addresses.hold_all(connection, account_id)
-        final = [one.facts for one in await deposits.hold_final(connection, chain_id, account_id)]
-        paid = in_usdt(sum(one.units for one in final))
-        if paid < SMALLEST:
+        await usdt_store.lock_addresses(connection, account_id)
+        final = [one.facts for one in await deposits.lock_final(connection, chain_id, account_id)]
+        paid = to_usdt(sum(one.units for one in final))
+        if paid < TOP_UP_MIN:
             return None
         top_up_id = await open_top_up(connection, account_id)
-        assert may_move(State.PENDING, State.CREDITED)
-        amount = worth(paid, PAR)
+        assert may_move(TopUpState.PENDING, TopUpState.CREDITED)
+        amount = to_usd(paid, PAR)
         last = final[-1]
-        step = Step(
-            State.CREDITED,
+        step = TopUpUpdate(
+            TopUpState.CREDITED,
             paid=paid,
             amount=amount,
             provider_reference=f"{chain_id}:{last.tx_hash}:{last.log_index}",
         )
         await top_ups.mark(connection, top_up_id, step)
-        await top_up_transfers.credit(connection, account_id, top_up_id, Method.USDT, amount)
-        marked = await deposit_moves.mark_credited(connection, chain_id, final, top_up_id)
+        await top_ups.credit(connection, account_id, top_up_id, Method.USDT, amount)
+        marked = await deposits.mark_credited(connection, chain_id, final, top_up_id)
         assert marked == len(final), "they are held"
     return Credited(top_up_id, amount, len(final))
 
@@ -66,7 +65,7 @@ async def expire_unpaid(database: Database) -> Sequence[Settled]:
     """End top-ups for which nothing came in a week; deposits that are only seen keep theirs open."""
     async with database.connection() as connection:
         begun = await clock.read_now(connection) - UNPAID_FOR
-        unpaid = await deposit_addresses.list_unpaid_top_ups(
+        unpaid = await usdt_store.list_unpaid_top_ups(
             connection, TopUpId(first_id(int(begun.timestamp() * 1000))), _EXPIRED_PER_TURN_MAX
         )
-    return [await settle(database, top_up_id, Lapsed()) for top_up_id in unpaid]
+    return [await settle(database, top_up_id, Expired()) for top_up_id in unpaid]

@@ -1,9 +1,12 @@
 """When can a payment on the chain not vanish any more, and how much is it?"""
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Context, Decimal
 from enum import StrEnum
 from typing import Final
+
+from tumira.core.ids import AccountId, TopUpId
 
 # The token's, on BNB Smart Chain; on other chains it has six, and a contract that says so is not read.
 DECIMALS: Final = 18
@@ -40,6 +43,28 @@ class ChainDeposit:
     units: int
 
 
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """A payment on the chain, whose it is, and how deep it lies by what was read last."""
+
+    facts: ChainDeposit
+    account_id: AccountId
+    state: DepositState
+    top_up_id: TopUpId | None
+    seen_at: datetime
+    depth: int
+
+    @property
+    def amount(self) -> Decimal:
+        """Return how much it is, to the last decimal."""
+        return to_usdt(self.facts.units)
+
+    @property
+    def tx_hash(self) -> str:
+        """Return under which name explorers of the chain show it."""
+        return self.facts.tx_hash
+
+
 def depth(block_number: int, head: int) -> int:
     """Return how deep a block lies: one for the newest, and nothing for one that is not there."""
     return max(0, head - block_number + 1)
@@ -50,11 +75,11 @@ def last_final(head: int, finalized: int, confirmations: int) -> int:
     return min(finalized, head - confirmations + 1)
 
 
-def in_usdt(units: int) -> Decimal:
+def to_usdt(units: int) -> Decimal:
     """Return what a number of the smallest units is."""
     return Decimal(units).scaleb(-DECIMALS, _EXACTLY)
 
 
-def in_units(amount: Decimal) -> int:
+def to_units(amount: Decimal) -> int:
     """Return how many of the smallest units an amount is."""
     return int(amount.scaleb(DECIMALS, _EXACTLY))

@@ -1,41 +1,17 @@
-"""Which payments in USDT were seen on the chain, and what became of each?"""
+"""USDT deposits seen on the chain: seen, final, credited, or orphaned with their block."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
 from tumira.core.ids import AccountId, TopUpId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.topups.states import SMALLEST
-from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState, depth, in_units, in_usdt
-
-
-@dataclass(frozen=True, slots=True)
-class Deposit:
-    """A payment on the chain, whose it is, and how deep it lies by what was read last."""
-
-    facts: ChainDeposit
-    account_id: AccountId
-    state: DepositState
-    top_up_id: TopUpId | None
-    seen_at: datetime
-    depth: int
-
-    @property
-    def amount(self) -> Decimal:
-        """Return how much it is, to the last decimal."""
-        return in_usdt(self.facts.units)
-
-    @property
-    def tx_hash(self) -> str:
-        """Return under which name explorers of the chain show it."""
-        return self.facts.tx_hash
-
+from tumira.topups.states import TOP_UP_MIN
+from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, depth, to_units, to_usdt
 
 _SELECT: Final = """
 SELECT d.tx_hash, d.log_index, d.block_number, d.block_hash, d.sender, d.address, d.units,
@@ -126,12 +102,12 @@ async def list_accounts_with_enough(
 ) -> Sequence[AccountId]:
     """Return accounts whose final deposits come to the smallest top-up."""
     rows = await SQL_LIST_ENOUGH.rows(
-        connection, chain_id=chain_id, units=Decimal(in_units(SMALLEST)), count_max=count_max
+        connection, chain_id=chain_id, units=Decimal(to_units(TOP_UP_MIN)), count_max=count_max
     )
     return [AccountId(row["account_id"]) for row in rows]
 
 
-SQL_HOLD_FINAL: Final = Statement(
+SQL_LOCK_FINAL: Final = Statement(
     _SELECT
     + """
  WHERE d.account_id = %(account_id)s
@@ -143,9 +119,9 @@ SQL_HOLD_FINAL: Final = Statement(
 )
 
 
-async def hold_final(connection: Connection, chain_id: int, account_id: AccountId) -> Sequence[Deposit]:
+async def lock_final(connection: Connection, chain_id: int, account_id: AccountId) -> Sequence[Deposit]:
     """Lock an account's deposits that can be credited, oldest first."""
-    rows = await SQL_HOLD_FINAL.rows(connection, account_id=account_id, chain_id=chain_id)
+    rows = await SQL_LOCK_FINAL.rows(connection, account_id=account_id, chain_id=chain_id)
     return [_deposit(row) for row in rows]
 
 
@@ -166,13 +142,37 @@ async def list_of_account(connection: Connection, account_id: AccountId, count_m
 
 
 SQL_LIST_OF_TOP_UP: Final = Statement(
-    _SELECT + "WHERE d.top_up_id = %(top_up_id)s ORDER BY d.block_number, d.log_index"
+    _SELECT
+    + """
+ WHERE d.top_up_id = %(top_up_id)s
+ ORDER BY d.block_number, d.log_index
+ LIMIT %(count_max)s
+"""
 )
 
 
-async def list_of_top_up(connection: Connection, top_up_id: TopUpId) -> Sequence[Deposit]:
-    """Return the deposits that a top-up was credited from; whoever asks has looked whose it is."""
-    return [_deposit(row) for row in await SQL_LIST_OF_TOP_UP.rows(connection, top_up_id=top_up_id)]
+async def list_of_top_up(connection: Connection, top_up_id: TopUpId, count_max: int) -> Sequence[Deposit]:
+    """Return the deposits that a top-up was credited from; the caller has checked whose top-up it is."""
+    rows = await SQL_LIST_OF_TOP_UP.rows(connection, top_up_id=top_up_id, count_max=count_max)
+    return [_deposit(row) for row in rows]
+
+
+SQL_LIST_BETWEEN: Final = Statement(
+    _SELECT
+    + """
+ WHERE d.chain_id = %(chain_id)s
+   AND d.block_number BETWEEN %(first_block)s AND %(last_block)s
+"""
+)
+
+
+async def list_between(
+    connection: Connection, chain_id: int, first_block: int, last_block: int
+) -> Sequence[Deposit]:
+    rows = await SQL_LIST_BETWEEN.rows(
+        connection, chain_id=chain_id, first_block=first_block, last_block=last_block
+    )
+    return [_deposit(row) for row in rows]
 
 
 SQL_ADD_UP: Final = Statement("""
@@ -194,11 +194,156 @@ class Outstanding:
     @property
     def missing(self) -> Decimal:
         """Return how much more it takes, beside what is coming, until all of it is credited."""
-        return max(Decimal(0), SMALLEST - self.held - self.coming)
+        return max(Decimal(0), TOP_UP_MIN - self.held - self.coming)
 
 
 async def add_up(connection: Connection, chain_id: int, account_id: AccountId) -> Outstanding:
     """Return what an account has paid on a chain that is not credited yet."""
     row = await SQL_ADD_UP.row(connection, account_id=account_id, chain_id=chain_id)
     assert row is not None
-    return Outstanding(coming=in_usdt(int(row["seen"])), held=in_usdt(int(row["final"])))
+    return Outstanding(coming=to_usdt(int(row["seen"])), held=to_usdt(int(row["final"])))
+
+
+def _columns(deposits: Sequence[ChainDeposit]) -> dict[str, list[Any]]:
+    return {
+        "tx_hashes": [one.tx_hash for one in deposits],
+        "log_indexes": [one.log_index for one in deposits],
+        "block_hashes": [one.block_hash for one in deposits],
+    }
+
+
+# What is known stays as it is. A payment that comes back in another block is seen again, with all that is
+# told of it there, because the numbers of logs are those of the block. Where its transaction was credited in
+# another block, it is not recorded at all: that would credit it again.
+SQL_RECORD: Final = Statement("""
+INSERT INTO usdt_deposits (chain_id, tx_hash, log_index, account_id, address, sender, units, block_number,
+                           block_hash)
+SELECT %(chain_id)s, n.tx_hash, n.log_index, a.account_id, a.address, n.sender, n.units, n.block_number,
+       n.block_hash
+  FROM unnest(%(tx_hashes)s::text[], %(log_indexes)s::integer[], %(block_hashes)s::text[],
+              %(block_numbers)s::bigint[], %(addresses)s::text[], %(senders)s::text[], %(units)s::numeric[])
+       AS n (tx_hash, log_index, block_hash, block_number, address, sender, units)
+  JOIN usdt_addresses a ON a.address = n.address
+ WHERE NOT EXISTS (
+       SELECT
+         FROM usdt_deposits c
+        WHERE c.chain_id = %(chain_id)s
+          AND c.tx_hash = n.tx_hash
+          AND c.state = 'credited'
+          AND c.block_hash <> n.block_hash
+       )
+    ON CONFLICT (chain_id, tx_hash, log_index) DO UPDATE
+   SET account_id = excluded.account_id,
+       address = excluded.address,
+       sender = excluded.sender,
+       units = excluded.units,
+       block_number = excluded.block_number,
+       block_hash = excluded.block_hash,
+       state = 'seen'
+ WHERE usdt_deposits.state <> 'credited'
+   AND (usdt_deposits.state = 'orphaned'
+        OR usdt_deposits.block_hash <> excluded.block_hash
+        OR usdt_deposits.units <> excluded.units
+        OR usdt_deposits.address <> excluded.address)
+RETURNING tx_hash, log_index
+""")
+
+
+async def record(
+    connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]
+) -> Sequence[tuple[str, int]]:
+    """Note deposits as seen, and return which of them are news."""
+    # Where two providers tell different things under one name, none is ever confirmed; the first is shown.
+    by_name = {(one.tx_hash, one.log_index): one for one in reversed(deposits)}
+    named = [by_name[name] for name in sorted(by_name)]
+    rows = await SQL_RECORD.rows(
+        connection,
+        chain_id=chain_id,
+        block_numbers=[one.block_number for one in named],
+        addresses=[one.address for one in named],
+        senders=[one.sender for one in named],
+        units=[Decimal(one.units) for one in named],
+        **_columns(named),
+    )
+    return [(row["tx_hash"], row["log_index"]) for row in rows]
+
+
+SQL_LIST_CREDITED_ELSEWHERE: Final = Statement("""
+SELECT DISTINCT c.tx_hash
+  FROM unnest(%(tx_hashes)s::text[], %(block_hashes)s::text[]) AS n (tx_hash, block_hash)
+  JOIN usdt_deposits c
+    ON c.chain_id = %(chain_id)s
+   AND c.tx_hash = n.tx_hash
+   AND c.state = 'credited'
+   AND c.block_hash <> n.block_hash
+""")
+
+
+async def list_credited_elsewhere(
+    connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]
+) -> Sequence[str]:
+    """Return the transactions among these that were credited as they stood in another block."""
+    rows = await SQL_LIST_CREDITED_ELSEWHERE.rows(
+        connection,
+        chain_id=chain_id,
+        tx_hashes=[one.tx_hash for one in deposits],
+        block_hashes=[one.block_hash for one in deposits],
+    )
+    return [row["tx_hash"] for row in rows]
+
+
+_NAMED: Final = """
+  FROM unnest(%(tx_hashes)s::text[], %(log_indexes)s::integer[], %(block_hashes)s::text[])
+       AS n (tx_hash, log_index, block_hash)
+ WHERE d.chain_id = %(chain_id)s
+   AND d.tx_hash = n.tx_hash
+   AND d.log_index = n.log_index
+   AND d.block_hash = n.block_hash
+"""
+
+SQL_MARK_FINAL: Final = Statement(
+    f"UPDATE usdt_deposits d SET state = 'final' {_NAMED} AND d.state = 'seen' RETURNING 1"  # noqa: S608 - our own text
+)
+
+SQL_MARK_ORPHANED: Final = Statement(
+    "UPDATE usdt_deposits d SET state = 'orphaned' "  # noqa: S608 - our own text
+    f"{_NAMED} AND d.state IN ('seen', 'final') RETURNING 1"
+)
+
+SQL_MARK_CREDITED: Final = Statement(
+    "UPDATE usdt_deposits d SET state = 'credited', top_up_id = %(top_up_id)s "  # noqa: S608 - our own text
+    f"{_NAMED} AND d.state = 'final' RETURNING 1"
+)
+
+
+async def mark_final(connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]) -> int:
+    """Note that deposits stay as they are, and return how many were not known to."""
+    return len(await SQL_MARK_FINAL.rows(connection, chain_id=chain_id, **_columns(deposits)))
+
+
+async def mark_orphaned(connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]) -> int:
+    """Note that the blocks of deposits were replaced, and return how many were there; credited ones stay."""
+    return len(await SQL_MARK_ORPHANED.rows(connection, chain_id=chain_id, **_columns(deposits)))
+
+
+async def mark_credited(
+    connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit], top_up_id: TopUpId
+) -> int:
+    """Note by which top-up deposits that we hold were credited, and return how many."""
+    return len(
+        await SQL_MARK_CREDITED.rows(connection, chain_id=chain_id, top_up_id=top_up_id, **_columns(deposits))
+    )
+
+
+SQL_LIST_UNITS: Final = Statement("""
+SELECT top_up_id, sum(units) AS units
+  FROM usdt_deposits
+ WHERE top_up_id = ANY(%(top_up_ids)s::uuid[])
+ GROUP BY top_up_id
+""")
+
+
+async def list_units(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, int]:
+    """Return what the deposits come to that top-ups credited, in the token's smallest unit."""
+    rows = await SQL_LIST_UNITS.rows(connection, top_up_ids=top_up_ids)
+    return {row["top_up_id"]: int(row["units"]) for row in rows}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from tumira.topups.providers.http import Caller, NoAnswerError
+from tumira.topups.providers.http import NoAnswerError, ProviderClient
 from tumira.topups.usdt.deposit_rules import ChainDeposit
 
 # The hash of `Transfer(address,address,uint256)`: the first topic of what a token tells of a transfer.
@@ -44,10 +44,10 @@ class Block:
     made_at_s: int
 
 
-class Node:
+class ChainNode:
     """One provider. Its address may hold a key, so that nothing ever tells it."""
 
-    def __init__(self, name: str, url: str, caller: Caller) -> None:
+    def __init__(self, name: str, url: str, caller: ProviderClient) -> None:
         self.name = name
         # Whether it was seen to be on the right chain since it last failed.
         self.is_checked = False

@@ -9,13 +9,12 @@ import structlog
 
 from tumira.core.settings.payments import Usdt
 from tumira.postgres.pool import Database
-from tumira.topups.usdt import addresses as deposit_addresses
-from tumira.topups.usdt import cursors, deposit_moves, deposits
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import Chain, ChainError, View
-from tumira.topups.usdt.cursors import Cursor
-from tumira.topups.usdt.deposit_rules import ChainDeposit, DepositState, last_final
-from tumira.topups.usdt.deposits import Deposit
+from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, last_final
 from tumira.topups.usdt.node import SPAN_MAX
+from tumira.topups.usdt.store import Cursor
 
 # Blocks near the newest are read several times: a provider may tell of one before it has all of its logs.
 OVERLAP: Final = 20
@@ -57,7 +56,7 @@ class ChainReader:
         cursor = await self._find_cursor(view)
         # Asked for after the newest block: an address that is given out later cannot have been paid in it.
         async with self._database.connection() as connection:
-            addresses = await deposit_addresses.list_all(connection)
+            addresses = await usdt_store.list_addresses(connection)
         is_sure = True
         for _ in range(RANGES_PER_ROUND_MAX):
             block = await self._chain.block(view, cursor.block_number)
@@ -76,8 +75,8 @@ class ChainReader:
     async def _find_cursor(self, view: View) -> Cursor:
         settings = self._settings
         async with self._database.connection() as connection:
-            cursor = await cursors.find(connection, settings.chain_id, settings.contract)
-            oldest = await deposit_addresses.find_oldest(connection)
+            cursor = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
+            oldest = await usdt_store.find_oldest_address(connection)
         if cursor is not None:
             return cursor
         number = view.head - OVERLAP
@@ -88,10 +87,10 @@ class ChainReader:
         if block is None:
             raise ChainError("the block to begin with is not there")
         async with self._database.connection() as connection:
-            await cursors.insert(
+            await usdt_store.insert_cursor(
                 connection, settings.chain_id, settings.contract, Cursor(block.number, block.hash)
             )
-            begun = await cursors.find(connection, settings.chain_id, settings.contract)
+            begun = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
         assert begun is not None
         _log.info("chain read from now on", block=begun.block_number)
         return begun
@@ -129,14 +128,14 @@ class ChainReader:
         """Write down what was found, and in the same transaction from where to where was read for it."""
         settings = self._settings
         async with self._database.transaction() as connection:
-            if way is not None and not await cursors.move(
+            if way is not None and not await usdt_store.move_cursor(
                 connection, settings.chain_id, settings.contract, *way
             ):
                 return False
             if not found:
                 return True
-            credited = await deposit_moves.list_credited_elsewhere(connection, settings.chain_id, found)
-            news = await deposit_moves.record(connection, settings.chain_id, found)
+            credited = await deposits.list_credited_elsewhere(connection, settings.chain_id, found)
+            news = await deposits.record(connection, settings.chain_id, found)
         for tx_hash in credited:
             _log.error("credited deposit stands in another block now; nothing is changed", tx_hash=tx_hash)
         for tx_hash, log_index in news:
@@ -179,7 +178,7 @@ class ChainReader:
     async def _give_up(self, gone: Sequence[ChainDeposit]) -> None:
         if gone:
             async with self._database.transaction() as connection:
-                count = await deposit_moves.mark_orphaned(connection, self._settings.chain_id, gone)
+                count = await deposits.mark_orphaned(connection, self._settings.chain_id, gone)
             _log.warning("deposits gone with their blocks", count=count)
 
     async def confirm(self, view: View) -> None:
@@ -218,14 +217,14 @@ class ChainReader:
         if confirmed:
             async with self._database.transaction() as connection:
                 # What one of them told wrongly at first is put right before it counts.
-                await deposit_moves.record(connection, self._settings.chain_id, confirmed)
-                await deposit_moves.mark_final(connection, self._settings.chain_id, confirmed)
+                await deposits.record(connection, self._settings.chain_id, confirmed)
+                await deposits.mark_final(connection, self._settings.chain_id, confirmed)
 
     async def _read_again(self, view: View, number: int) -> None:
         """Go back before a block whose deposits are gone: they may be in another that was read already."""
         settings = self._settings
         async with self._database.connection() as connection:
-            cursor = await cursors.find(connection, settings.chain_id, settings.contract)
+            cursor = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
         block = await self._chain.block(view, max(0, number - 1))
         if cursor is not None and block is not None and block.number < cursor.block_number:
             await self._move(cursor, Cursor(block.number, block.hash))

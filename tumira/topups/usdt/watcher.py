@@ -15,11 +15,12 @@ from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, write_id
 from tumira.core.loops import say_unavailable
 from tumira.core.settings.payments import Usdt
 from tumira.postgres.pool import Database
-from tumira.topups.usdt import cursors, deposits
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import Chain, ChainError, View, WrongChainError
 from tumira.topups.usdt.credit_deposits import credit_deposits, expire_unpaid
 from tumira.topups.usdt.reader import ChainReader
-from tumira.topups.worker import tell_of
+from tumira.topups.worker import log_settled
 
 LOOK_S: Final = 2.0
 # After what only the operator can put right.
@@ -94,10 +95,10 @@ class ChainWatcher:
         """Become who reads the chain, or stay it; what is written is guarded without that, too."""
         if self._lock is not None and not self._lock.is_closed():
             return True
-        connection = await self._database.connect(cursors.NOTICED_SOON)
+        connection = await self._database.connect(usdt_store.NOTICED_SOON)
         self._lock = None
         try:
-            if await cursors.try_lock(connection, self._settings.chain_id):
+            if await usdt_store.try_lock_chain(connection, self._settings.chain_id):
                 self._lock = connection
         finally:
             if self._lock is None:
@@ -116,7 +117,7 @@ class ChainWatcher:
         if now >= self._expires_at:
             self._expires_at = now + EXPIRE_EVERY_S
             for settled in await expire_unpaid(self._database):
-                tell_of(settled)
+                log_settled(settled)
 
     async def _credit(self, account_id: AccountId) -> None:
         account = write_id(ACCOUNT, account_id)

@@ -1,4 +1,4 @@
-"""Where do our books and somebody else's differ? What they say is compared with what we wrote down."""
+"""Compares top-ups with the records of providers and of the chain."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,27 +9,28 @@ from typing import Final, assert_never
 
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.topups.states import (
-    OPEN,
+    OPEN_STATES,
     Currency,
-    Lapsed,
-    News,
+    Expired,
+    InDoubt,
+    NotPaid,
     Paid,
-    Refused,
-    Silent,
-    State,
-    TakenBack,
-    Unclear,
-    Waiting,
-    worth,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    TopUp,
+    TopUpState,
+    Unreachable,
+    to_usd,
 )
-from tumira.topups.usdt.deposit_rules import ChainDeposit, in_usdt
+from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, to_usdt
 
 # Under this name the operator's word stands where a provider's reference would.
 _OPERATOR: Final = "operator:"
-_MONEY_CAME: Final = frozenset({State.CREDITED, State.REVERSED})
+_MONEY_CAME: Final = frozenset({TopUpState.CREDITED, TopUpState.REVERSED})
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What differs."""
 
     # They have no money for what we credited.
@@ -51,26 +52,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """A top-up as we wrote it down."""
-
-    id: TopUpId
-    account_id: AccountId
-    state: State
-    currency: Currency
-    paid: Decimal | None
-    amount: Decimal | None
-    rate: Decimal
-    owed: Decimal
-    reference: str | None
-    was_resolved: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Difference:
     """One thing on which two books disagree, and what the operator can do about it."""
 
-    kind: Kind
+    kind: DifferenceKind
     top_up_id: TopUpId | None
     account_id: AccountId | None
     ours: str
@@ -79,7 +64,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unanswered:
     """Somebody who could not be asked, about one top-up or about more, and why."""
 
     top_up_id: TopUpId | None
@@ -97,58 +82,61 @@ ASK_CHAIN: Final = (
 )
 
 
-def compare_with_provider(ours: Ours, theirs: News) -> Difference | Unknown | None:
+def compare_with_provider(ours: TopUp, theirs: ProviderAnswer) -> Difference | Unanswered | None:
     """Return where a provider's word on a top-up differs from ours; None where it does not."""
     match theirs:
-        case Unclear() | Silent():
-            return Unknown(ours.id, theirs.problem)
+        case InDoubt() | Unreachable():
+            return Unanswered(ours.id, theirs.problem)
         case Paid():
             return _compare_paid(ours, theirs)
-        case TakenBack():
-            if ours.state is State.CREDITED:
-                return _difference(Kind.TAKEN_BACK, ours, f"taken back: {theirs.problem}", LOOK)
+        case Reversed():
+            if ours.state is TopUpState.CREDITED:
+                return _difference(DifferenceKind.TAKEN_BACK, ours, f"taken back: {theirs.problem}", LOOK)
             return _compare_unpaid(ours, "taken back")
-        case Waiting():
-            return _compare_unpaid(ours, "not paid yet") if ours.state is State.CREDITED else None
-        case Refused():
+        case StillPending():
+            return _compare_unpaid(ours, "not paid yet") if ours.state is TopUpState.CREDITED else None
+        case NotPaid():
             return _compare_unpaid(ours, f"not paid: {theirs.problem}")
-        case Lapsed():
+        case Expired():
             return _compare_unpaid(ours, "not paid, and closed")
         case _:
             assert_never(theirs)
 
 
-def _compare_unpaid(ours: Ours, words: str) -> Difference | None:
-    if ours.state is State.CREDITED:
-        return _difference(Kind.NOT_PAID, ours, words, ASK_PROVIDER)
-    if ours.state is State.DOUBT:
+def _compare_unpaid(ours: TopUp, words: str) -> Difference | None:
+    if ours.state is TopUpState.CREDITED:
+        return _difference(DifferenceKind.NOT_PAID, ours, words, ASK_PROVIDER)
+    if ours.state is TopUpState.DOUBT:
         return _difference(
-            Kind.DOUBT, ours, words, f"{LOOK}, or `tumira topup resolve {{id}} --not-paid --note …`"
+            DifferenceKind.DOUBT, ours, words, f"{LOOK}, or `tumira topup resolve {{id}} --not-paid --note …`"
         )
     return None
 
 
-def _compare_paid(ours: Ours, theirs: Paid) -> Difference | None:
+def _compare_paid(ours: TopUp, theirs: Paid) -> Difference | None:
     words = f"{write_exact(theirs.paid)} {ours.currency} paid as {theirs.provider_reference}"
-    if ours.state is State.REVERSED:
+    if ours.state is TopUpState.REVERSED:
         return _difference(
-            Kind.NOT_CREDITED, ours, words, "ask the provider; `tumira account credit` gives it back"
+            DifferenceKind.NOT_CREDITED,
+            ours,
+            words,
+            "ask the provider; `tumira account credit` gives it back",
         )
-    if ours.state is not State.CREDITED:
+    if ours.state is not TopUpState.CREDITED:
         resolve = (
             f"`tumira topup resolve {{id}} --paid {write_exact(theirs.paid)} "
             f"--reference {shlex.quote(theirs.provider_reference)} --note …`"
         )
-        if ours.state in OPEN:
-            advice = f"{LOOK}, or {resolve}" if ours.state is State.DOUBT else LOOK
+        if ours.state in OPEN_STATES:
+            advice = f"{LOOK}, or {resolve}" if ours.state is TopUpState.DOUBT else LOOK
         else:
             advice = resolve
-        return _difference(Kind.NOT_CREDITED, ours, words, advice)
+        return _difference(DifferenceKind.NOT_CREDITED, ours, words, advice)
     if ours.paid != theirs.paid:
-        return _difference(Kind.AMOUNT, ours, words, GIVE_OR_TAKE)
-    named_by_operator = (ours.reference or "").startswith(_OPERATOR)
-    if ours.reference != theirs.provider_reference and not named_by_operator:
-        return _difference(Kind.REFERENCE, ours, words, ASK_PROVIDER)
+        return _difference(DifferenceKind.AMOUNT, ours, words, GIVE_OR_TAKE)
+    named_by_operator = (ours.provider_reference or "").startswith(_OPERATOR)
+    if ours.provider_reference != theirs.provider_reference and not named_by_operator:
+        return _difference(DifferenceKind.REFERENCE, ours, words, ASK_PROVIDER)
     return None
 
 
@@ -160,85 +148,82 @@ class Moved:
     went: Decimal = Decimal(0)
 
 
-def compare_with_transfers(ours: Ours, moved: Moved) -> Difference | None:
+def compare_with_transfers(ours: TopUp, moved: Moved) -> Difference | None:
     """Return where a top-up differs from its own transfers."""
     came = ours.amount if ours.state in _MONEY_CAME else Decimal(0)
-    went = came - ours.owed if came is not None and ours.state is State.REVERSED else Decimal(0)
+    went = came - ours.owed if came is not None and ours.state is TopUpState.REVERSED else Decimal(0)
     is_worth = ours.state not in _MONEY_CAME or (
-        ours.paid is not None and worth(ours.paid, ours.rate) == ours.amount
+        ours.paid is not None and to_usd(ours.paid, ours.rate) == ours.amount
     )
     if moved == Moved(came or Decimal(0), went) and is_worth:
         return None
     words = (
         f"transfers of {write_exact(moved.came)} USD to the account and {write_exact(moved.went)} USD back"
     )
-    return _difference(Kind.BOOKS, ours, words, AUDIT)
+    return _difference(DifferenceKind.BOOKS, ours, words, AUDIT)
 
 
-def compare_with_voucher(ours: Ours, voucher: Decimal | None) -> Difference | None:
+def compare_with_voucher(ours: TopUp, voucher: Decimal | None) -> Difference | None:
     """Return where a top-up differs from the voucher of ours that it used, if it used one."""
     if ours.state not in _MONEY_CAME:
         if voucher is None:
             return None
         words = f"a voucher of {write_exact(voucher)} USD that counts as used"
-    elif voucher == ours.amount or (voucher is None and ours.was_resolved):
+    elif voucher == ours.amount or (voucher is None and ours.resolved_by is not None):
         return None
     else:
         words = "no voucher" if voucher is None else f"a voucher of {write_exact(voucher)} USD"
-    return _difference(Kind.BOOKS, ours, words, AUDIT)
+    return _difference(DifferenceKind.BOOKS, ours, words, AUDIT)
 
 
-def compare_with_deposits(ours: Ours, units: int) -> Difference | None:
+def compare_with_deposits(ours: TopUp, units: int) -> Difference | None:
     """Return where a top-up differs from the deposits of USDT that it credited, in the smallest unit."""
-    came = in_usdt(units)
+    came = to_usdt(units)
     if ours.state in _MONEY_CAME:
-        if came == ours.paid or (not units and ours.was_resolved):
+        if came == ours.paid or (not units and ours.resolved_by is not None):
             return None
     elif not units:
         return None
-    return _difference(Kind.BOOKS, ours, f"deposits of {write_exact(came)} USDT", AUDIT)
-
-
-@dataclass(frozen=True, slots=True)
-class OurDeposit:
-    """A transfer of USDT to an address of ours as we wrote it down, and the top-up that credited it."""
-
-    tx_hash: str
-    log_index: int
-    address: str
-    units: int
-    account_id: AccountId
-    is_orphaned: bool
-    top_up_id: TopUpId | None
+    return _difference(DifferenceKind.BOOKS, ours, f"deposits of {write_exact(came)} USDT", AUDIT)
 
 
 def compare_with_chain(
-    ours: Sequence[OurDeposit],
+    ours: Sequence[Deposit],
     theirs: Sequence[ChainDeposit],
     owners: Mapping[str, AccountId],
 ) -> Iterator[Difference]:
     """Return which deposits of some blocks the chain has and we have not, or the other way round."""
-    known = {(one.tx_hash, one.log_index): one for one in ours}
+    known = {(one.facts.tx_hash, one.facts.log_index): one for one in ours}
     shown = {(one.tx_hash, one.log_index): one for one in theirs}
     for key, there in shown.items():
         here = known.get(key)
         words = f"{_write_deposit(there)} on the chain"
-        if here is None or here.is_orphaned:
+        if here is None or here.state is DepositState.ORPHANED:
             state = "not known" if here is None else "taken for vanished"
-            yield Difference(Kind.NOT_HERE, None, owners.get(there.address), state, words, WATCH)
-        elif (here.address, here.units) != (there.address, there.units):
+            yield Difference(DifferenceKind.NOT_HERE, None, owners.get(there.address), state, words, WATCH)
+        elif (here.facts.address, here.facts.units) != (there.address, there.units):
             yield Difference(
-                Kind.AMOUNT, here.top_up_id, here.account_id, _write_deposit(here), words, GIVE_OR_TAKE
+                DifferenceKind.AMOUNT,
+                here.top_up_id,
+                here.account_id,
+                _write_deposit(here.facts),
+                words,
+                GIVE_OR_TAKE,
             )
     for key, here in known.items():
-        if key in shown or here.is_orphaned:
+        if key in shown or here.state is DepositState.ORPHANED:
             continue
-        words, nowhere = _write_deposit(here), "not on the chain"
+        words, nowhere = _write_deposit(here.facts), "not on the chain"
         if here.top_up_id is None:
-            yield Difference(Kind.NOT_THERE, None, here.account_id, words, nowhere, VANISHED)
+            yield Difference(DifferenceKind.NOT_THERE, None, here.account_id, words, nowhere, VANISHED)
         else:
             yield Difference(
-                Kind.NOT_PAID, here.top_up_id, here.account_id, f"{words}, credited", nowhere, ASK_CHAIN
+                DifferenceKind.NOT_PAID,
+                here.top_up_id,
+                here.account_id,
+                f"{words}, credited",
+                nowhere,
+                ASK_CHAIN,
             )
 
 
@@ -248,15 +233,15 @@ def write_exact(amount: Decimal) -> str:
     return f"{whole}.{decimals.rstrip('0'):0<2}"
 
 
-def _write_deposit(deposit: ChainDeposit | OurDeposit) -> str:
-    amount = write_exact(in_usdt(deposit.units))
+def _write_deposit(deposit: ChainDeposit) -> str:
+    amount = write_exact(to_usdt(deposit.units))
     return f"{amount} USDT to {deposit.address} by {deposit.tx_hash} log {deposit.log_index}"
 
 
-def _difference(kind: Kind, ours: Ours, theirs: str, advice: str) -> Difference:
+def _difference(kind: DifferenceKind, ours: TopUp, theirs: str, advice: str) -> Difference:
     words = str(ours.state)
     if ours.state in _MONEY_CAME and ours.paid is not None and ours.amount is not None:
-        words += f", {write_exact(ours.paid)} {ours.currency} as {ours.reference}"
+        words += f", {write_exact(ours.paid)} {ours.currency} as {ours.provider_reference}"
         if ours.currency is not Currency.USD:
             words += f", for {write_exact(ours.amount)} USD"
     return Difference(

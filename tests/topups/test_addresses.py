@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.core.errors import Trouble
-from tumira.topups.usdt.address_derivation import (
+from tumira.topups.usdt.addresses import (
     _ALPHABET,
     PLACES_MAX,
     derive_address,
+    network_name,
+    payment_link,
     read_address,
     read_xpub,
     with_checksum,
 )
-from tumira.topups.usdt.deposit_rules import depth, in_units, in_usdt, last_final
-from tumira.topups.usdt.payment_links import network_name, payment_link
+from tumira.topups.usdt.deposit_rules import depth, last_final, to_units, to_usdt
 
 # Of "test test … junk", the phrase that development chains unlock; never for money.
 XPUB: Final = (
@@ -154,7 +155,7 @@ def test_a_link_calls_the_token_on_its_chain() -> None:
 
 @given(st.integers(min_value=0, max_value=2**256 - 1))
 def test_no_unit_is_lost_on_the_way_to_an_amount_and_back(units: int) -> None:
-    assert in_units(in_usdt(units)) == units
+    assert to_units(to_usdt(units)) == units
 
 
 def test_a_block_stays_when_it_is_deep_and_the_nodes_say_so() -> None:

@@ -1,18 +1,17 @@
 """Is every way in which two books can differ seen, told apart, and followed by what to do?"""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import pytest
 
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, write_id
-from tumira.topups.reconciliation import (
+from tumira.topups.reconcile_rules import (
     Difference,
-    Kind,
+    DifferenceKind,
     Moved,
-    OurDeposit,
-    Ours,
-    Unknown,
+    Unanswered,
     compare_with_chain,
     compare_with_deposits,
     compare_with_provider,
@@ -22,18 +21,19 @@ from tumira.topups.reconciliation import (
 )
 from tumira.topups.states import (
     Currency,
-    Lapsed,
-    News,
+    Expired,
+    FailureReason,
+    InDoubt,
+    NotPaid,
     Paid,
-    Reason,
-    Refused,
-    Silent,
-    State,
-    TakenBack,
-    Unclear,
-    Waiting,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+    TopUp,
+    TopUpState,
+    Unreachable,
 )
-from tumira.topups.usdt.deposit_rules import ChainDeposit
+from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState
 
 FIVE: Final = Decimal(5)
 ACCOUNT: Final = AccountId(new_id(1))
@@ -42,38 +42,50 @@ NAME: Final = write_id(TOP_UP, TOP)
 PAID: Final = Paid("9510", FIVE)
 
 
-def ours(state: State, **changes: Any) -> Ours:
-    came = state in {State.CREDITED, State.REVERSED}
-    facts: dict[str, Any] = {
+def ours(state: TopUpState, **changes: Any) -> TopUp:
+    came = FIVE if state in {TopUpState.CREDITED, TopUpState.REVERSED} else None
+    facts: dict[str, Any] = dict.fromkeys(TopUp.__slots__) | {
         "id": TOP,
         "account_id": ACCOUNT,
         "state": state,
         "currency": Currency.USD,
-        "paid": FIVE if came else None,
-        "amount": FIVE if came else None,
+        "paid": came,
+        "amount": came,
         "rate": Decimal(1),
         "owed": Decimal(0),
-        "reference": "9510" if came else None,
-        "was_resolved": False,
+        "provider_reference": came and "9510",
     }
-    return Ours(**(facts | changes))
+    return TopUp(**(facts | changes))
 
 
 # What a provider says, and in which states that is another thing than we say.
-WORDS: Final[list[tuple[News, dict[State, Kind]]]] = [
-    (Waiting(), {State.CREDITED: Kind.NOT_PAID}),
-    (Lapsed(), {State.CREDITED: Kind.NOT_PAID, State.DOUBT: Kind.DOUBT}),
-    (Refused(Reason.CANCELLED, "cancelled"), {State.CREDITED: Kind.NOT_PAID, State.DOUBT: Kind.DOUBT}),
-    (TakenBack("refunded"), {State.CREDITED: Kind.TAKEN_BACK, State.DOUBT: Kind.DOUBT}),
-    (PAID, {state: Kind.NOT_CREDITED for state in State if state is not State.CREDITED}),
-    (Paid("9510", Decimal(6)), dict.fromkeys(State, Kind.NOT_CREDITED) | {State.CREDITED: Kind.AMOUNT}),
-    (Paid("9511", FIVE), dict.fromkeys(State, Kind.NOT_CREDITED) | {State.CREDITED: Kind.REFERENCE}),
+WORDS: Final[list[tuple[ProviderAnswer, dict[TopUpState, DifferenceKind]]]] = [
+    (StillPending(), {TopUpState.CREDITED: DifferenceKind.NOT_PAID}),
+    (Expired(), {TopUpState.CREDITED: DifferenceKind.NOT_PAID, TopUpState.DOUBT: DifferenceKind.DOUBT}),
+    (
+        NotPaid(FailureReason.CANCELLED, "cancelled"),
+        {TopUpState.CREDITED: DifferenceKind.NOT_PAID, TopUpState.DOUBT: DifferenceKind.DOUBT},
+    ),
+    (
+        Reversed("refunded"),
+        {TopUpState.CREDITED: DifferenceKind.TAKEN_BACK, TopUpState.DOUBT: DifferenceKind.DOUBT},
+    ),
+    (PAID, {state: DifferenceKind.NOT_CREDITED for state in TopUpState if state is not TopUpState.CREDITED}),
+    (
+        Paid("9510", Decimal(6)),
+        dict.fromkeys(TopUpState, DifferenceKind.NOT_CREDITED) | {TopUpState.CREDITED: DifferenceKind.AMOUNT},
+    ),
+    (
+        Paid("9511", FIVE),
+        dict.fromkeys(TopUpState, DifferenceKind.NOT_CREDITED)
+        | {TopUpState.CREDITED: DifferenceKind.REFERENCE},
+    ),
 ]
 
 
 @pytest.mark.parametrize("place", range(len(WORDS)))
-@pytest.mark.parametrize("state", State)
-def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int, state: State) -> None:
+@pytest.mark.parametrize("state", TopUpState)
+def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int, state: TopUpState) -> None:
     news, kinds = WORDS[place]
     found = compare_with_provider(ours(state), news)
     if state not in kinds:
@@ -86,63 +98,65 @@ def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int,
 
 
 def test_a_provider_that_does_not_answer_is_no_difference() -> None:
-    for state in State:
-        for news in (Unclear("no answer"), Silent("no answer")):
-            assert compare_with_provider(ours(state), news) == Unknown(TOP, "no answer")
+    for state in TopUpState:
+        for news in (InDoubt("no answer"), Unreachable("no answer")):
+            assert compare_with_provider(ours(state), news) == Unanswered(TOP, "no answer")
 
 
 def test_what_to_do_can_be_typed_as_it_stands() -> None:
-    late = compare_with_provider(ours(State.EXPIRED), Paid("9510 b", Decimal("5.50")))
+    late = compare_with_provider(ours(TopUpState.EXPIRED), Paid("9510 b", Decimal("5.50")))
     assert isinstance(late, Difference)
     assert late.advice == f"`tumira topup resolve {NAME} --paid 5.50 --reference '9510 b' --note …`"
-    doubt = compare_with_provider(ours(State.DOUBT), Lapsed())
+    doubt = compare_with_provider(ours(TopUpState.DOUBT), Expired())
     assert isinstance(doubt, Difference)
     assert f"`tumira topup resolve {NAME} --not-paid --note …`" in doubt.advice
-    waiting = compare_with_provider(ours(State.PENDING), PAID)
+    waiting = compare_with_provider(ours(TopUpState.PENDING), PAID)
     assert isinstance(waiting, Difference)
     assert f"`tumira topup look {NAME}`" in waiting.advice
     assert "resolve" not in waiting.advice
 
 
 def test_a_payment_that_the_operator_named_is_the_one_that_the_provider_names() -> None:
-    assert compare_with_provider(ours(State.CREDITED, reference=f"operator:{TOP}"), PAID) is None
+    assert (
+        compare_with_provider(ours(TopUpState.CREDITED, provider_reference=f"operator:{TOP}"), PAID) is None
+    )
 
 
 def test_a_top_up_differs_from_its_transfers_when_they_moved_anything_else() -> None:
     none, once = Moved(), Moved(came=FIVE)
     back = Moved(FIVE, Decimal(3))
-    reversed_ = ours(State.REVERSED, owed=Decimal(2))
-    for state in State:
-        expected = reversed_ if state is State.REVERSED else ours(state)
-        right = {State.CREDITED: once, State.REVERSED: back}.get(state, none)
+    reversed_ = ours(TopUpState.REVERSED, owed=Decimal(2))
+    for state in TopUpState:
+        expected = reversed_ if state is TopUpState.REVERSED else ours(state)
+        right = {TopUpState.CREDITED: once, TopUpState.REVERSED: back}.get(state, none)
         for moved in (none, once, back, Moved(FIVE, FIVE), Moved(Decimal(6))):
             found = compare_with_transfers(expected, moved)
             assert (found is None) is (moved == right), (state, moved)
-    found = compare_with_transfers(ours(State.CREDITED, currency=Currency.ZAR, rate=Decimal(2)), once)
+    found = compare_with_transfers(ours(TopUpState.CREDITED, currency=Currency.ZAR, rate=Decimal(2)), once)
     assert found is not None
-    assert found.kind is Kind.BOOKS
+    assert found.kind is DifferenceKind.BOOKS
 
 
 def test_a_top_up_differs_from_a_voucher_of_ours_of_another_amount() -> None:
-    credited = ours(State.CREDITED)
+    credited = ours(TopUpState.CREDITED)
     assert compare_with_voucher(credited, FIVE) is None
-    assert compare_with_voucher(ours(State.CREDITED, was_resolved=True), None) is None
-    assert compare_with_voucher(ours(State.FAILED), None) is None
-    for one, voucher in ((credited, None), (credited, Decimal(6)), (ours(State.FAILED), FIVE)):
+    assert compare_with_voucher(ours(TopUpState.CREDITED, resolved_by="operator"), None) is None
+    assert compare_with_voucher(ours(TopUpState.FAILED), None) is None
+    for one, voucher in ((credited, None), (credited, Decimal(6)), (ours(TopUpState.FAILED), FIVE)):
         found = compare_with_voucher(one, voucher)
         assert found is not None
-        assert (found.kind, "tumira audit" in found.advice) == (Kind.BOOKS, True)
+        assert (found.kind, "tumira audit" in found.advice) == (DifferenceKind.BOOKS, True)
 
 
 def test_a_top_up_differs_from_deposits_that_come_to_something_else() -> None:
-    credited = ours(State.CREDITED, currency=Currency.USDT)
+    credited = ours(TopUpState.CREDITED, currency=Currency.USDT)
     assert compare_with_deposits(credited, 5 * 10**18) is None
-    assert compare_with_deposits(ours(State.CREDITED, was_resolved=True), 0) is None
-    assert compare_with_deposits(ours(State.PENDING), 0) is None
-    for one, units in ((credited, 0), (credited, 5 * 10**18 + 1), (ours(State.EXPIRED), 1)):
+    assert compare_with_deposits(ours(TopUpState.CREDITED, resolved_by="operator"), 0) is None
+    assert compare_with_deposits(ours(TopUpState.PENDING), 0) is None
+    for one, units in ((credited, 0), (credited, 5 * 10**18 + 1), (ours(TopUpState.EXPIRED), 1)):
         found = compare_with_deposits(one, units)
         assert found is not None
-        assert found.kind is Kind.BOOKS
+        assert found.kind is DifferenceKind.BOOKS
 
 
 ADDRESS: Final = "0x" + "a" * 40
@@ -152,9 +166,13 @@ def shown(tx: int, units: int = 10**18) -> ChainDeposit:
     return ChainDeposit(f"0x{tx:064x}", 0, 7, "0x", "0x", ADDRESS, units)
 
 
-def known(tx: int, units: int = 10**18, **changes: Any) -> OurDeposit:
-    facts: dict[str, Any] = {"account_id": ACCOUNT, "is_orphaned": False, "top_up_id": None}
-    return OurDeposit(f"0x{tx:064x}", 0, ADDRESS, units, **(facts | changes))
+def known(
+    tx: int,
+    units: int = 10**18,
+    state: DepositState = DepositState.SEEN,
+    top_up_id: TopUpId | None = None,
+) -> Deposit:
+    return Deposit(shown(tx, units), ACCOUNT, state, top_up_id, datetime.now(UTC), depth=1)
 
 
 def test_deposits_are_compared_one_by_one() -> None:
@@ -163,21 +181,21 @@ def test_deposits_are_compared_one_by_one() -> None:
             [
                 known(1),
                 known(2, units=2),
-                known(3, is_orphaned=True),
+                known(3, state=DepositState.ORPHANED),
                 known(5),
                 known(6, top_up_id=TOP),
-                known(7, is_orphaned=True),
+                known(7, state=DepositState.ORPHANED),
             ],
             [shown(1), shown(2), shown(3), shown(4)],
             {ADDRESS: ACCOUNT},
         )
     )
     assert [one.kind for one in found] == [
-        Kind.AMOUNT,
-        Kind.NOT_HERE,
-        Kind.NOT_HERE,
-        Kind.NOT_THERE,
-        Kind.NOT_PAID,
+        DifferenceKind.AMOUNT,
+        DifferenceKind.NOT_HERE,
+        DifferenceKind.NOT_HERE,
+        DifferenceKind.NOT_THERE,
+        DifferenceKind.NOT_PAID,
     ]
     assert {one.account_id for one in found} == {ACCOUNT}
     assert [one.ours for one in found[1:3]] == ["taken for vanished", "not known"]

@@ -1,0 +1,380 @@
+"""Starts of top-ups: by Paynow, in USDT and by voucher. Each is one transaction that inserts a row."""
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import ROUND_UP, Decimal
+from typing import Final
+
+import asyncpg
+
+from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
+from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
+from tumira.core.settings.payments import Payments, ZarRate
+from tumira.identity.store import logins
+from tumira.postgres import clock
+from tumira.postgres.connection import Connection
+from tumira.postgres.pool import Database
+from tumira.pricing.phone_numbers import read_phone
+from tumira.pricing.store import get_tariff
+from tumira.topups import store as top_ups
+from tumira.topups import vouchers
+from tumira.topups.providers.paynow_messages import Wallet
+from tumira.topups.settle import settle_in
+from tumira.topups.states import (
+    TOP_UP_MAX,
+    TOP_UP_MIN,
+    Currency,
+    FailureReason,
+    Method,
+    NotPaid,
+    Paid,
+    TopUpState,
+    to_usd,
+)
+from tumira.topups.store import NewTopUp, TopUpUpdate
+from tumira.topups.usdt import store as usdt_store
+from tumira.topups.usdt.addresses import ExtendedKey, derive_address, read_xpub, with_checksum
+from tumira.topups.usdt.store import Allotted
+from tumira.topups.voucher_pins import Issuer, Seal, VoucherState, hash_code, read_pin
+
+# So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.
+OPEN_OF_ACCOUNT_MAX: Final = 5
+OPEN_OF_PHONE_MAX: Final = 3
+OPEN_NS: Final = 900 * 10**9
+
+_CENT: Final = Decimal("0.01")
+_ZIMBABWE: Final = "+263"
+_LOCAL: Final = re.compile(r"\A0(?=[1-9])")
+
+
+async def start_paynow(
+    database: Database,
+    payments: Payments,
+    account_id: AccountId,
+    wallet: Wallet,
+    amount: Decimal | None,
+    phone: str | None,
+    *,
+    top_up_id: TopUpId | None = None,
+) -> TopUpId:
+    """Begin to take an amount from a wallet or a card; raises FieldTrouble for what was given wrongly.
+
+    Where the caller says which id it shall have, a second call with that id finds what the first one began.
+    """
+    if payments.paynow is None:
+        raise Trouble("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
+    asked = check_amount(amount)
+    top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
+    async with database.transaction() as connection:
+        if await _is_started(connection, account_id, top_up_id):
+            return top_up_id
+        account = await accounts.find(connection, account_id)
+        if account is None:
+            raise Trouble("There is no such account; `tumira account list` shows them.")
+        number = None
+        if wallet.needs_phone:
+            given = phone or account.phone
+            # People write numbers as they dial them, and a wallet's can only be one of the country's.
+            number = read_phone(await get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
+            if number is None or not number.startswith(_ZIMBABWE):
+                raise FieldTrouble("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
+        await _check_open_count(connection, account_id, number)
+        email = await logins.find_email(connection, account_id)
+        await top_ups.insert(
+            connection,
+            NewTopUp(
+                id=top_up_id,
+                account_id=account_id,
+                method=Method.PAYNOW,
+                provider=wallet,
+                currency=Currency.USD,
+                asked=asked,
+                phone=number,
+                kept={} if email is None else {"email": email},
+            ),
+        )
+    return top_up_id
+
+
+async def _is_started(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> bool:
+    """Tell whether a press came twice; nobody else starts one for this account before the commit."""
+    await top_ups.lock_starts(connection, account_id)
+    found = await top_ups.find_any(connection, top_up_id)
+    if found is not None and found.account_id != account_id:
+        raise Trouble("This cannot be started; open the page once more.")
+    return found is not None
+
+
+async def _check_open_count(connection: Connection, account_id: AccountId, phone: str | None) -> None:
+    """Refuse one more while several wait: each asks somebody, on some phone, for their PIN."""
+    since = first_id((time.time_ns() - OPEN_NS) // 1_000_000)
+    of_account, of_phone = await top_ups.count_open(connection, account_id, phone, Method.PAYNOW, since)
+    if of_account >= OPEN_OF_ACCOUNT_MAX or of_phone >= OPEN_OF_PHONE_MAX:
+        raise FieldTrouble(
+            "phone",
+            "Several payments wait to be confirmed already: confirm or cancel those, or wait a while.",
+        )
+
+
+def check_amount(amount: Decimal | None) -> Decimal:
+    """Return an amount in whole cents that can be topped up; raises FieldTrouble for any other."""
+    if amount is None or not amount.is_finite():
+        raise FieldTrouble("amount", "Give an amount in dollars and cents, like 12.50.")
+    if not TOP_UP_MIN <= amount <= TOP_UP_MAX:
+        raise FieldTrouble("amount", f"Give an amount from US${TOP_UP_MIN} to US${TOP_UP_MAX:,}.")
+    if amount != amount.quantize(_CENT):
+        raise FieldTrouble("amount", "Give an amount in whole cents, like 12.50.")
+    return amount
+
+
+@dataclass(frozen=True, slots=True)
+class DepositAddress:
+    """Where an account pays USDT, as it is shown, and the top-up that waits for it."""
+
+    address: str
+    top_up_id: TopUpId
+
+
+async def start_usdt(database: Database, payments: Payments, account_id: AccountId) -> DepositAddress:
+    """Begin a top-up in USDT, or return to the one that waits; the address stays the same for ever."""
+    if payments.usdt is None:
+        raise Trouble("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
+    key = read_xpub(payments.usdt.xpub)
+    async with database.transaction() as connection:
+        if await accounts.find(connection, account_id) is None:
+            raise Trouble("There is no such account; `tumira account list` shows them.")
+        address = await _deposit_address(connection, key, account_id)
+        return DepositAddress(with_checksum(address), await open_top_up(connection, account_id))
+
+
+async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
+    """Return the account's top-up that waits for USDT, held, or a new one.
+
+    The caller holds the account's addresses, so that there are never two.
+    """
+    found = await usdt_store.find_open_top_up(connection, account_id)
+    # It may have expired just now.
+    if found is not None and (await top_ups.lock(connection, found)).state is TopUpState.PENDING:
+        return found
+    # By the database's clock, by which it also expires.
+    now = await clock.read_now(connection)
+    top_up_id = TopUpId(new_id(int(now.timestamp() * 1000)))
+    await top_ups.insert(
+        connection,
+        NewTopUp(
+            id=top_up_id,
+            account_id=account_id,
+            method=Method.USDT,
+            provider="bep20",
+            currency=Currency.USDT,
+            # Nobody has to be asked: it comes by itself.
+            is_due=False,
+        ),
+    )
+    await top_ups.mark(connection, top_up_id, TopUpUpdate(TopUpState.PENDING))
+    return top_up_id
+
+
+async def _deposit_address(connection: Connection, key: ExtendedKey, account_id: AccountId) -> str:
+    """Return the account's address, and give it one first where it has none."""
+    allotted = await usdt_store.lock_address(connection, account_id, key.sha256)
+    if allotted is None:
+        place = await usdt_store.next_place(connection, key.sha256)
+        # Whoever was before us at the places may have been here for the same account.
+        allotted = await usdt_store.lock_address(connection, account_id, key.sha256)
+        if allotted is None:
+            allotted = Allotted(derive_address(key, place), place)
+            await usdt_store.insert_address(connection, account_id, key.sha256, allotted)
+    # A row that somebody changed would send a customer's money to somebody else.
+    if allotted.address != derive_address(key, allotted.place):
+        raise Trouble(
+            "The address of this account does not follow from TUMIRA_USDT_XPUB: nothing may be paid there. "
+            "Compare usdt_addresses with a backup."
+        )
+    return allotted.address
+
+
+TRIES_MAX: Final = 5
+TRIES_WINDOW: Final = timedelta(hours=1)
+
+_SOUTH_AFRICA: Final = "+27"
+_ONE_TRY_PER_PIN: Final = "top_ups_one_try_per_pin"
+
+
+async def list_issuers(connection: Connection, payments: Payments) -> Sequence[Issuer]:
+    """Return whose vouchers can be redeemed here; our own once there are any."""
+    found = [issuer for issuer in Issuer if _secret_of(payments, issuer) is not None]
+    return [*found, Issuer.OWN] if await vouchers.have_any(connection) else found
+
+
+async def start_voucher(
+    database: Database,
+    payments: Payments,
+    account_id: AccountId,
+    issuer: Issuer,
+    pin: str,
+    *,
+    value: Decimal | None = None,
+    phone: str | None = None,
+    top_up_id: TopUpId | None = None,
+) -> TopUpId:
+    """Begin to redeem a voucher; raises FieldTrouble for what was given wrongly.
+
+    Where the caller says which id it shall have, a second call with that id finds what the first one began.
+    """
+    top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
+    secret = _secret_of(payments, issuer)
+    if issuer is not Issuer.OWN and (secret is None or payments.zar_rate is None):
+        raise FieldTrouble("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
+    number = read_pin(issuer, pin)
+    if number is None:
+        raise FieldTrouble("pin", _how_it_looks(issuer))
+    if secret is None or payments.zar_rate is None:
+        return await _redeem_own(database, account_id, top_up_id, number)
+    return await _start_foreign(
+        database,
+        account_id,
+        top_up_id,
+        issuer,
+        Seal(secret),
+        number,
+        payments.zar_rate,
+        asked=_check_value(value, payments.zar_rate.rate) if issuer.needs_value else None,
+        phone=phone,
+    )
+
+
+async def _start_foreign(
+    database: Database,
+    account_id: AccountId,
+    top_up_id: TopUpId,
+    issuer: Issuer,
+    seal: Seal,
+    pin: str,
+    rate: ZarRate,
+    *,
+    asked: Decimal | None,
+    phone: str | None,
+) -> TopUpId:
+    try:
+        async with database.transaction() as connection:
+            if await _is_started(connection, account_id, top_up_id):
+                return top_up_id
+            account = await _check_tries(connection, account_id)
+            new = NewTopUp(
+                id=top_up_id,
+                account_id=account_id,
+                method=Method.VOUCHER,
+                provider=issuer,
+                currency=Currency.ZAR,
+                asked=asked,
+                # What the customer was shown is what they get, however long it takes.
+                rate=rate.rate,
+                rate_on=rate.since,
+                phone=await _check_phone(connection, issuer, phone, account),
+                sealed_pin=seal.close(pin),
+                pin_hash=seal.hash(pin),
+            )
+            await top_ups.insert(connection, new)
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != _ONE_TRY_PER_PIN:
+            raise
+        raise FieldTrouble("pin", "This voucher is being redeemed already; see what becomes of it.") from None
+    return top_up_id
+
+
+async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopUpId, code: str) -> TopUpId:
+    """Redeem one of our own vouchers, all in one transaction: it is used and credited, or neither."""
+    async with database.transaction() as connection:
+        if await _is_started(connection, account_id, top_up_id):
+            return top_up_id
+        await _check_tries(connection, account_id)
+        voucher = await vouchers.lock_by_code(connection, hash_code(code))
+        is_good = voucher is not None and voucher.state is VoucherState.UNUSED
+        await top_ups.insert(
+            connection,
+            NewTopUp(
+                id=top_up_id,
+                account_id=account_id,
+                method=Method.VOUCHER,
+                provider=Issuer.OWN,
+                currency=Currency.USD,
+                asked=voucher.amount if voucher is not None and is_good else None,
+                is_due=False,
+            ),
+        )
+        before = await top_ups.lock(connection, top_up_id)
+        if voucher is None or not is_good:
+            problem = "there is no such voucher" if voucher is None else f"the voucher is {voucher.state}"
+            await settle_in(connection, before, NotPaid(FailureReason.VOUCHER_NOT_VALID, problem))
+            return top_up_id
+        was_unused = await vouchers.mark_used(connection, voucher.id, top_up_id)
+        assert was_unused, "it is held"
+        await settle_in(connection, before, Paid(write_id(VOUCHER, voucher.id), voucher.amount))
+    return top_up_id
+
+
+async def _check_tries(connection: Connection, account_id: AccountId) -> Account:
+    """Return the account, unless it tried too many vouchers lately; nobody else tries for it meanwhile."""
+    account = await accounts.find(connection, account_id)
+    if account is None:
+        raise Trouble("There is no such account; `tumira account list` shows them.")
+    wait = await vouchers.find_wait(connection, account_id, TRIES_MAX, TRIES_WINDOW)
+    if wait is not None:
+        minutes = max(1, math.ceil(wait.total_seconds() / 60))
+        again = "in a minute" if minutes == 1 else f"in {minutes} minutes"
+        raise FieldTrouble(
+            "pin", f"{TRIES_MAX} vouchers in an hour were not good, or wait for an answer; try again {again}."
+        )
+    return account
+
+
+def _check_value(value: Decimal | None, rate: Decimal) -> Decimal:
+    # A bound first: what has too many digits cannot be rounded to cents.
+    if value is None or not value.is_finite() or not 0 < value < 10**9 or value != value.quantize(_CENT):
+        raise FieldTrouble("value", "Give what the voucher is worth in rand and cents, like 150.00.")
+    if not TOP_UP_MIN <= to_usd(value, rate) <= TOP_UP_MAX:
+        lowest = (TOP_UP_MIN * rate).quantize(_CENT, ROUND_UP)
+        raise FieldTrouble(
+            "value",
+            f"Give a voucher worth US${TOP_UP_MIN} to US${TOP_UP_MAX}; that is R{lowest} or more today.",
+        )
+    return value
+
+
+async def _check_phone(
+    connection: Connection, issuer: Issuer, phone: str | None, account: Account
+) -> str | None:
+    """Return where change is sent: a number in South Africa, the account's own where none is given."""
+    given = (phone or "").strip() or account.phone
+    # People write numbers as they dial them, and the issuers only send inside the country.
+    if given.startswith("0") and not given.startswith("00"):
+        given = _SOUTH_AFRICA + given[1:]
+    number = read_phone(await get_tariff(connection), given)
+    if number is not None and number.startswith(_SOUTH_AFRICA):
+        return number
+    if issuer.needs_phone or (phone or "").strip():
+        raise FieldTrouble("phone", "Give a number in South Africa, like +2782123xxxx; change is sent there.")
+    return None
+
+
+def _how_it_looks(issuer: Issuer) -> str:
+    if issuer is Issuer.OWN:
+        return "A code looks like TMR-XXXX-XXXX-XXXX-XXXX; look at it once more."
+    return f"The PIN of a {issuer.title} has {issuer.pin_length} digits; look at it once more."
+
+
+def _secret_of(payments: Payments, issuer: Issuer) -> str | None:
+    """Return what PINs of an issuer are sealed with; None where it is not set up, or issues no PINs."""
+    settings = {
+        Issuer.ONE_VOUCHER: payments.one_voucher,
+        Issuer.OTT: payments.ott,
+        Issuer.BLU: payments.blu,
+    }.get(issuer)
+    return None if settings is None else settings.secret
