@@ -46,7 +46,7 @@ from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import is_ready, list_simulated, waits_for_standby
 from tumira.simulator.handsets import directory_in
-from tumira.simulator.pages import Pages
+from tumira.simulator.pages import SimulatorPages
 
 # Below this, a compressed answer is hardly smaller.
 COMPRESSED_MIN: Final = 1_000
@@ -71,7 +71,7 @@ class Web:
     def __init__(
         self,
         database: Database,
-        simulator: Pages | None = None,
+        simulator: SimulatorPages | None = None,
         *,
         public_url: str = "",
         code_limits: CodeLimits = CODE_LIMITS,
@@ -261,7 +261,7 @@ async def run_web(
     database = Database(url, settings=PLANNED_ONCE)
     simulator = None
     if settings.simulator_port is not None:
-        simulator = Pages(
+        simulator = SimulatorPages(
             directory_in(settings.data_dir),
             settings.simulator_port,
             database,

@@ -11,7 +11,7 @@ from tumira.core.settings import Smtp
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
 from tumira.core.trace_exporter import tracing
-from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
+from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
 from tumira.mail.worker import Postman
 from tumira.operations.maintenance import run_chores
@@ -30,7 +30,7 @@ NO_PAYMENTS: Final = Payments()
 async def run_worker(
     database: Database,
     *,
-    timing: Timing = DEFAULT_TIMING,
+    timing: SmppTimeouts = DEFAULT_TIMEOUTS,
     webhooks_allow_private: bool = False,
     smtp: Smtp | None = None,
     tls: ssl.SSLContext | None = None,

@@ -32,7 +32,7 @@ from tests.support.postgres.embedded import wait_for
 from tests.support.processes.programs import Node, new_home, running
 from tests.support.processes.service import Service
 from tumira.delivery.smpp.encoding import encode
-from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import CommandStatus
 
 NUMBER: Final = "263771200031"
 TEXTS: Final = ("Your code is 493817.", "https://example.com/" + "long" * 30, "שלום! הקוד שלך הוא 493817")
@@ -65,7 +65,7 @@ async def _text_to(port: int) -> None:
                     data_coding=encoded.data_coding,
                     registered_delivery=0,
                 )
-                assert (await esme.next()).status == Status.ROK
+                assert (await esme.next()).status == CommandStatus.ROK
 
 
 def _texts(home: Path) -> str:

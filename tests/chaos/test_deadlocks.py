@@ -24,8 +24,8 @@ from tests.support.sending.gates import send_call
 from tumira.delivery import follow_up
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers, queue, receipts, settlement
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store import binds, carriers, queue, receipts, settlement
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.identity.manage_accounts import credit
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -50,7 +50,7 @@ class Crowd:
     carrier_ids: Sequence[int]
     chance: random.Random
     # What was ever claimed; receipts may come for any of it, whoever has it now.
-    claimed: list[Claimed] = field(default_factory=list)
+    claimed: list[ClaimedMessage] = field(default_factory=list)
     # Which step each connection is at, and those that PostgreSQL found in a circle.
     steps: dict[int, str] = field(default_factory=dict)
     deadlocks: Counter[Sequence[str]] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class Crowd:
     async def work(self, connection: Connection) -> None:
         """Claim messages, and say in the next transaction what became of them."""
         worker, carrier_id = self.chance.choice(WORKERS), self.chance.choice(self.carrier_ids)
-        wanted = [Wanted(country, 8, 8, 16, 0, 0) for country in COUNTRIES]
+        wanted = [ClaimRequest(country, 8, 8, 16, 0, 0) for country in COUNTRIES]
         found = await queue.claim(connection, wanted, 16, worker=worker, bind="x/1", carrier_id=carrier_id)
         if found:
             self.claimed.extend(found)
@@ -102,11 +102,11 @@ class Crowd:
     async def keep(self, connection: Connection) -> None:
         """Keep receipts that matched nothing when they came, of either carrier."""
         kept = [(self.world.receipt(one, "UNDELIV"), datetime.now(UTC)) for one in self._some()]
-        await receipts.keep(connection, self.chance.choice(self.carrier_ids), kept)
+        await receipts.insert_unmatched(connection, self.chance.choice(self.carrier_ids), kept)
 
     async def try_unmatched(self, connection: Connection) -> None:
         """Try them again."""
-        await follow_up.try_unmatched_receipts(connection)
+        await follow_up.retry_unmatched_receipts(connection)
 
     async def resume(self, connection: Connection) -> None:
         """Give another turn to what waits."""
@@ -133,7 +133,7 @@ class Crowd:
         """Take binds of both carriers, as a worker does, a statement at a time."""
         carrier_id = self.chance.choice(self.carrier_ids)
         worker = self.chance.choice(WORKERS)
-        await carriers.lease(connection, carrier_id, worker, BINDS, self.chance.choice((0, LEASE_S)))
+        await binds.lease(connection, carrier_id, worker, BINDS, self.chance.choice((0, LEASE_S)))
 
     async def ring(self, connection: Connection) -> None:
         """Hear the bells of webhooks, lease their endpoints, and let go of them."""
@@ -148,15 +148,15 @@ class Crowd:
 
     async def erase(self, connection: Connection) -> None:
         """Hold messages and then batches, as whoever erases numbers or texts does."""
-        held = await settlement.hold(connection, [one.id for one in self._some()])
-        await settlement.hold_batches(connection, sorted({one.batch_id for one in held.values()}))
+        held = await settlement.lock_messages(connection, [one.id for one in self._some()])
+        await settlement.lock_batches(connection, sorted({one.batch_id for one in held.values()}))
         await batches.erase_texts(connection, 10)
 
-    def _some(self) -> Sequence[Claimed]:
+    def _some(self) -> Sequence[ClaimedMessage]:
         recent = self.claimed[-40:] or self.claimed
         return self.chance.sample(recent, min(len(recent), self.chance.randint(1, 12)))
 
-    def _answer(self, claimed: Claimed) -> Outcome:
+    def _answer(self, claimed: ClaimedMessage) -> Outcome:
         make = self.chance.choice(
             (
                 self.world.taken,

@@ -15,8 +15,8 @@ from tests.support.postgres.databases import complete, execute
 from tests.support.processes.programs import Cli, finish, one_line, read_terminal, start
 from tests.support.processes.service import free_port
 from tumira.delivery.manage_carriers import keep_simulator
-from tumira.delivery.responses import Status
-from tumira.delivery.smpp.pdu import Bind, Command
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer
 from tumira.postgres.pool import Database
 
@@ -117,12 +117,12 @@ class Smsc(ServerPeer):
 
     system_id = "testsmsc"
 
-    def bound(self, bind: Bind, command: Command) -> int:
+    def bound(self, bind: BindRequest, command: Command) -> int:
         """Check who it is."""
         del command
         if bind.system_id != "user":
-            return Status.RINVSYSID
-        return Status.ROK if bind.password == PASSWORD else Status.RINVPASWD
+            return CommandStatus.RINVSYSID
+        return CommandStatus.ROK if bind.password == PASSWORD else CommandStatus.RINVPASWD
 
 
 class HangsUp(asyncio.Protocol):
@@ -158,7 +158,7 @@ async def test_a_carrier_that_lets_us_in_is_tried_out(cli: Cli) -> None:
     seen: list[Command] = []
 
     class Watched(Smsc):
-        def bound(self, bind: Bind, command: Command) -> int:
+        def bound(self, bind: BindRequest, command: Command) -> int:
             seen.append(command)
             return super().bound(bind, command)
 

@@ -14,8 +14,8 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.processes.service import Service, free_port
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.delivery.responses import Status
-from tumira.delivery.smpp.pdu import Bind, Command
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer
 from tumira.delivery.store import latency as latencies
 from tumira.identity.store.operators import Role
@@ -270,10 +270,10 @@ class Smsc(ServerPeer):
 
     system_id = "testsmsc"
 
-    def bound(self, bind: Bind, command: Command) -> int:
+    def bound(self, bind: BindRequest, command: Command) -> int:
         """Check who it is."""
         del command
-        return Status.ROK if bind.password == PASSWORD else Status.RINVPASWD
+        return CommandStatus.ROK if bind.password == PASSWORD else CommandStatus.RINVPASWD
 
 
 async def test_a_carrier_is_tested_from_the_page(service: Service, admin: OperatorBrowser) -> None:

@@ -12,8 +12,9 @@ import pytest_asyncio
 from tumira.core.errors import Trouble
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
-from tumira.delivery.store import carriers
-from tumira.delivery.store.carriers import BindReport, BindState, Carrier
+from tumira.delivery.store import binds, carriers
+from tumira.delivery.store.binds import BindReport, BindState
+from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -50,7 +51,7 @@ async def rival(database: Database) -> AsyncIterator[Connection]:
 @pytest_asyncio.fixture
 async def carrier_id(connection: Connection) -> int:
     """Give a carrier of four binds."""
-    await carriers.put(connection, "main", SETTINGS, None, 100)
+    await carriers.upsert(connection, "main", SETTINGS, None, 100)
     return (await existing(connection, "main")).id
 
 
@@ -65,7 +66,7 @@ def told(carrier_id: int, number: int, state: BindState = BindState.BOUND, worke
 
 
 async def test_a_carrier_is_read_as_it_was_put(connection: Connection) -> None:
-    assert await carriers.put(connection, "main", SETTINGS, ["ZW", "ZA"], 7)
+    assert await carriers.upsert(connection, "main", SETTINGS, ["ZW", "ZA"], 7)
 
     found = await existing(connection, "main")
     assert (found.settings, found.countries, found.priority) == (SETTINGS, ("ZW", "ZA"), 7)
@@ -75,10 +76,10 @@ async def test_a_carrier_is_read_as_it_was_put(connection: Connection) -> None:
 
 
 async def test_a_carrier_changed_or_added_again_keeps_its_number(connection: Connection) -> None:
-    assert await carriers.put(connection, "main", SETTINGS, None, 100)
+    assert await carriers.upsert(connection, "main", SETTINGS, None, 100)
     first = await existing(connection, "main")
 
-    assert not await carriers.put(connection, "main", replace(SETTINGS, tps=0, refund=()), ["ZA"], 5)
+    assert not await carriers.upsert(connection, "main", replace(SETTINGS, tps=0, refund=()), ["ZA"], 5)
     changed = await existing(connection, "main")
     assert (changed.id, changed.settings.tps, changed.settings.refund) == (first.id, 0, ())
     assert changed.countries == ("ZA",)
@@ -91,52 +92,52 @@ async def test_a_carrier_changed_or_added_again_keeps_its_number(connection: Con
     assert await carriers.exists_ever(connection, "main")
     assert not await carriers.exists_ever(connection, "other")
 
-    assert await carriers.put(connection, "main", SETTINGS, None, 100)
+    assert await carriers.upsert(connection, "main", SETTINGS, None, 100)
     assert (await existing(connection, "main")).id == first.id
 
 
 async def test_the_lowest_priority_comes_first_and_then_the_name(connection: Connection) -> None:
     for name, priority in (("late", 200), ("beta", 100), ("alpha", 100), ("first", 0)):
-        await carriers.put(connection, name, SETTINGS, None, priority)
+        await carriers.upsert(connection, name, SETTINGS, None, priority)
     names = [carrier.name for carrier in await carriers.list_active(connection)]
     assert names == ["first", "alpha", "beta", "late"]
 
 
 async def test_workers_count_those_that_were_seen(connection: Connection) -> None:
-    assert await carriers.heartbeat(connection, "one", LEASE_S) == 1
-    assert await carriers.heartbeat(connection, "two", LEASE_S) == 2
-    assert await carriers.heartbeat(connection, "one", LEASE_S) == 2
+    assert await binds.heartbeat(connection, "one", LEASE_S) == 1
+    assert await binds.heartbeat(connection, "two", LEASE_S) == 2
+    assert await binds.heartbeat(connection, "one", LEASE_S) == 2
     # Nobody else was seen in the last no seconds.
-    assert await carriers.heartbeat(connection, "one", ENDED_S) == 1
+    assert await binds.heartbeat(connection, "one", ENDED_S) == 1
 
 
 async def test_a_bind_is_leased_once_until_its_lease_ends(connection: Connection, carrier_id: int) -> None:
-    assert await carriers.lease(connection, carrier_id, "one", [2, 1, 2], LEASE_S) == [1, 2]
-    assert await carriers.lease(connection, carrier_id, "two", [1, 2, 3], LEASE_S) == [3]
-    assert await carriers.lease(connection, carrier_id, "one", [1, 2, 3], ENDED_S) == [1, 2]
+    assert await binds.lease(connection, carrier_id, "one", [2, 1, 2], LEASE_S) == [1, 2]
+    assert await binds.lease(connection, carrier_id, "two", [1, 2, 3], LEASE_S) == [3]
+    assert await binds.lease(connection, carrier_id, "one", [1, 2, 3], ENDED_S) == [1, 2]
     # Its own lease has ended, and it may have it again as long as nobody else took it.
-    assert await carriers.lease(connection, carrier_id, "one", [1], LEASE_S) == [1]
-    assert await carriers.lease(connection, carrier_id, "two", [1, 2], LEASE_S) == [2]
-    assert await carriers.lease(connection, carrier_id, "one", [], LEASE_S) == []
-    holders = [(bind.number, bind.worker, bind.lease_valid) for bind in await carriers.list_binds(connection)]
+    assert await binds.lease(connection, carrier_id, "one", [1], LEASE_S) == [1]
+    assert await binds.lease(connection, carrier_id, "two", [1, 2], LEASE_S) == [2]
+    assert await binds.lease(connection, carrier_id, "one", [], LEASE_S) == []
+    holders = [(bind.number, bind.worker, bind.lease_valid) for bind in await binds.list_binds(connection)]
     assert holders == [(1, "one", True), (2, "two", True), (3, "two", True)]
 
 
 async def test_a_renewed_lease_keeps_what_was_told_and_a_new_holder_starts_afresh(
     connection: Connection, carrier_id: int
 ) -> None:
-    await carriers.lease(connection, carrier_id, "one", [1], LEASE_S)
-    await carriers.report(
+    await binds.lease(connection, carrier_id, "one", [1], LEASE_S)
+    await binds.report(
         connection, [replace(told(carrier_id, 1, BindState.FAILING), problem="x" * 500)], LEASE_S
     )
-    (before,) = await carriers.list_binds(connection)
+    (before,) = await binds.list_binds(connection)
     assert (before.state, before.problem, before.outstanding, before.pace) == ("failing", "x" * 200, 3, 50)
 
-    await carriers.lease(connection, carrier_id, "one", [1], ENDED_S)
-    assert await carriers.list_binds(connection) == [replace(before, lease_valid=False)]
+    await binds.lease(connection, carrier_id, "one", [1], ENDED_S)
+    assert await binds.list_binds(connection) == [replace(before, lease_valid=False)]
 
-    await carriers.lease(connection, carrier_id, "two", [1], LEASE_S)
-    (after,) = await carriers.list_binds(connection)
+    await binds.lease(connection, carrier_id, "two", [1], LEASE_S)
+    (after,) = await binds.list_binds(connection)
     assert (after.worker, after.state, after.problem) == ("two", "connecting", None)
     assert (after.outstanding, after.pace, after.lease_valid) == (0, None, True)
     assert after.since > before.since
@@ -145,61 +146,61 @@ async def test_a_renewed_lease_keeps_what_was_told_and_a_new_holder_starts_afres
 async def test_a_report_renews_what_is_still_held_and_says_what_is(
     connection: Connection, carrier_id: int
 ) -> None:
-    await carriers.lease(connection, carrier_id, "one", [1, 2], ENDED_S)
-    await carriers.lease(connection, carrier_id, "two", [2, 3], LEASE_S)
+    await binds.lease(connection, carrier_id, "one", [1, 2], ENDED_S)
+    await binds.lease(connection, carrier_id, "two", [2, 3], LEASE_S)
     reports = [told(carrier_id, number) for number in (4, 3, 2, 1)]
 
-    assert await carriers.report(connection, reports, LEASE_S) == {(carrier_id, 1)}
-    binds = {bind.number: bind for bind in await carriers.list_binds(connection)}
-    assert [(one.worker, one.state, one.lease_valid) for one in binds.values()] == [
+    assert await binds.report(connection, reports, LEASE_S) == {(carrier_id, 1)}
+    kept = {bind.number: bind for bind in await binds.list_binds(connection)}
+    assert [(one.worker, one.state, one.lease_valid) for one in kept.values()] == [
         ("one", "bound", True),
         ("two", "connecting", True),
         ("two", "connecting", True),
     ]
-    assert await carriers.report(connection, [], LEASE_S) == set()
+    assert await binds.report(connection, [], LEASE_S) == set()
 
 
 async def test_since_changes_with_the_state_alone(connection: Connection, carrier_id: int) -> None:
-    await carriers.lease(connection, carrier_id, "one", [1], LEASE_S)
+    await binds.lease(connection, carrier_id, "one", [1], LEASE_S)
     seen = []
     for state in (BindState.BOUND, BindState.BOUND, BindState.DOWN):
-        await carriers.report(connection, [told(carrier_id, 1, state)], LEASE_S)
-        (bind,) = await carriers.list_binds(connection)
+        await binds.report(connection, [told(carrier_id, 1, state)], LEASE_S)
+        (bind,) = await binds.list_binds(connection)
         seen.append(bind.since)
     assert seen[0] == seen[1] < seen[2]
 
 
 async def test_a_worker_gives_back_its_own_binds_alone(connection: Connection, carrier_id: int) -> None:
-    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
-    await carriers.lease(connection, carrier_id, "two", [3], LEASE_S)
+    await binds.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    await binds.lease(connection, carrier_id, "two", [3], LEASE_S)
 
-    await carriers.release(connection, "one", [(carrier_id, 1), (carrier_id, 3), (carrier_id + 1, 2)])
+    await binds.release(connection, "one", [(carrier_id, 1), (carrier_id, 3), (carrier_id + 1, 2)])
 
-    assert [bind.number for bind in await carriers.list_binds(connection)] == [2, 3]
-    assert await carriers.lease(connection, carrier_id, "two", [1], LEASE_S) == [1]
+    assert [bind.number for bind in await binds.list_binds(connection)] == [2, 3]
+    assert await binds.lease(connection, carrier_id, "two", [1], LEASE_S) == [1]
 
 
 async def test_a_dead_worker_is_buried_by_one_and_its_binds_are_free(
     connection: Connection, rival: Connection, carrier_id: int
 ) -> None:
     for worker in ("one", "two"):
-        await carriers.heartbeat(connection, worker, LEASE_S)
-    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
-    await carriers.lease(connection, carrier_id, "two", [3], LEASE_S)
-    assert await carriers.bury_dead(connection, LEASE_S) == []
+        await binds.heartbeat(connection, worker, LEASE_S)
+    await binds.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    await binds.lease(connection, carrier_id, "two", [3], LEASE_S)
+    assert await binds.lock_dead_workers(connection, LEASE_S) == []
     await connection.execute("UPDATE workers SET seen_at = seen_at - interval '61 s' WHERE id = 'one'")
 
     async with connection.transaction():
-        assert await carriers.bury_dead(connection, LEASE_S) == ["one"]
-        assert await carriers.bury_dead(rival, LEASE_S) == []
+        assert await binds.lock_dead_workers(connection, LEASE_S) == ["one"]
+        assert await binds.lock_dead_workers(rival, LEASE_S) == []
         # One that is not dead after all waits for its burial, and then lives again without its binds.
-        risen = asyncio.create_task(carriers.heartbeat(rival, "one", LEASE_S))
-        await carriers.forget_workers(connection, ["one"])
+        risen = asyncio.create_task(binds.heartbeat(rival, "one", LEASE_S))
+        await binds.delete_workers(connection, ["one"])
 
     assert await risen == 2
-    assert await carriers.bury_dead(connection, LEASE_S) == []
-    assert await carriers.report(connection, [told(carrier_id, 1)], LEASE_S) == set()
-    assert [bind.worker for bind in await carriers.list_binds(connection)] == ["two"]
+    assert await binds.lock_dead_workers(connection, LEASE_S) == []
+    assert await binds.report(connection, [told(carrier_id, 1)], LEASE_S) == set()
+    assert [bind.worker for bind in await binds.list_binds(connection)] == ["two"]
 
 
 async def test_of_two_workers_that_race_for_a_bind_exactly_one_gets_it(
@@ -209,15 +210,15 @@ async def test_of_two_workers_that_race_for_a_bind_exactly_one_gets_it(
     for number in range(RACES):
         if number % 2:
             # Every other time there is a row already, left by a worker that is gone.
-            await carriers.lease(connection, carrier_id, "gone", [number], ENDED_S)
+            await binds.lease(connection, carrier_id, "gone", [number], ENDED_S)
         one, two = await asyncio.gather(
-            carriers.lease(connection, carrier_id, "one", [number], LEASE_S),
-            carriers.lease(rival, carrier_id, "two", [number], LEASE_S),
+            binds.lease(connection, carrier_id, "one", [number], LEASE_S),
+            binds.lease(rival, carrier_id, "two", [number], LEASE_S),
         )
         assert sorted([*one, *two]) == [number]
         won["one"] += len(one)
         won["two"] += len(two)
-    held = [bind.worker for bind in await carriers.list_binds(connection)]
+    held = [bind.worker for bind in await binds.list_binds(connection)]
     assert {worker: held.count(worker) for worker in won} == won
 
 
@@ -250,11 +251,11 @@ async def test_workers_that_lease_report_and_give_back_at_once_never_block_each_
     async def work(worker: str, order: Sequence[int]) -> None:
         async with database.connection() as line:
             for _ in range(40):
-                mine = await carriers.lease(line, carrier_id, worker, order, ENDED_S)
+                mine = await binds.lease(line, carrier_id, worker, order, ENDED_S)
                 reports = [told(carrier_id, number, worker=worker) for number in order if number in mine]
-                await carriers.report(line, reports, ENDED_S)
-                await carriers.release(line, worker, [(carrier_id, number) for number in order[::3]])
-                await carriers.forget_workers(line, [worker])
+                await binds.report(line, reports, ENDED_S)
+                await binds.release(line, worker, [(carrier_id, number) for number in order[::3]])
+                await binds.delete_workers(line, [worker])
 
     # A deadlock would be an error of one of them.
     await asyncio.gather(*(work(str(place), numbers[:: 1 if place % 2 else -1]) for place in range(4)))
@@ -269,7 +270,7 @@ async def test_a_carrier_is_as_well_as_the_best_of_its_binds(
     database: Database, connection: Connection, carrier_id: int
 ) -> None:
     assert await health(database) == "no worker"
-    await carriers.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
+    await binds.lease(connection, carrier_id, "one", [1, 2], LEASE_S)
     assert await health(database) == "down"
     for state, word in (
         (BindState.DOWN, "down"),
@@ -278,11 +279,11 @@ async def test_a_carrier_is_as_well_as_the_best_of_its_binds(
         (BindState.BOUND, "well"),
     ):
         reports = [told(carrier_id, 1, state), told(carrier_id, 2, BindState.DOWN)]
-        await carriers.report(connection, reports, LEASE_S)
+        await binds.report(connection, reports, LEASE_S)
         assert await health(database) == word
-    await carriers.lease(connection, carrier_id, "one", [1], ENDED_S)
+    await binds.lease(connection, carrier_id, "one", [1], ENDED_S)
     assert await health(database) == "down"
-    await carriers.lease(connection, carrier_id, "one", [2], ENDED_S)
+    await binds.lease(connection, carrier_id, "one", [2], ENDED_S)
     assert await health(database) == "no worker"
 
 
@@ -354,7 +355,7 @@ async def test_the_database_refuses_what_no_url_can_say(connection: Connection) 
         replace(SETTINGS, refund=("delivered",)),
     ):
         with pytest.raises(asyncpg.CheckViolationError):
-            await carriers.put(connection, "main", broken, None, 100)
+            await carriers.upsert(connection, "main", broken, None, 100)
 
 
 async def test_a_carrier_that_is_not_there_cannot_be_removed(database: Database) -> None:

@@ -13,55 +13,55 @@ from tumira.delivery.circuit_breaker import (
     TRUST_MAX,
     TRUST_MIN,
     UNANSWERED_MAX,
-    Circuit,
+    CircuitBreaker,
 )
 
 START = 1000.0
 
 
-def opened() -> Circuit:
+def opened() -> CircuitBreaker:
     """Give a circuit that opened at the start, for five seconds."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(REFUSALS_MAX):
         circuit.refused(START)
     return circuit
 
 
 def test_a_new_circuit_lets_everything_through() -> None:
-    circuit = Circuit()
-    assert circuit.is_well(START)
+    circuit = CircuitBreaker()
+    assert circuit.is_healthy(START)
     assert circuit.places(START, 64) == 64
     assert circuit.places(START, 0) == 0
     assert circuit.wait_s(START) == 0
 
 
 def test_it_opens_at_the_twentieth_refusal_in_a_row() -> None:
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(19):
         circuit.refused(START)
     assert circuit.places(START, 64) == 64
     circuit.refused(START)
-    assert not circuit.is_well(START)
+    assert not circuit.is_healthy(START)
     assert circuit.places(START, 64) == 0
     assert circuit.wait_s(START) == 5
 
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(3):
         for _ in range(19):
             circuit.refused(START)
         circuit.succeeded(START)
-    assert circuit.is_well(START)
+    assert circuit.is_healthy(START)
 
 
 def test_a_throttle_opens_it_only_once_its_pause_was_doubled() -> None:
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(100):
         circuit.throttled(START, 1.0)
-    assert circuit.is_well(START)
+    assert circuit.is_healthy(START)
     circuit.throttled(START, 2.0)
-    assert not circuit.is_well(START)
+    assert not circuit.is_healthy(START)
 
 
 def test_after_five_seconds_one_message_tries_it_out() -> None:
@@ -73,14 +73,14 @@ def test_after_five_seconds_one_message_tries_it_out() -> None:
     assert circuit.places(START + 6, 64) == 1
     circuit.spend(START + 6, 1)
     assert circuit.places(START + 6, 64) == 0
-    assert not circuit.is_well(START + 6)
+    assert not circuit.is_healthy(START + 6)
 
 
 def test_it_closes_when_that_message_is_taken() -> None:
     circuit = opened()
     circuit.spend(START + 5, 1)
     circuit.succeeded(START + 6)
-    assert circuit.is_well(START + 6)
+    assert circuit.is_healthy(START + 6)
     assert circuit.places(START + 6, 64) == 64
 
 
@@ -123,28 +123,28 @@ def test_answers_to_what_was_sent_before_change_nothing() -> None:
     assert circuit.places(START + 5, 64) == 1
 
 
-def silenced() -> Circuit:
+def silenced() -> CircuitBreaker:
     """Give a circuit that silence opened at the start, for five seconds."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(UNANSWERED_MAX):
         circuit.silent(START, START - 30)
     return circuit
 
 
 def test_it_opens_when_five_submits_in_a_row_were_not_answered() -> None:
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(UNANSWERED_MAX - 1):
         circuit.silent(START, START - 30)
-    assert circuit.is_well(START)
+    assert circuit.is_healthy(START)
     assert not circuit.is_silent
     circuit.silent(START, START - 30)
-    assert (circuit.is_well(START), circuit.is_silent, circuit.unanswered) == (False, True, UNANSWERED_MAX)
+    assert (circuit.is_healthy(START), circuit.is_silent, circuit.unanswered) == (False, True, UNANSWERED_MAX)
     assert circuit.wait_s(START) == 5
 
 
 @pytest.mark.parametrize("answer", ["taken", "refused", "throttled"])
 def test_any_answer_in_between_begins_the_count_of_unanswered_submits_anew(answer: str) -> None:
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for _ in range(10):
         for _ in range(UNANSWERED_MAX - 1):
             circuit.silent(START, START - 30)
@@ -155,7 +155,7 @@ def test_any_answer_in_between_begins_the_count_of_unanswered_submits_anew(answe
                 circuit.refused(START)
             case _:
                 circuit.throttled(START, 1.0)
-    assert circuit.is_well(START)
+    assert circuit.is_healthy(START)
 
 
 def test_a_message_that_tries_it_has_to_be_answered() -> None:
@@ -171,7 +171,7 @@ def test_a_message_that_tries_it_has_to_be_answered() -> None:
         now += 30 + open_s
     circuit.spend(now, 1)
     circuit.succeeded(now + 1)
-    assert circuit.is_well(now + 1)
+    assert circuit.is_healthy(now + 1)
     assert (circuit.is_silent, circuit.unanswered) == (False, 0)
 
 
@@ -203,9 +203,9 @@ def test_a_carrier_that_falls_silent_again_has_less_than_before() -> None:
     circuit.spend(START + 5, 1)
     circuit.succeeded(START + 6)
     for _ in range(TRUST_MIN):
-        assert circuit.is_well(START + 36)
+        assert circuit.is_healthy(START + 36)
         circuit.silent(START + 36, START + 6)
-    assert not circuit.is_well(START + 36)
+    assert not circuit.is_healthy(START + 36)
 
 
 def test_refusals_do_not_narrow_the_window() -> None:
@@ -220,7 +220,7 @@ def test_a_carrier_that_refuses_after_a_silence_is_not_silent_and_still_has_to_s
     circuit = silenced()
     circuit.spend(START + 5, 1)
     circuit.refused(START + 6)
-    assert (circuit.is_well(START + 6), circuit.is_silent) == (False, False)
+    assert (circuit.is_healthy(START + 6), circuit.is_silent) == (False, False)
     assert circuit.window(1000) == TRUST_MIN
 
 
@@ -233,8 +233,8 @@ events = st.lists(
 )
 
 
-def play(steps: Sequence[tuple[float, str]]) -> tuple[Circuit, float]:
-    circuit, now = Circuit(), START
+def play(steps: Sequence[tuple[float, str]]) -> tuple[CircuitBreaker, float]:
+    circuit, now = CircuitBreaker(), START
     for wait_s, event in steps:
         now += wait_s
         match event:
@@ -262,7 +262,7 @@ def test_whatever_happened_it_can_be_tried_soon_and_one_success_closes_it(
 ) -> None:
     circuit, now = play(steps)
     assert circuit.places(now, 64) in {0, 1, 64}
-    assert circuit.is_well(now) == (circuit.places(now, 64) == 64)
+    assert circuit.is_healthy(now) == (circuit.places(now, 64) == 64)
     assert 0 <= circuit.wait_s(now) <= max(OPEN_MAX_S, PROBE_WAIT_S)
     then = now + circuit.wait_s(now) + 1e-6
     assert circuit.places(then, 64) in {1, 64}

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from tumira.delivery.doubts import HandOver, KeptReceipt, assign, is_alike, sight
-from tumira.delivery.receipt_rules import Receipt, whole_numbers
+from tumira.delivery.doubts import InDoubtSubmission, assign, is_alike, sight
+from tumira.delivery.receipt_rules import Receipt, UnmatchedReceipt, whole_numbers
 from tumira.pricing.destinations import Destination
 
 FIRST: Final = UUID(int=1)
@@ -32,10 +32,10 @@ def tried(
     segments: int = 1,
     still_open: Sequence[int] | None = None,
     needed: Sequence[int] | None = None,
-) -> HandOver:
+) -> InDoubtSubmission:
     numbers = list(range(1, segments + 1))
     open_numbers = numbers if still_open is None else still_open
-    return HandOver(
+    return InDoubtSubmission(
         message_id,
         attempt,
         at(seconds),
@@ -45,15 +45,17 @@ def tried(
     )
 
 
-def kept(place: int, seconds: float, reference: str | None, state: str = "DELIVRD") -> KeptReceipt:
-    return KeptReceipt(place, Receipt(reference, "263771200001", state, None, ""), at(seconds))
+def kept(place: int, seconds: float, reference: str | None, state: str = "DELIVRD") -> UnmatchedReceipt:
+    return UnmatchedReceipt(place, 1, Receipt(reference, "263771200001", state, None, ""), at(seconds))
 
 
-def found(hand_overs: Sequence[HandOver], receipts: Sequence[KeptReceipt]) -> dict[tuple[int, int, int], int]:
+def found(
+    submissions: Sequence[InDoubtSubmission], receipts: Sequence[UnmatchedReceipt]
+) -> dict[tuple[int, int, int], int]:
     """Return for message, try and segment the first receipt that it gets."""
     return {
-        (hand_over.message_id.int, hand_over.attempt, number): sighting.receipts[0].id
-        for (hand_over, number), sighting in assign(hand_overs, sight(receipts))
+        (submission.message_id.int, submission.attempt, number): sighting.receipts[0].id
+        for (submission, number), sighting in assign(submissions, sight(receipts))
     }
 
 

@@ -12,8 +12,8 @@ from tests.support.delivery.settling import World
 from tumira.core.backoff import RESENDS_MAX
 from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt
-from tumira.delivery.store import carriers
-from tumira.delivery.store.queue import Claimed
+from tumira.delivery.store import binds
+from tumira.delivery.store.queue import ClaimedMessage
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.sending import validity
 
@@ -24,7 +24,7 @@ NOT_YET: Final = timedelta(hours=23)
 UNCONFIRMED: Final = ("unconfirmed", None, Decimal(0))
 
 
-async def sent_again(world: World) -> Claimed:
+async def sent_again(world: World) -> ClaimedMessage:
     """Return a message that was in doubt, and is claimed to be sent again."""
     await world.send()
     (claimed,) = await world.claim()
@@ -35,7 +35,7 @@ async def sent_again(world: World) -> Claimed:
     return again
 
 
-def stranger(claimed: Claimed, reference: str, state: str = "DELIVRD") -> Receipt:
+def stranger(claimed: ClaimedMessage, reference: str, state: str = "DELIVRD") -> Receipt:
     """Write a receipt to a message's number with an id that we never learnt."""
     return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
 
@@ -271,8 +271,8 @@ async def test_a_kept_receipt_obeys_its_carriers_rule_about_refunds(world: World
 
 async def test_what_a_dead_worker_had_claimed_is_in_doubt_and_its_name_forgotten(world: World) -> None:
     async with world.engine.database.connection() as connection:
-        await carriers.heartbeat(connection, "dead", 10)
-        await carriers.heartbeat(connection, "alive", 10)
+        await binds.heartbeat(connection, "dead", 10)
+        await binds.heartbeat(connection, "alive", 10)
         await connection.execute("UPDATE workers SET seen_at = now() - interval '11 s' WHERE id = 'dead'")
     await world.send(3)
     lost = await world.claim(2, worker="dead")

@@ -14,8 +14,8 @@ from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
-from tumira.delivery.smpp.session import Session
-from tumira.delivery.store.queue import Claimed
+from tumira.delivery.smpp.session import SmppSession
+from tumira.delivery.store.queue import ClaimedMessage
 from tumira.operations.maintenance import CHORES, RECEIPTS_KEPT_MAX, run_chore
 
 LONG: Final = "Your statement is ready. " * 8
@@ -27,12 +27,12 @@ MANY: Final = 3_000
 DRAIN_S: Final = 60.0
 
 
-def about(claimed: Claimed, reference: str | None, state: str = "DELIVRD") -> Receipt:
+def about(claimed: ClaimedMessage, reference: str | None, state: str = "DELIVRD") -> Receipt:
     """Write a receipt to a message's number."""
     return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
 
 
-async def doubt(world: World, body: str = "Your code is 493817.", to: str | None = None) -> Claimed:
+async def doubt(world: World, body: str = "Your code is 493817.", to: str | None = None) -> ClaimedMessage:
     """Return a message that was claimed, and whose answer never came."""
     await world.send(body=body, to=[to or numbers(1)[0]])
     (claimed,) = await world.claim()
@@ -263,7 +263,7 @@ async def recording(world: World) -> AsyncIterator[Recorder]:
         await recorder.close()
 
 
-def taken(world: World, claimed: Claimed, reference: str, *, late: bool = False) -> Taken:
+def taken(world: World, claimed: ClaimedMessage, reference: str, *, late: bool = False) -> Taken:
     """Say that the carrier took the first segment under this id."""
     outcome = world.taken(claimed, late=late, complete=not late)
     outcome.part.carrier_ref, outcome.part.carrier_key = reference, key(reference)
@@ -286,7 +286,7 @@ async def test_an_id_as_it_is_spelt_comes_before_another_reading_of_it(world: Wo
             recorder.put(taken(world, first, "16"), first.recipient, Owner())
         recorder.put(taken(world, second, "10"), second.recipient, Owner())
         phone.unacknowledged[1] = about(first, "16")
-        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("SmppSession", phone), 1)
         await recorder.drain(DRAIN_S)
     assert phone.unacknowledged == {}
     assert await world.status(first.id) == "delivered"
@@ -304,7 +304,7 @@ async def test_of_several_readings_in_the_database_the_id_as_it_is_spelt_is_take
     async with recording(world) as recorder:
         phone = Phone()
         phone.unacknowledged[1] = about(wanted, "16")
-        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("SmppSession", phone), 1)
         await recorder.drain(DRAIN_S)
     rows = await world.rows("SELECT carrier_ref FROM parts WHERE state IS NOT NULL")
     assert [row["carrier_ref"] for row in rows] == ["16"]
@@ -321,7 +321,7 @@ async def test_a_receipt_settles_nothing_by_an_answer_that_could_not_be_recorded
         recorder.put(unwritable, claimed.recipient, Owner())
         await recorder.drain(DRAIN_S)
         phone.unacknowledged[1] = about(claimed, "777")
-        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("Session", phone), 1)
+        recorder.receive(phone.unacknowledged[1], datetime.now(UTC), cast("SmppSession", phone), 1)
         await recorder.drain(DRAIN_S)
     assert await world.status(claimed.id) == "sending"
     assert len(await world.rows("SELECT FROM unmatched_receipts")) == 1

@@ -13,9 +13,16 @@ import pytest_asyncio
 from tests.support.delivery.settling import World
 from tests.support.postgres.databases import clone
 from tumira.core.ids import BatchId, first_id, message_ids, new_id
-from tumira.delivery.outcomes import Refused
+from tumira.delivery.outcomes import CarrierRefused
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store.latency import End, NetworkEnds, NetworkTimes, Step, Taken, Windows
+from tumira.delivery.store.latency import (
+    EndCount,
+    LatencyStep,
+    NetworkEnds,
+    NetworkTimes,
+    SubmissionCount,
+    Windows,
+)
 from tumira.operations import totals
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.operations.totals import Accepted, Elsewhere
@@ -53,9 +60,9 @@ def test_a_slot_is_ten_minutes() -> None:
 
 async def test_counts_of_several_workers_are_added_up(database: Database) -> None:
     timings = {
-        (Step.HANDOVER.value, "Econet", "ZW", 0, 4): 3,
-        (Step.HANDOVER.value, "Econet", "ZW", 1, 9): 2,
-        (Step.RECEIPT.value, "Econet", "ZW", 0, 8): 5,
+        (LatencyStep.SUBMISSION.value, "Econet", "ZW", 0, 4): 3,
+        (LatencyStep.SUBMISSION.value, "Econet", "ZW", 1, 9): 2,
+        (LatencyStep.RECEIPT.value, "Econet", "ZW", 0, 8): 5,
     }
     outcomes = {(1, "Econet", "ZW", "delivered"): 4, (1, "Econet", "ZW", "RTHROTTLED (0x58)"): 1}
 
@@ -66,20 +73,20 @@ async def test_counts_of_several_workers_are_added_up(database: Database) -> Non
 
     await asyncio.gather(*(work(SLOT) for _ in range(4)), work(SLOT - HOUR))
     async with database.connection() as connection:
-        assert await latencies.list_handovers(connection, SLOT - HOUR, SLOT) == [
-            Taken("ZW", 0, 4, 12, 15),
-            Taken("ZW", 1, 9, 8, 10),
+        assert await latencies.list_submissions(connection, SLOT - HOUR, SLOT) == [
+            SubmissionCount("ZW", 0, 4, 12, 15),
+            SubmissionCount("ZW", 1, 9, 8, 10),
         ]
         assert await latencies.list_ends(connection, SLOT - HOUR, SLOT) == [
-            End("ZW", "RTHROTTLED (0x58)", 4, 5),
-            End("ZW", "delivered", 16, 20),
+            EndCount("ZW", "RTHROTTLED (0x58)", 4, 5),
+            EndCount("ZW", "delivered", 16, 20),
         ]
         day_later = NOW + timedelta(days=1)
         windows = Windows.until(NOW, (0, 1, 2), 7)
         later = Windows.until(day_later, (1, 2, 3), 7)
         assert await latencies.list_network_times(connection, windows, NOW) == [
-            NetworkTimes(Step.HANDOVER, "Econet", "ZW", 4, (12, 15, 15, 0)),
-            NetworkTimes(Step.RECEIPT, "Econet", "ZW", 8, (20, 25, 25, 0)),
+            NetworkTimes(LatencyStep.SUBMISSION, "Econet", "ZW", 4, (12, 15, 15, 0)),
+            NetworkTimes(LatencyStep.RECEIPT, "Econet", "ZW", 8, (20, 25, 25, 0)),
         ]
         assert await latencies.list_network_ends(connection, windows, NOW, ["delivered"]) == [
             NetworkEnds("Econet", "ZW", "delivered", (16, 20, 20, 0))
@@ -107,7 +114,7 @@ async def test_slots_are_forgotten_after_two_weeks_and_not_before(database: Data
 async def test_what_no_carrier_ended_is_counted_with_its_end(world: World) -> None:
     await world.send(3)
     (claimed,) = await world.claim(1)
-    await world.settle(Refused(claimed.id, "CARRIER_REJECTED"))
+    await world.settle(CarrierRefused(claimed.id, "CARRIER_REJECTED"))
     await world.expire_waiting(timedelta(hours=25))
     rows = await world.rows("SELECT carrier_id, network, country, outcome, count FROM outcomes ORDER BY 4")
     assert [tuple(row) for row in rows] == [
@@ -251,7 +258,7 @@ async def test_a_page_reads_the_slots_and_days_that_it_shows_however_many_there_
         if when == "analysed":
             await connection.execute("VACUUM ANALYZE latencies, outcomes, traffic, queue, retries, in_flight")
         hour = {"since": SLOT - HOUR, "lately": SLOT}
-        assert await rows_read(connection, latencies.SQL_HANDOVERS, **hour) <= 7 * 40, when
+        assert await rows_read(connection, latencies.SQL_SUBMISSIONS, **hour) <= 7 * 40, when
         assert await rows_read(connection, latencies.SQL_ENDS, **hour) == 7 * 10, when
         assert await rows_read(connection, latencies.SQL_NETWORK_TIMES, **windows) <= slots * 40, when
         read = await rows_read(connection, latencies.SQL_NETWORK_ENDS, **windows, outcomes=["delivered"])

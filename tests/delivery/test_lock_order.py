@@ -20,8 +20,8 @@ from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.ids import UploadId
 from tumira.delivery import follow_up
-from tumira.delivery.store import carriers, queue, receipts
-from tumira.delivery.store.queue import Wanted
+from tumira.delivery.store import binds, carriers, queue, receipts
+from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
 from tumira.identity.store.attempts import Budget, Kind
@@ -90,7 +90,7 @@ async def is_free(world: World, row: str, *arguments: object) -> bool:
 
 
 async def claim(world: World, connection: Connection, worker: str = "one") -> None:
-    wanted = [Wanted(country, 10, 10, 20, 0, 0) for country in ("ZA", "ZW")]
+    wanted = [ClaimRequest(country, 10, 10, 20, 0, 0) for country in ("ZA", "ZW")]
     await queue.claim(connection, wanted, 20, worker=worker, bind="one/1", carrier_id=world.carrier_id)
 
 
@@ -119,12 +119,14 @@ async def test_receipts_of_several_carriers_are_settled_at_once(world: World) ->
     await world.rows("UPDATE parts SET carrier_id = $1 WHERE message_id = $2", two, second.id)
     now = datetime.now(UTC)
     async with world.engine.database.transaction() as connection:
-        await receipts.keep(connection, world.carrier_id, [(world.receipt(first, "UNDELIV"), now)])
-        await receipts.keep(connection, two, [(world.receipt(second, "UNDELIV"), now)])
+        await receipts.insert_unmatched(
+            connection, world.carrier_id, [(world.receipt(first, "UNDELIV"), now)]
+        )
+        await receipts.insert_unmatched(connection, two, [(world.receipt(second, "UNDELIV"), now)])
     await world.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
     # Who records for the second carrier holds its message, and may want to tell the account of another one.
     row = "SELECT FROM messages WHERE id = $1"
-    async with stopped_at(world, follow_up.try_unmatched_receipts, row, second.id):
+    async with stopped_at(world, follow_up.retry_unmatched_receipts, row, second.id):
         assert await is_free(world, "SELECT FROM event_counters")
     # Each by its own carrier's rule.
     assert await world.ending(first.id) == ("undelivered", "UNKNOWN", Decimal("0.04"))
@@ -153,7 +155,7 @@ async def test_messages_of_several_dead_workers_are_put_in_doubt_by_id(world: Wo
 async def test_binds_of_several_dead_workers_are_given_back_by_number(world: World) -> None:
     for worker, number in (("a", 2), ("b", 1)):
         async with world.engine.database.connection() as connection:
-            await carriers.lease(connection, world.carrier_id, worker, [number], LEASE_S)
+            await binds.lease(connection, world.carrier_id, worker, [number], LEASE_S)
             await world.rows("INSERT INTO workers (id, seen_at) VALUES ($1, 'epoch')", worker)
     # A worker that takes what is free looks at the binds in the order of their numbers.
     row = "SELECT FROM binds WHERE number = $1"

@@ -10,7 +10,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tumira.core.ids import AccountId, BatchId, MessageId, new_id
 from tumira.delivery import observer
 from tumira.delivery.observer import Observer
-from tumira.delivery.store.queue import Claimed
+from tumira.delivery.store.queue import ClaimedMessage
 from tumira.postgres.pool import Database
 from tumira.simulator.smsc import Smsc, run_smsc
 
@@ -88,7 +88,7 @@ async def test_hand_overs_receipts_and_ends_are_counted_by_network_and_lane(
 async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) -> None:
     at = datetime.now(UTC)
     batch_id = BatchId(new_id(int(at.timestamp() * 1000)))
-    claimed = Claimed(
+    claimed = ClaimedMessage(
         MessageId(batch_id),
         batch_id,
         AccountId(batch_id),
@@ -104,7 +104,7 @@ async def test_what_cannot_be_added_is_lost_and_nothing_else(database_url: str) 
     )
     away = Database("postgresql://tumira@127.0.0.1:1/tumira", connections_max=1)
     counted = Observer(away)
-    counted.handed_over(1, claimed)
+    counted.submitted(1, claimed)
     await counted.flush()
     await away.close()
 

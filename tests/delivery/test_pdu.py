@@ -13,13 +13,13 @@ from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
     RECEIPTED_MESSAGE_ID,
-    Bind,
+    BindRequest,
     BrokenError,
     Command,
+    CommandStatus,
     Pdu,
     ShortMessage,
     Splitter,
-    Status,
     SubmitBodies,
     bind_body,
     read_bind,
@@ -94,14 +94,14 @@ def test_command_ids_are_those_of_the_standard() -> None:
 
 
 def test_a_pdu_is_its_length_command_status_sequence_and_body() -> None:
-    written = write(Command.SUBMIT_SM_RESP, 7, b"10001\0", Status.RTHROTTLED)
+    written = write(Command.SUBMIT_SM_RESP, 7, b"10001\0", CommandStatus.RTHROTTLED)
     assert written == bytes.fromhex("00000016 80000004 00000058 00000007 313030303100")
 
 
 def test_a_bind_carries_names_and_version() -> None:
     body = bind_body("tumira", "secret")
     assert body == b"tumira\0secret\0\0\x34\0\0\0"
-    assert read_bind(body) == Bind("tumira", "secret", "", 0x34)
+    assert read_bind(body) == BindRequest("tumira", "secret", "", 0x34)
 
 
 @pytest.mark.parametrize("body", [b"", b"tumira", b"tumira\0secret\0", b"tumira\0secret\0\0"])

@@ -11,7 +11,7 @@ from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import World, open_world
 from tumira.delivery.lanes import BOTTOM
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import BULK, SMALL, Claimed, Wanted
+from tumira.delivery.store.queue import BULK, SMALL, ClaimedMessage, ClaimRequest
 
 LONG: Final = "Your statement is ready. " * 8
 
@@ -23,15 +23,19 @@ async def world(database_url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def claim(world: World, total: int, *wanted: Wanted, worker: str = "one") -> Sequence[Claimed] | None:
+async def claim(
+    world: World, total: int, *wanted: ClaimRequest, worker: str = "one"
+) -> Sequence[ClaimedMessage] | None:
     async with world.engine.database.transaction() as connection:
         return await queue.claim(
             connection, wanted, total, worker=worker, bind="one/1", carrier_id=world.carrier_id
         )
 
 
-def places(small: int, bulk: int = 0, bulk_max: int = 0, floor: int = BOTTOM, country: str = "ZW") -> Wanted:
-    return Wanted(country, small, bulk, bulk_max, floor, floor)
+def places(
+    small: int, bulk: int = 0, bulk_max: int = 0, floor: int = BOTTOM, country: str = "ZW"
+) -> ClaimRequest:
+    return ClaimRequest(country, small, bulk, bulk_max, floor, floor)
 
 
 async def test_nothing_is_claimed_where_nothing_waits(world: World) -> None:
@@ -88,8 +92,8 @@ async def test_what_stands_below_the_floor_is_found_by_a_look_from_the_bottom(wo
 async def test_two_workers_that_claim_at_once_never_get_the_same_message(world: World) -> None:
     await world.send(400)
 
-    async def work(worker: str) -> list[Claimed]:
-        found: list[Claimed] = []
+    async def work(worker: str) -> list[ClaimedMessage]:
+        found: list[ClaimedMessage] = []
         while claimed := await claim(world, 7, places(7, 0, 7), worker=worker):
             found.extend(claimed)
         return found
@@ -143,7 +147,7 @@ async def test_what_was_done_before_is_known_to_whoever_claims_again(world: Worl
     await world.resume_due()
     (claimed,) = await world.claim()
     async with world.engine.database.connection() as connection:
-        past = (await queue.read_past(connection, [claimed.id]))[claimed.id]
+        past = (await queue.read_past_attempts(connection, [claimed.id]))[claimed.id]
     assert (past.taken, past.retries, past.resends) == (frozenset({1}), 1, 1)
 
 
@@ -181,7 +185,7 @@ async def test_what_avoids_another_carrier_is_claimed_by_itself(world: World) ->
     await world.send(3)
     await resent(world)
 
-    async def claim_avoiding(carrier_id: int, *countries: str) -> Sequence[Claimed] | None:
+    async def claim_avoiding(carrier_id: int, *countries: str) -> Sequence[ClaimedMessage] | None:
         async with world.engine.database.transaction() as connection:
             return await queue.claim_avoiding(
                 connection, countries, 10, worker="one", bind="two/1", carrier_id=carrier_id

@@ -17,7 +17,7 @@ from tests.support.delivery.traffic import miscounted
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.sending import lifecycle
 
 SHORT: Final = "Your code is 493817."
@@ -41,7 +41,7 @@ LATER: Final = {
 class Try:
     """A claim of ours: which segments are to be handed over, and whether we have said how it ended."""
 
-    claimed: Claimed
+    claimed: ClaimedMessage
     attempt: int
     todo: list[int]
     # What was handed over and not answered.
@@ -92,14 +92,14 @@ class Story:
             most = self._chance.randint(1, 3)
             claimed = await queue.claim(
                 connection,
-                [Wanted("ZW", most, 0, most, 0, 0)],
+                [ClaimRequest("ZW", most, 0, most, 0, 0)],
                 most,
                 worker=WORKER,
                 bind="one/1",
                 carrier_id=self._world.carrier_id,
             )
             again = [one.id for one in claimed or () if one.again]
-            past = await queue.read_past(connection, again) if again else {}
+            past = await queue.read_past_attempts(connection, again) if again else {}
         for one in claimed or ():
             before = past.get(one.id)
             taken = before.taken if before is not None else frozenset()

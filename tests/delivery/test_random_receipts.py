@@ -18,12 +18,12 @@ from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import REFUND_ALL, Owner, Phone, World
 from tumira.delivery import follow_up
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import Doubtful, Outcome, Refused, Taken
+from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
-from tumira.delivery.smpp.session import Session
-from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.smpp.session import SmppSession
+from tumira.delivery.store import binds, queue
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 
 SHORT: Final = "Your code is 493817."
@@ -44,7 +44,7 @@ Thing = TypeVar("Thing")
 class Submission:
     """A segment that was submitted, and what the carrier did with it: nothing, if it never got there."""
 
-    claimed: Claimed
+    claimed: ClaimedMessage
     attempt: int
     number: int
     identifier: int | None = None
@@ -56,7 +56,7 @@ class Submission:
 class Try:
     """A claim of the worker, with the answers that it waits for."""
 
-    claimed: Claimed
+    claimed: ClaimedMessage
     attempt: int
     taken: int
     waiting: list[Submission]
@@ -120,14 +120,14 @@ class Story:
         async with self._world.engine.database.transaction() as connection:
             claimed = await queue.claim(
                 connection,
-                [Wanted("ZW", 3, 0, 3, 0, 0)],
+                [ClaimRequest("ZW", 3, 0, 3, 0, 0)],
                 3,
                 worker=self._worker,
                 bind="one/1",
                 carrier_id=self._world.carrier_id,
             )
             again = [one.id for one in claimed or () if one.again]
-            past = await queue.read_past(connection, again) if again else {}
+            past = await queue.read_past_attempts(connection, again) if again else {}
         for one in claimed or ():
             before = past.get(one.id)
             known = before.taken if before is not None else frozenset()
@@ -205,9 +205,9 @@ class Story:
             return
         one.is_closed = True
         if one.waiting:
-            self._put(Doubtful(one.claimed.id, self._world.carrier_id, 30, "no answer came in time"))
+            self._put(InDoubt(one.claimed.id, self._world.carrier_id, 30, "no answer came in time"))
         elif one.is_refused:
-            self._put(Refused(one.claimed.id, "CARRIER_REJECTED", doubted=one.attempt > 0))
+            self._put(CarrierRefused(one.claimed.id, "CARRIER_REJECTED", doubted=one.attempt > 0))
 
     def _put(self, outcome: Outcome, recipient: str = "") -> None:
         self._recorder.put(outcome, recipient, Owner())
@@ -224,7 +224,7 @@ class Story:
             self._tokens += 1
             self._phone.unacknowledged[self._tokens] = receipt
             self._recorder.receive(
-                receipt, datetime.now(UTC), cast("Session", self._phone), cast("object", self._tokens)
+                receipt, datetime.now(UTC), cast("SmppSession", self._phone), cast("object", self._tokens)
             )
 
     async def _kill(self) -> None:
@@ -236,7 +236,7 @@ class Story:
         self._tries.clear()
         self._hire()
         async with self._world.engine.database.transaction() as connection:
-            await carriers.heartbeat(connection, dead, 10)
+            await binds.heartbeat(connection, dead, 10)
             await connection.execute("UPDATE workers SET seen_at = 'epoch' WHERE id = $1", dead)
             await follow_up.take_over_from_dead(connection, self._world.settings, 10)
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.delivery.receipt_rules import (
-    Outcome,
     ParsedText,
     Receipt,
+    ReceiptResult,
     key,
-    outcome,
     parse_text,
+    receipt_result,
     same_number,
     spellings,
 )
@@ -193,13 +193,13 @@ def test_numbers_are_compared_by_their_last_digits(a: str, b: str, same: bool) -
 def test_a_receipt_settles_its_message_or_leaves_it(
     state: str, error: str | None, status: str | None, reason: str | None
 ) -> None:
-    settled = outcome(state, error)
+    settled = receipt_result(state, error)
     assert (settled.status, settled.reason) == (status, reason)
 
 
 @given(st.sampled_from(["UNDELIV", "REJECTD", "EXPIRED", "ENROUTE", "DELIVRD"]), st.text(max_size=60))
 def test_any_error_gives_a_reason_that_customers_know(state: str, error: str) -> None:
-    settled: Outcome = outcome(state, error)
+    settled: ReceiptResult = receipt_result(state, error)
     assert settled.status is None or MESSAGE_STATUSES[settled.status].final
     assert settled.reason is None or settled.reason in FAILURE_REASONS
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.delivery.responses import Action, Status, Verdict, judge, name
+from tumira.delivery.responses import Action, CommandStatus, ResponseRule, judge, name
 from tumira.sending.lifecycle import FAILURE_REASONS
 
 # By number, apart from the names in the code under test.
@@ -19,25 +19,25 @@ OURS = {0x01, 0x02, 0x03, 0x06, 0x07, 0x15, 0x43, 0x54, 0x62, 0x63, 0x65, 0x66, 
 TOLD = TAKEN | THROTTLED | TEMPORARY | LINK | LINK_ALARM | RECIPIENT | SENDER | OURS
 
 TABLE = (
-    [(number, Verdict(Action.TAKEN)) for number in TAKEN]
-    + [(number, Verdict(Action.THROTTLED)) for number in THROTTLED]
-    + [(number, Verdict(Action.TEMPORARY, "CARRIER_REJECTED")) for number in TEMPORARY]
-    + [(number, Verdict(Action.LINK)) for number in LINK]
-    + [(number, Verdict(Action.LINK, alarm=True)) for number in LINK_ALARM]
-    + [(number, Verdict(Action.REFUSED, "UNKNOWN_SUBSCRIBER")) for number in RECIPIENT]
-    + [(number, Verdict(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)) for number in SENDER]
-    + [(number, Verdict(Action.REFUSED, "CARRIER_REJECTED", alarm=True)) for number in OURS]
+    [(number, ResponseRule(Action.TAKEN)) for number in TAKEN]
+    + [(number, ResponseRule(Action.THROTTLED)) for number in THROTTLED]
+    + [(number, ResponseRule(Action.TEMPORARY, "CARRIER_REJECTED")) for number in TEMPORARY]
+    + [(number, ResponseRule(Action.LINK)) for number in LINK]
+    + [(number, ResponseRule(Action.LINK, alarm=True)) for number in LINK_ALARM]
+    + [(number, ResponseRule(Action.REFUSED, "UNKNOWN_SUBSCRIBER")) for number in RECIPIENT]
+    + [(number, ResponseRule(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)) for number in SENDER]
+    + [(number, ResponseRule(Action.REFUSED, "CARRIER_REJECTED", alarm=True)) for number in OURS]
 )
 
 
 @pytest.mark.parametrize(("status", "verdict"), TABLE)
-def test_each_status_has_its_verdict(status: int, verdict: Verdict) -> None:
+def test_each_status_has_its_verdict(status: int, verdict: ResponseRule) -> None:
     assert judge(status) == verdict
 
 
 @given(st.one_of(st.integers(0x400, 0xFFFF_FFFF), st.sampled_from([*set(range(0x400)) - TOLD])))
 def test_numbers_that_tell_nothing_are_tried_once_more(status: int) -> None:
-    assert judge(status) == Verdict(Action.UNKNOWN, "CARRIER_REJECTED")
+    assert judge(status) == ResponseRule(Action.UNKNOWN, "CARRIER_REJECTED")
 
 
 @pytest.mark.parametrize("status", range(0x100))
@@ -81,7 +81,7 @@ def test_a_verdict_names_a_reason_exactly_where_it_may_end_a_message(status: int
     ],
 )
 def test_constants_have_the_numbers_of_the_standard(number: int, constant: str) -> None:
-    assert Status[constant] == number
+    assert CommandStatus[constant] == number
     assert name(number) == f"{constant} (0x{number:02X})"
 
 

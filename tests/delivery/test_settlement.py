@@ -14,7 +14,7 @@ from tumira.core.ids import MessageId
 from tumira.delivery.outcomes import Ended, Outcome, Reported
 from tumira.delivery.settle import settle
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import Wanted
+from tumira.delivery.store.queue import ClaimRequest
 
 # Two segments, at twice the price.
 LONG: Final = "Your statement is ready. " * 8
@@ -70,7 +70,7 @@ async def test_a_claim_that_finds_only_settled_messages_leaves_none_of_them_wait
         await ending.execute("BEGIN")
         rows = await ending.fetch("SELECT id FROM messages FOR NO KEY UPDATE")
         await claiming.execute("BEGIN")
-        wanted = Wanted("ZW", 1, 0, 1, 0, 0)
+        wanted = ClaimRequest("ZW", 1, 0, 1, 0, 0)
         claim = asyncio.create_task(
             queue.claim(claiming, [wanted], 1, worker=WORKER, bind="one/1", carrier_id=world.carrier_id)
         )

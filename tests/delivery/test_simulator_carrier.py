@@ -19,9 +19,9 @@ from tumira.delivery.manage_carriers import (
     remove_carrier,
 )
 from tumira.delivery.routing import Routes
-from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.carriers import BindReport, BindState
-from tumira.delivery.store.queue import Wanted
+from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store.binds import BindReport, BindState
+from tumira.delivery.store.queue import ClaimRequest
 from tumira.operations.maintenance import CHORES, run_chore
 
 PORT: Final = 2775
@@ -53,7 +53,7 @@ async def claim(engine: Engine, name: str, *, keep: bool = False) -> Sequence[UU
     async with engine.database.transaction() as connection:
         claimed = await queue.claim(
             connection,
-            [Wanted(country, 10, 10, 10, 0, 0) for country in ("ZA", "ZW")],
+            [ClaimRequest(country, 10, 10, 10, 0, 0) for country in ("ZA", "ZW")],
             10,
             worker="one",
             bind=f"{name}/1",
@@ -147,11 +147,11 @@ async def test_a_simulator_at_work_does_not_hide_that_a_real_carrier_is_away(eng
     simulator = await number_of(engine, "simulator")
     bound = BindReport(simulator, 1, "one", BindState.BOUND, problem=None, outstanding=0, pace=None)
     async with engine.database.connection() as connection:
-        await carriers.lease(connection, simulator, "one", [1], 60)
-        await carriers.report(connection, [bound], 60)
-        assert await carriers.countries_without_carrier(connection) == set()
+        await binds.lease(connection, simulator, "one", [1], 60)
+        await binds.report(connection, [bound], 60)
+        assert await binds.countries_without_carrier(connection) == set()
         await add_carrier(engine.database, "main", REAL, ["ZW"], 5000)
-        assert await carriers.countries_without_carrier(connection) == {"ZW"}
+        assert await binds.countries_without_carrier(connection) == {"ZW"}
 
 
 async def passwords(engine: Engine) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tests.support.delivery.smpp_session import (
     at,
 )
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import BindRefusedError, Session, Timing, connect
+from tumira.delivery.smpp.session import BindRefusedError, SmppSession, SmppTimeouts, connect
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -80,7 +80,7 @@ async def test_a_refused_bind_is_raised_with_its_status(
 
 async def test_a_bind_that_is_never_answered_is_given_up(carrier: Carrier) -> None:
     ear = Ear()
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=Timing(bind_s=0.5))
+    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=SmppTimeouts(bind_s=0.5))
     with pytest.raises(TimeoutError, match="did not answer"):
         await opening
     line = await carrier.line()
@@ -128,7 +128,9 @@ async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line
 ) -> None:
     ear = Ear()
     loop = asyncio.get_running_loop()
-    _, session = await loop.create_connection(lambda: Session(ear, Timing()), "127.0.0.1", carrier.port)
+    _, session = await loop.create_connection(
+        lambda: SmppSession(ear, SmppTimeouts()), "127.0.0.1", carrier.port
+    )
     binding = asyncio.create_task(session.bind(Command.BIND_TRANSCEIVER, at(carrier.port)))
     line = await carrier.line()
     bind = await line.hear()
@@ -142,7 +144,7 @@ async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line
 
 async def test_receipts_that_come_with_the_bind_are_heard_once_the_session_is_known(carrier: Carrier) -> None:
     class Eager(Ear):
-        session: Session | None = None
+        session: SmppSession | None = None
 
         def settled(self) -> None:
             super().settled()

@@ -17,9 +17,9 @@ from tests.support.delivery.smpp_session import (
     SUBMIT_RESP,
     at,
 )
-from tumira.delivery.smpp.pdu import Bind, Command, Status
+from tumira.delivery.smpp.pdu import BindRequest, Command, CommandStatus
 from tumira.delivery.smpp.server import ServerPeer
-from tumira.delivery.smpp.session import Address, BindRefusedError, connect
+from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, connect
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -34,10 +34,10 @@ class Smsc(ServerPeer):
         self.acknowledgements: list[tuple[int, int]] = []
         self.events: list[str] = []
 
-    def bound(self, bind: Bind, command: Command) -> int:
+    def bound(self, bind: BindRequest, command: Command) -> int:
         """Ask for the password."""
         self.events.append(f"{command.name} of {bind.system_id}")
-        return Status.ROK if bind.password == "secret" else Status.RINVPASWD
+        return CommandStatus.ROK if bind.password == "secret" else CommandStatus.RINVPASWD
 
     def submitted(self, sequence: int, message_body: bytes) -> None:
         """Answer, and deliver a receipt."""
@@ -96,7 +96,7 @@ async def test_both_of_our_ends_understand_each_other() -> None:
 
 async def test_our_carriers_end_refuses_a_wrong_password_and_closes() -> None:
     async with serving() as (port, peers):
-        address = Address("127.0.0.1", port, tls=False, system_id="tumira", password="wrong")
+        address = CarrierAddress("127.0.0.1", port, tls=False, system_id="tumira", password="wrong")
         with pytest.raises(BindRefusedError, match="RINVPASWD"):
             await connect(address, Command.BIND_TRANSMITTER, Ear())
         assert peers[0].events == ["BIND_TRANSMITTER of tumira", "the bind was refused"]

@@ -25,7 +25,7 @@ from tests.support.delivery.smpp_session import (
     bound,
 )
 from tumira.delivery.smpp import session as session_module
-from tumira.delivery.smpp.session import Session, Timing
+from tumira.delivery.smpp.session import SmppSession, SmppTimeouts
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -126,7 +126,7 @@ async def test_a_generic_nack_counts_as_an_answer_and_never_as_a_good_one(
 
 async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carrier) -> None:
     ear = Ear()
-    async with bound(carrier, ear, timing=Timing(response_s=0.1)) as (session, line):
+    async with bound(carrier, ear, timing=SmppTimeouts(response_s=0.1)) as (session, line):
         for tag in ("late", "refused late", "never"):
             session.submit(tag, BODY)
         late, refused, _ = await line.hear_many(3)
@@ -149,7 +149,7 @@ async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carr
 
 async def test_a_number_is_forgotten_in_the_end(carrier: Carrier) -> None:
     ear = Ear()
-    timing = Timing()
+    timing = SmppTimeouts()
     async with bound(carrier, ear) as (session, line):
         session.submit("late", BODY)
         session.submit("too late", BODY)
@@ -184,7 +184,7 @@ async def test_sequence_numbers_begin_again_after_the_last(carrier: Carrier) -> 
 
 async def test_a_carrier_that_is_there_is_asked_and_kept(carrier: Carrier) -> None:
     ear = Ear()
-    async with bound(carrier, ear, timing=Timing(enquire_after_s=0.05)) as (session, line):
+    async with bound(carrier, ear, timing=SmppTimeouts(enquire_after_s=0.05)) as (session, line):
         for _ in range(3):
             question = await line.hear()
             assert (question.command, question.body) == (ENQUIRE, b"")
@@ -195,7 +195,7 @@ async def test_a_carrier_that_is_there_is_asked_and_kept(carrier: Carrier) -> No
 
 async def test_a_carrier_that_fell_silent_is_asked_and_then_left(carrier: Carrier) -> None:
     ear = Ear()
-    timing = Timing(enquire_after_s=0.1, enquire_answer_s=0.1)
+    timing = SmppTimeouts(enquire_after_s=0.1, enquire_answer_s=0.1)
     async with bound(carrier, ear, timing=timing) as (session, line):
         session.submit("in doubt", BODY)
         assert [each.command for each in await line.hear_many(2)] == [SUBMIT, ENQUIRE]
@@ -330,7 +330,7 @@ async def test_closing_waits_for_answers_and_says_goodbye(carrier: Carrier) -> N
 
 async def test_closing_does_not_wait_for_a_silent_carrier(carrier: Carrier) -> None:
     ear = Ear()
-    async with bound(carrier, ear, timing=Timing(unbind_s=0.05)) as (session, line):
+    async with bound(carrier, ear, timing=SmppTimeouts(unbind_s=0.05)) as (session, line):
         session.submit("in doubt", BODY)
         await session.close(0.05)
         assert ear.ends == [(["in doubt"], "closed by us")]
@@ -425,7 +425,7 @@ async def test_a_carrier_that_does_not_read_is_left(carrier: Carrier) -> None:
 
 async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carrier) -> None:
     class Touchy(Ear):
-        session: Session | None = None
+        session: SmppSession | None = None
 
         def answered(self, tag: object, status: int, carrier_ref: str) -> None:
             super().answered(tag, status, carrier_ref)

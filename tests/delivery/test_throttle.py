@@ -7,31 +7,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.delivery.throttle import BUCKET_S, PAUSE_MAX_S, Pace
+from tumira.delivery.throttle import BUCKET_S, PAUSE_MAX_S, Throttle
 
 START = 1000.0
 PLENTY = 1_000_000
 
 
-def drained(tps: float, now: float = START) -> Pace:
+def drained(tps: float, now: float = START) -> Throttle:
     """Give a pace that has sent all it may."""
-    pace = Pace(tps)
+    pace = Throttle(tps)
     pace.spend(now, pace.allowance(now, PLENTY) if tps else 0)
     return pace
 
 
-def rate(pace: Pace, now: float) -> float:
+def rate(pace: Throttle, now: float) -> float:
     found = pace.rate(now)
     assert found is not None
     return found
 
 
 def test_a_bucket_holds_a_quarter_of_a_second_and_at_least_one() -> None:
-    assert Pace(200).allowance(START, PLENTY) == 50
-    assert Pace(200).allowance(START, 7) == 7
-    assert Pace(200).allowance(START, 0) == 0
-    assert Pace(2).allowance(START, PLENTY) == 1
-    assert Pace(1).allowance(START, PLENTY) == 1
+    assert Throttle(200).allowance(START, PLENTY) == 50
+    assert Throttle(200).allowance(START, 7) == 7
+    assert Throttle(200).allowance(START, 0) == 0
+    assert Throttle(2).allowance(START, PLENTY) == 1
+    assert Throttle(1).allowance(START, PLENTY) == 1
 
 
 def test_what_was_spent_comes_back_at_the_rate() -> None:
@@ -42,7 +42,7 @@ def test_what_was_spent_comes_back_at_the_rate() -> None:
 
 
 def test_the_wait_is_until_the_next_may_be_sent() -> None:
-    assert Pace(4).wait_s(START) == 0
+    assert Throttle(4).wait_s(START) == 0
     pace = drained(4)
     assert pace.wait_s(START) == pytest.approx(0.25, abs=1e-5)
     assert pace.wait_s(START + 0.1) == pytest.approx(0.15, abs=1e-5)
@@ -58,7 +58,7 @@ def test_a_message_of_many_segments_is_sent_whole_and_paid_for_later() -> None:
 
 
 def test_without_a_limit_everything_may_go() -> None:
-    pace = Pace(0)
+    pace = Throttle(0)
     for _ in range(3):
         assert pace.allowance(START, PLENTY) == PLENTY
         pace.spend(START, PLENTY)
@@ -67,7 +67,7 @@ def test_without_a_limit_everything_may_go() -> None:
 
 
 def test_a_throttle_halves_the_rate_and_pauses_a_second() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     assert pace.throttled(START) == 1
     assert pace.rate(START) == 100
     assert pace.paused_until == START + 1
@@ -79,7 +79,7 @@ def test_a_throttle_halves_the_rate_and_pauses_a_second() -> None:
 
 
 def test_a_whole_window_that_is_throttled_is_one_throttle() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     for place in range(64):
         assert pace.throttled(START + place * 0.015) == 1
     assert pace.rate(START) == 100
@@ -87,7 +87,7 @@ def test_a_whole_window_that_is_throttled_is_one_throttle() -> None:
 
 
 def test_the_pause_doubles_to_thirty_seconds_while_throttles_go_on() -> None:
-    pace, now = Pace(200), START
+    pace, now = Throttle(200), START
     pauses = []
     for _ in range(7):
         pauses.append(pace.throttled(now))
@@ -97,7 +97,7 @@ def test_the_pause_doubles_to_thirty_seconds_while_throttles_go_on() -> None:
 
 
 def test_the_rate_never_falls_below_one_a_second() -> None:
-    pace, now = Pace(3), START
+    pace, now = Throttle(3), START
     for _ in range(10):
         pace.throttled(now)
         now = pace.paused_until
@@ -106,7 +106,7 @@ def test_the_rate_never_falls_below_one_a_second() -> None:
 
 
 def test_an_answer_after_the_pause_ends_the_doubling_and_one_during_it_does_not() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     pace.throttled(START)
     pace.succeeded(START + 0.5)
     assert pace.throttled(START + 1) == 2
@@ -115,7 +115,7 @@ def test_an_answer_after_the_pause_ends_the_doubling_and_one_during_it_does_not(
 
 
 def test_a_throttled_pace_gains_a_twentieth_of_its_limit_a_second() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     pace.throttled(START)
     resumed = START + 1
     for tenth in range(1, 101):
@@ -130,13 +130,13 @@ def test_a_throttled_pace_gains_a_twentieth_of_its_limit_a_second() -> None:
 
 
 def test_without_answers_a_throttled_pace_stays_as_it_is() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     pace.throttled(START)
     assert pace.rate(START + 3600) == 100
 
 
 def test_without_a_limit_a_throttle_sets_half_of_what_went_in_the_last_second() -> None:
-    pace = Pace(0)
+    pace = Throttle(0)
     for place in range(1000):
         pace.spend(START + place / 1000, 1)
     pace.throttled(START + 0.9999)
@@ -144,19 +144,19 @@ def test_without_a_limit_a_throttle_sets_half_of_what_went_in_the_last_second() 
 
 
 def test_without_a_limit_the_second_before_counts_too_and_older_ones_do_not() -> None:
-    pace = Pace(0)
+    pace = Throttle(0)
     pace.spend(START + 0.9, 600)
     pace.spend(START + 1.1, 10)
     pace.throttled(START + 1.2)
     assert pace.rate(START + 1.2) == 300
-    late = Pace(0)
+    late = Throttle(0)
     late.spend(START, 600)
     late.throttled(START + 5)
     assert late.rate(START + 5) == 1
 
 
 def test_without_a_limit_it_gains_a_tenth_a_second_and_forgets_after_a_minute() -> None:
-    pace = Pace(0)
+    pace = Throttle(0)
     pace.spend(START, 200)
     pace.throttled(START)
     for second in range(1, 59):
@@ -169,7 +169,7 @@ def test_without_a_limit_it_gains_a_tenth_a_second_and_forgets_after_a_minute() 
 
 
 def test_a_second_throttle_without_a_limit_halves_again_and_begins_the_minute_anew() -> None:
-    pace = Pace(0)
+    pace = Throttle(0)
     pace.spend(START, 200)
     pace.throttled(START)
     pace.throttled(START + 50)
@@ -178,7 +178,7 @@ def test_a_second_throttle_without_a_limit_halves_again_and_begins_the_minute_an
 
 
 def test_a_new_limit_keeps_what_was_learnt() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     pace.retune(START, 100)
     assert pace.rate(START) == 100
     assert pace.allowance(START, PLENTY) == 25
@@ -195,7 +195,7 @@ def test_a_new_limit_keeps_what_was_learnt() -> None:
 
 
 def test_a_throttled_pace_that_loses_its_limit_still_recovers_and_forgets() -> None:
-    pace = Pace(200)
+    pace = Throttle(200)
     pace.throttled(START)
     pace.retune(START + 1, 0)
     assert pace.rate(START + 1) == 100
@@ -225,14 +225,14 @@ steps = st.lists(
 limits = st.one_of(st.integers(1, 5), st.integers(1, 500), st.integers(1, 100_000))
 
 
-def hear(pace: Pace, now: float, answer: str) -> None:
+def hear(pace: Throttle, now: float, answer: str) -> None:
     if answer == "succeeded":
         pace.succeeded(now)
     elif answer == "throttled":
         pace.throttled(now)
 
 
-def play(pace: Pace, history: Sequence[Step]) -> list[tuple[float, int]]:
+def play(pace: Throttle, history: Sequence[Step]) -> list[tuple[float, int]]:
     """Let a sender do as the steps say, and return when it sent how many."""
     now, sent = START, []
     for step in history:
@@ -250,7 +250,7 @@ def play(pace: Pace, history: Sequence[Step]) -> list[tuple[float, int]]:
 def test_no_interval_holds_more_than_its_length_times_the_limit_and_a_bucket(
     tps: int, history: Sequence[Step]
 ) -> None:
-    sent = play(Pace(tps), history)
+    sent = play(Throttle(tps), history)
     bucket = max(1.0, tps * BUCKET_S)
     for first, (start, _) in enumerate(sent):
         total = 0
@@ -262,7 +262,7 @@ def test_no_interval_holds_more_than_its_length_times_the_limit_and_a_bucket(
 @settings(deadline=None)
 @given(st.one_of(st.just(0), limits), steps)
 def test_whoever_waits_as_told_may_send_one(tps: int, history: Sequence[Step]) -> None:
-    pace = Pace(tps)
+    pace = Throttle(tps)
     sent = play(pace, history)
     now = sent[-1][0] if sent else START
     wait_s = pace.wait_s(now)
@@ -277,7 +277,7 @@ def test_whoever_waits_as_told_may_send_one(tps: int, history: Sequence[Step]) -
 def test_the_rate_stays_within_its_bounds_and_comes_back_to_the_limit(
     tps: int, history: Sequence[Step]
 ) -> None:
-    pace, now = Pace(tps), START
+    pace, now = Throttle(tps), START
     for step in history:
         now += step.wait_s
         hear(pace, now, step.answer)
@@ -292,7 +292,7 @@ def test_the_rate_stays_within_its_bounds_and_comes_back_to_the_limit(
 @settings(deadline=None)
 @given(steps)
 def test_no_second_halves_the_rate_twice(history: Sequence[Step]) -> None:
-    pace, now = Pace(1024), START
+    pace, now = Throttle(1024), START
     halved_at: list[float] = []
     for step in history:
         now += step.wait_s
@@ -309,7 +309,7 @@ def test_no_second_halves_the_rate_twice(history: Sequence[Step]) -> None:
 @given(st.integers(2, 1000), st.integers(2, 1000))
 def test_it_settles_near_what_the_carrier_takes(tps: int, capacity: int) -> None:
     """A carrier takes `capacity` in each second and throttles the rest; ten minutes are played in steps."""
-    pace, taken, step_s = Pace(tps), 0, 0.05
+    pace, taken, step_s = Throttle(tps), 0, 0.05
     for tick in range(int(600 / step_s)):
         now = START + tick * step_s
         if tick % 20 == 0:

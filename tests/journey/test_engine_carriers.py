@@ -9,11 +9,11 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller, free_port
 from tumira.delivery import supervisor
 from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
-from tumira.delivery.smpp.pdu import Status
-from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.carriers import BindState, Health
-from tumira.delivery.store.queue import Wanted
-from tumira.simulator.line import Line
+from tumira.delivery.smpp.pdu import CommandStatus
+from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.queue import ClaimRequest
+from tumira.simulator.connection import SmscConnection
 from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay, ThrottleEvery, WrongPassword
 from tumira.simulator.smsc import Smsc, run_smsc
 
@@ -21,11 +21,11 @@ from tumira.simulator.smsc import Smsc, run_smsc
 class Ailing(Misbehaviour):
     """The first n submits are refused with RTHROTTLED, or another status."""
 
-    def __init__(self, value: int, status: int = Status.RTHROTTLED) -> None:
+    def __init__(self, value: int, status: int = CommandStatus.RTHROTTLED) -> None:
         super().__init__(value)
         self._status = status
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         """Refuse it while ill."""
         self._count += 1
         return self._status if self._count <= self.value else 0
@@ -42,7 +42,7 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
 async def test_a_carrier_that_was_in_trouble_is_tried_again_and_used_again(
     engine: Engine, countries: Sequence[str] | None
 ) -> None:
-    async with run_smsc(misbehaviours=[Ailing(20, Status.RSYSERR)]) as smsc:
+    async with run_smsc(misbehaviours=[Ailing(20, CommandStatus.RSYSERR)]) as smsc:
         await engine.add_carrier("one", smsc.port, countries)
         engine.start_worker()
         await engine.send(await engine.open_account(), numbers(20))
@@ -61,17 +61,17 @@ async def test_a_slow_carrier_serves_every_country(engine: Engine, countries: Se
         assert await engine.audit() == []
 
 
-async def binds(engine: Engine) -> Mapping[str, Health]:
+async def first_binds(engine: Engine) -> Mapping[str, BindHealth]:
     """Return the first bind of each carrier by its name."""
     async with engine.database.connection() as connection:
         names = {carrier.id: carrier.name for carrier in await carriers.list_active(connection)}
-        found = await carriers.list_binds(connection)
+        found = await binds.list_binds(connection)
     return {names[one.carrier_id]: one for one in found if one.carrier_id in names and one.number == 1}
 
 
 async def until_state(engine: Engine, name: str, *states: BindState) -> None:
     async def there() -> bool:
-        bind = (await binds(engine)).get(name)
+        bind = (await first_binds(engine)).get(name)
         return bind is not None and bind.state in states
 
     await engine.until(there, f"{name} not {states}")
@@ -249,7 +249,7 @@ async def test_a_wrong_password_is_shown_and_messages_wait(engine: Engine) -> No
         engine.start_worker()
         await engine.send(await engine.open_account(), numbers(1))
         await until_state(engine, "one", BindState.DOWN)
-        problem = (await binds(engine))["one"].problem
+        problem = (await first_binds(engine))["one"].problem
         assert problem is not None
         assert "RINVPASWD" in problem
         assert await engine.statuses() == {"queued": 1}
@@ -258,7 +258,7 @@ async def test_a_wrong_password_is_shown_and_messages_wait(engine: Engine) -> No
         # What the operator corrects is tried at once, however long the next try was put off.
         await engine.add_carrier("one", smsc.port)
         await engine.until_all("delivered")
-        assert (await binds(engine))["one"].problem is None
+        assert (await first_binds(engine))["one"].problem is None
         assert await engine.audit() == []
 
 
@@ -306,7 +306,7 @@ async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_dou
     await engine.send(await engine.open_account(), numbers(1))
     async with engine.database.transaction() as connection:
         carrier = (await carriers.list_active(connection))[0]
-        wanted = Wanted("ZW", 1, 0, 1, 0, 0)
+        wanted = ClaimRequest("ZW", 1, 0, 1, 0, 0)
         assert await queue.claim(
             connection, [wanted], 1, worker=worker["id"], bind="one/1", carrier_id=carrier.id
         )

@@ -6,13 +6,13 @@ from typing import Final
 import pytest_asyncio
 
 from tests.support.delivery.engine import Engine, numbers, open_engine
-from tumira.delivery.smpp.connection import Timing
-from tumira.simulator.line import Exchange, Line
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoReceipts, ResponseDelay
 from tumira.simulator.smsc import run_smsc
 
 # Doubts come and go in a second.
-BRISK: Final = Timing(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+BRISK: Final = SmppTimeouts(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 NUMBER: Final = numbers(1)[0]
 OTHER: Final = numbers(1, start=1)[0]
 LONG: Final = "Your statement is ready. " * 8
@@ -41,7 +41,7 @@ class Script(Misbehaviour):
         """Tell whether it behaves now."""
         return not self._words
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         """Drop it if the script says so."""
         self._word = self._words.pop(0) if self._words else ANSWER
         return DROPPED if self._word == DROP else 0

@@ -16,16 +16,16 @@ from tests.support.processes.service import Caller
 from tumira.core import backoff
 from tumira.core.ids import first_id
 from tumira.delivery import follow_up
-from tumira.delivery.smpp.connection import Timing
-from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.smpp.pdu import CommandStatus
 from tumira.postgres import clock, partitions
-from tumira.simulator.line import Exchange, Line
+from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence
 from tumira.simulator.numbers import OUTCOMES
 from tumira.simulator.smsc import run_smsc
 
 # Doubts come and go in a second.
-BRISK: Final = Timing(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+BRISK: Final = SmppTimeouts(response_s=0.5, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 NUMBER: Final = numbers(1)[0]
 LONG: Final = "Your statement is ready. " * 8
 COST: Final = Decimal("0.04")
@@ -54,11 +54,11 @@ class Answering(Misbehaviour):
         self._statuses = list(statuses)
         self._for_ever = for_ever
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         """Refuse it, or not, as is its turn."""
         if self._for_ever and len(self._statuses) == 1:
             return self._statuses[0]
-        return self._statuses.pop(0) if self._statuses else Status.ROK
+        return self._statuses.pop(0) if self._statuses else CommandStatus.ROK
 
 
 @pytest_asyncio.fixture
@@ -167,7 +167,7 @@ async def test_receipts_that_come_twice_or_say_little_change_nothing(engine: Eng
 
 
 @pytest.mark.parametrize(
-    ("status", "tries"), [(Status.RSYSERR, 4), (0x0444, 2)], ids=["temporary", "unknown"]
+    ("status", "tries"), [(CommandStatus.RSYSERR, 4), (0x0444, 2)], ids=["temporary", "unknown"]
 )
 async def test_a_refusal_for_the_time_being_is_tried_again_so_often_and_then_fails(
     engine: Engine, status: int, tries: int
@@ -188,14 +188,14 @@ async def test_a_refusal_for_the_time_being_is_tried_again_so_often_and_then_fai
 @pytest.mark.parametrize(
     "statuses",
     [
-        (Status.ROK, Status.RSYSERR),
-        (Status.RSYSERR, Status.ROK, Status.RSYSERR),
-        (Status.ROK, Status.RTHROTTLED),
+        (CommandStatus.ROK, CommandStatus.RSYSERR),
+        (CommandStatus.RSYSERR, CommandStatus.ROK, CommandStatus.RSYSERR),
+        (CommandStatus.ROK, CommandStatus.RTHROTTLED),
     ],
     ids=lambda statuses: " ".join(status.name for status in statuses),
 )
 async def test_the_segment_that_was_refused_goes_again_alone_with_the_same_reference(
-    engine: Engine, statuses: Sequence[Status]
+    engine: Engine, statuses: Sequence[CommandStatus]
 ) -> None:
     async with run_smsc(misbehaviours=[Answering(*statuses)]) as smsc:
         await engine.add_carrier("one", smsc.port)
@@ -212,7 +212,7 @@ async def test_the_segment_that_was_refused_goes_again_alone_with_the_same_refer
 
 
 async def test_throttling_loses_nothing_and_doubles_nothing(engine: Engine) -> None:
-    answers = [*[Status.ROK] * 10, *[Status.RTHROTTLED] * 3, *[Status.RMSGQFUL] * 2]
+    answers = [*[CommandStatus.ROK] * 10, *[CommandStatus.RTHROTTLED] * 3, *[CommandStatus.RMSGQFUL] * 2]
     async with run_smsc(misbehaviours=[Answering(*answers)]) as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
@@ -267,7 +267,7 @@ def _later(milliseconds: int, answer: Callable[[], None]) -> None:
 
 
 async def test_nothing_more_of_a_message_is_handed_over_once_a_segment_was_refused(engine: Engine) -> None:
-    async with run_smsc(misbehaviours=[Answering(Status.RINVDSTADR), SlowToTake(200)]) as smsc:
+    async with run_smsc(misbehaviours=[Answering(CommandStatus.RINVDSTADR), SlowToTake(200)]) as smsc:
         await engine.add_carrier("one", smsc.port, window=2)
         engine.start_worker()
         await engine.send(await engine.open_account(), [NUMBER], LONG * 3)

@@ -12,8 +12,8 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import free_port
 from tumira.delivery import circuit_breaker, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth
-from tumira.delivery.smpp.connection import Timing
-from tumira.simulator.line import Exchange, Line
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour, NoAnswers
 from tumira.simulator.smsc import run_smsc
 
@@ -24,7 +24,7 @@ NUMBER: Final = numbers(1)[0]
 class DropFirst(Misbehaviour):
     """The first n submits are neither taken nor answered."""
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         """Drop it while there were fewer."""
         self._count += 1
         return DROPPED if self._count <= self.value else 0
@@ -166,7 +166,7 @@ async def test_a_quiet_carrier_gets_nothing_more_before_any_message_is_in_doubt(
     async with run_smsc(misbehaviours=[held]) as quiet, run_smsc() as second:
         await engine.add_carrier("quiet", quiet.port, priority=1, window=WINDOW)
         await engine.add_carrier("second", second.port, priority=2)
-        engine.start_worker(Timing(response_s=300, quiet_s=0.5))
+        engine.start_worker(SmppTimeouts(response_s=300, quiet_s=0.5))
         await until_bound(engine, "quiet", "second")
         await engine.send(await engine.open_account(), numbers(30))
 

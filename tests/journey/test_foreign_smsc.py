@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tests.support.delivery.engine import QUICK, WAIT_S, Engine, numbers, open_engine
 from tests.support.delivery.peers.smsc import ForeignSmsc, digits, payload, run_foreign_smsc
-from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.smpp.connection import SmppTimeouts
 
 NOT_KNOWN: Final = 0x03
 NOT_BOUND: Final = 0x04
@@ -22,7 +22,9 @@ THROTTLED: Final = 0x58
 OF_ITS_OWN: Final = 0x0411
 
 # Silence is found out in a second.
-IMPATIENT: Final = Timing(response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0, unbind_s=0.5)
+IMPATIENT: Final = SmppTimeouts(
+    response_s=1.0, enquire_after_s=1.0, enquire_answer_s=1.0, bind_s=3.0, unbind_s=0.5
+)
 
 BALANCE: Final = "100"
 TWO_SEGMENTS: Final = "Your order 88213 is on its way. " * 8
@@ -74,7 +76,7 @@ async def send_through(
     to: Sequence[str],
     body: str = "Your code is 493817.",
     *,
-    timing: Timing = QUICK,
+    timing: SmppTimeouts = QUICK,
     ends: Sequence[str] = ("delivered",),
     wait_s: float = WAIT_S,
     **options: Any,

@@ -23,7 +23,7 @@ from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
-from tumira.simulator.line import Line
+from tumira.simulator.connection import SmscConnection
 from tumira.simulator.misbehaviours import Misbehaviour, ResponseDelay
 
 BINDS: Final = 4
@@ -38,9 +38,9 @@ class Tally(Misbehaviour):
 
     def __init__(self) -> None:
         super().__init__()
-        self.submits: Counter[Line] = Counter()
+        self.submits: Counter[SmscConnection] = Counter()
 
-    def judge(self, line: Line) -> int:
+    def judge(self, line: SmscConnection) -> int:
         """Count it."""
         self.submits[line] += 1
         return 0

@@ -21,7 +21,7 @@ from tumira.delivery.outcomes import Reported, Taken
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 from tumira.operations.maintenance import CHORES, Chore
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
@@ -89,7 +89,7 @@ class Side:
     known: Sequence[Known]
     middle: BatchId
     # What was claimed and is not settled yet.
-    claimed: list[Claimed] = field(default_factory=list)
+    claimed: list[ClaimedMessage] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -166,7 +166,7 @@ async def accept_single(side: Side) -> Measured:
 
 async def claim(side: Side) -> Measured:
     """Claim all that waits."""
-    wanted = [Wanted("ZW", CLAIM, 0, CLAIM, 0, 0)]
+    wanted = [ClaimRequest("ZW", CLAIM, 0, CLAIM, 0, 0)]
     side.claimed.clear()
     began = time.perf_counter()
     while True:
@@ -199,7 +199,7 @@ async def _settle(side: Side, outcomes: Sequence[Taken | Reported]) -> float:
     return len(outcomes) / (time.perf_counter() - began)
 
 
-def _taken(side: Side, claimed: Claimed) -> Taken:
+def _taken(side: Side, claimed: ClaimedMessage) -> Taken:
     """Say that the carrier took it, under an id that tells nothing of the order, which is the worst case."""
     reference = claimed.id.hex[-8:]
     now = datetime.now(UTC)
@@ -207,7 +207,7 @@ def _taken(side: Side, claimed: Claimed) -> Taken:
     return Taken(claimed.id, part, complete=True)
 
 
-def _reported(side: Side, claimed: Claimed) -> Reported:
+def _reported(side: Side, claimed: ClaimedMessage) -> Reported:
     receipt = Receipt(claimed.id.hex[-8:], claimed.recipient[1:], "DELIVRD", "000", "stat:DELIVRD")
     return Reported(claimed.id, 1, 0, side.carrier_id, receipt, datetime.now(UTC))
 

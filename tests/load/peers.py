@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 
 import uvloop
 
+from tumira.simulator.connection import SmscConnection
 from tumira.simulator.handsets import Text
-from tumira.simulator.line import Line
 from tumira.simulator.smsc import run_smsc
 
 PASSCODE: Final = "Passcode "
@@ -62,15 +62,15 @@ def _acknowledge_at_once() -> None:
 
     A gateway that lets the kernel collect small packets (Nagle) would otherwise wait for it, 40 ms each time.
     """
-    receive = Line.data_received
+    receive = SmscConnection.data_received
 
-    def receive_and_acknowledge(self: Line, data: bytes) -> None:
+    def receive_and_acknowledge(self: SmscConnection, data: bytes) -> None:
         receive(self, data)
         if self._transport is not None:
             connection = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
-    Line.data_received = receive_and_acknowledge  # type: ignore[method-assign]
+    SmscConnection.data_received = receive_and_acknowledge  # type: ignore[method-assign]
 
 
 async def _smsc() -> None:

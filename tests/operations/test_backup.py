@@ -211,10 +211,10 @@ async def _late_receipt(url: str, number: str) -> tuple[str, Decimal]:
         async with database.transaction() as connection:
             carrier_id = await connection.fetchval("SELECT id FROM carriers WHERE name = 'one'")
             receipt = Receipt("unknown", number[1:], "UNDELIV", "000", "stat:UNDELIV")
-            await receipts.keep(connection, carrier_id, [(receipt, datetime.now(UTC))])
+            await receipts.insert_unmatched(connection, carrier_id, [(receipt, datetime.now(UTC))])
             await connection.execute("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with database.transaction() as connection:
-            assert (await follow_up.try_unmatched_receipts(connection)).found == 1
+            assert (await follow_up.retry_unmatched_receipts(connection)).found == 1
             row = await connection.fetchrow(
                 "SELECT status, (SELECT sum(amount) FROM transfers WHERE message_id = messages.id) AS back"
                 " FROM messages WHERE recipient = $1",

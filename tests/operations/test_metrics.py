@@ -38,7 +38,7 @@ from tumira.core.ids import UploadId, new_id
 from tumira.core.settings import Encryption, Smtp
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.operations import audit_runs
@@ -58,7 +58,7 @@ LOST_ONCE: Final = "+263771209909"
 WAIT_S: Final = 120
 LOOK_S: Final = 0.3
 # So long that messages whose answer is lost can be seen in flight.
-PATIENT: Final = Timing(response_s=4.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+PATIENT: Final = SmppTimeouts(response_s=4.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
 # A version does not change while it runs, and a standby is lost in tests/chaos/test_failover.py.
 STILL: Final = frozenset({"tumira_build_info", "tumira_standby_missing"})

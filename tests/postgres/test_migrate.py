@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.support.postgres.databases import execute
 from tumira import VERSION
 from tumira.core.errors import TemporaryTrouble, Trouble
-from tumira.delivery.store import carriers
+from tumira.delivery.store import binds
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
 from tumira.postgres.migrate import Patience, known
@@ -130,7 +130,7 @@ async def test_nothing_is_taken_away_while_a_node_of_an_older_version_runs(
     async with database.connection() as connection:
         await system.beat(connection, "new web", VERSION, 9003)
         await system.beat(connection, "old web", "0.0.9", 9002)
-        await carriers.heartbeat(connection, "old worker", 10)
+        await binds.heartbeat(connection, "old worker", 10)
         # Those that were killed are not waited for, and those of long ago said nothing of themselves.
         await system.beat(connection, "killed web", "0.0.9", 9002)
         await connection.execute(

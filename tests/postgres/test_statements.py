@@ -266,11 +266,11 @@ ENGINE: Final[dict[str, tuple[Statement, Callable[[Sequence[UUID]], Values], set
     "take avoiding": (queue.SQL_TAKE_AVOIDING, claimed, set()),
     "avoided": (queue.SQL_AVOIDED, claimed, set()),
     "start": (queue.SQL_START, bounds_of, {"messages", "batches"}),
-    "hold": (settlement.SQL_HOLD, bounds_of, {"messages"}),
-    "hold batches": (settlement.SQL_HOLD_BATCHES, bounds_of, {"batches"}),
+    "hold": (settlement.SQL_LOCK, bounds_of, {"messages"}),
+    "hold batches": (settlement.SQL_LOCK_BATCHES, bounds_of, {"batches"}),
     "record": (settlement.SQL_RECORD, written, {"messages", "parts"}),
     "settle": (settlement.SQL_SETTLE, written, {"messages", "parts", "batches"}),
-    "match": (receipts.SQL_MATCH, matched, {"messages", "parts"}),
+    "match": (receipts.SQL_FIND_SEGMENTS, matched, {"messages", "parts"}),
     "doubts": (receipts.SQL_DOUBTS, doubted, {"incidents", "messages"}),
     "known parts": (receipts.SQL_KNOWN_PARTS, bounds_of, {"parts"}),
     "states": (settlement.SQL_STATES, bounds_of, {"parts"}),
@@ -371,7 +371,7 @@ async def test_a_message_in_flight_is_looked_up_by_its_week_and_key(
     )
     rows = await busy.fetch("SELECT message_id AS id FROM in_flight")
     values = doubted([row["id"] for row in rows]) | {"numbers": ["+263771200001"]}
-    found = dict(scans(await generic_plan(busy, receipts.SQL_BEING_HANDED_OVER, values)))
+    found = dict(scans(await generic_plan(busy, receipts.SQL_BEING_SUBMITTED, values)))
     weeks = {relation: kind for relation, kind in found.items() if relation.startswith("messages")}
     assert len(weeks) == 1
     assert "Seq Scan" not in weeks.values()
@@ -403,7 +403,7 @@ async def test_kept_receipts_are_found_by_carrier_and_number_however_many_there_
         values: Values = {"carrier_id": 2, "ends": ["70000007", "70000008", "79999999"], "count_max": 50}
         found = await generic_plan(connection, receipts.SQL_TO_NUMBERS, values)
         assert round(rows_read(found, "unmatched_receipts")) == 2, when
-        taken = await generic_plan(connection, receipts.SQL_TAKE, {"count_max": 200})
+        taken = await generic_plan(connection, receipts.SQL_CLAIM_DUE, {"count_max": 200})
         # Found by what is due, and then updated by their keys.
         assert round(rows_read(taken, "unmatched_receipts")) == 2 * (200 + 20), when
         assert "Seq Scan" not in {kind for name, kind in scans(taken) if name != "carriers"}, when
@@ -462,7 +462,7 @@ async def test_what_is_not_due_is_not_looked_at(busy: "asyncpg.Connection[asyncp
         batches.SQL_LIST_OLD_TEXTS,
         calls.SQL_DELETE_OLD,
         places.SQL_LIST_DUE,
-        receipts.SQL_TAKE,
+        receipts.SQL_CLAIM_DUE,
         ledger.SQL_HOLD_PROOFS,
     ):
         assert rows_read(await generic_plan(busy, statement, values), "") == 0, statement.text

@@ -20,9 +20,9 @@ from tumira.core.days import local_day
 from tumira.core.ids import AccountId, BatchId, MessageId, message_ids, new_id
 from tumira.delivery.outcomes import Ended, Outcome, Reported
 from tumira.delivery.settle import settle
-from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.carriers import BindReport, BindState
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store import binds, carriers, queue
+from tumira.delivery.store.binds import BindReport, BindState
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.operations import maintenance
 from tumira.sending import daily_totals
 from tumira.sending.daily_totals import Day, Waiting, Why
@@ -48,11 +48,11 @@ async def counted(world: World, account_id: AccountId | None = None) -> dict[str
     return {status: count for status, count in sums.items() if count}
 
 
-async def claim_in(world: World, country: str, count: int) -> Sequence[Claimed]:
+async def claim_in(world: World, country: str, count: int) -> Sequence[ClaimedMessage]:
     async with world.engine.database.transaction() as connection:
         claimed = await queue.claim(
             connection,
-            [Wanted(country, count, count, count, 0, 0)],
+            [ClaimRequest(country, count, count, count, 0, 0)],
             count,
             worker=WORKER,
             bind="one/1",
@@ -90,7 +90,7 @@ def failed(message_id: UUID) -> Ended:
     return Ended(MessageId(message_id), "queued", "failed", "NO_ROUTE")
 
 
-async def end_by_receipt(world: World, claimed: Claimed, state: str) -> None:
+async def end_by_receipt(world: World, claimed: ClaimedMessage, state: str) -> None:
     await world.settle(world.taken(claimed), world.reported(claimed, state))
 
 
@@ -420,13 +420,13 @@ async def test_a_country_is_without_a_carrier_unless_a_bind_that_serves_it_is_up
     async with world.engine.database.connection() as connection:
 
         async def look() -> set[str]:
-            without = await carriers.countries_without_carrier(connection)
+            without = await binds.countries_without_carrier(connection)
             assert await maintenance._well_countries(connection) == {"ZA", "ZW"} - without
             return without
 
         async def report(carrier_id: int, state: BindState) -> None:
-            await carriers.lease(connection, carrier_id, WORKER, [1], 60)
-            await carriers.report(connection, [BindReport(carrier_id, 1, WORKER, state, None, 0, None)], 60)
+            await binds.lease(connection, carrier_id, WORKER, [1], 60)
+            await binds.report(connection, [BindReport(carrier_id, 1, WORKER, state, None, 0, None)], 60)
 
         assert await look() == {"ZA", "ZW"}
         await report(world.carrier_id, BindState.CONNECTING)

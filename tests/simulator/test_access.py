@@ -18,9 +18,9 @@ from tests.support.postgres.databases import clone
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.service import NO_TLS, Service, free_port, run_web
 from tumira.delivery.manage_carriers import add_carrier, keep_simulator, remove_carrier
-from tumira.delivery.store import carriers
+from tumira.delivery.store import binds, carriers
 from tumira.postgres.pool import Database
-from tumira.simulator.handsets import Keeper, Text, directory_in, moment
+from tumira.simulator.handsets import HandsetFiles, Text, directory_in, moment
 
 PAGES: Final = (
     "/simulator",
@@ -38,7 +38,7 @@ def receive(data_dir: Path, text: str = CODE) -> None:
     """Let a text reach a handset, as the simulator does."""
 
     async def simulate() -> None:
-        keeper = Keeper(directory_in(data_dir))
+        keeper = HandsetFiles(directory_in(data_dir))
         keeper.add(Text(NUMBER, "Tumira", text, moment(1_900_000_000)))
         keeper.close()
 
@@ -180,7 +180,7 @@ async def lease(database: Database, lease_s: float) -> None:
     async with database.connection() as connection:
         found = await carriers.find(connection, "simulator")
         assert found is not None
-        await carriers.lease(connection, found.id, "worker", [1], lease_s)
+        await binds.lease(connection, found.id, "worker", [1], lease_s)
 
 
 def test_the_handsets_are_emptied_when_the_simulator_goes(server_url: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tumira.simulator.handsets import (
     FILE_BYTES_MAX,
     FILES_MAX,
     LATEST_MAX,
-    Keeper,
+    HandsetFiles,
     Text,
     list_latest,
     read_latest,
@@ -42,7 +42,7 @@ def keep(directory: Path, texts: Sequence[Text]) -> None:
     """Keep texts as a simulator does that starts, takes them and stops."""
 
     async def simulate() -> None:
-        keeper = Keeper(directory)
+        keeper = HandsetFiles(directory)
         for text in texts:
             keeper.add(text)
         keeper.close()
@@ -75,7 +75,7 @@ def test_nothing_was_kept_yet(tmp_path: Path) -> None:
 
 
 async def test_a_text_is_in_the_file_before_anybody_closes_it(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
+    keeper = HandsetFiles(tmp_path)
     before = state(tmp_path)
     keeper.add(a_text("one"))
     keeper.add(a_text("two"))
@@ -150,11 +150,11 @@ async def test_all_texts_can_be_deleted_while_they_are_added_to(
     monkeypatch.setattr(handsets, "FILE_BYTES_MAX", 500)
     handsets.empty(tmp_path / "never")
     for _ in range(3):
-        keeper = Keeper(tmp_path)
+        keeper = HandsetFiles(tmp_path)
         for number in range(6):
             keeper.add(a_text(str(number)))
         keeper.close()
-    keeper = Keeper(tmp_path)
+    keeper = HandsetFiles(tmp_path)
     assert len(sizes(tmp_path)) == 4
 
     handsets.empty(tmp_path)
@@ -209,7 +209,7 @@ def test_a_kill_loses_nothing_that_could_be_read_before(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 async def test_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
     (tmp_path / "texts-000000001.jsonl").symlink_to("/dev/full")
-    keeper = Keeper(tmp_path)
+    keeper = HandsetFiles(tmp_path)
     keeper.add(a_text())
     keeper.close()
 
@@ -218,7 +218,7 @@ def test_a_place_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None
     (tmp_path / "data").write_text("")
 
     with pytest.raises(Trouble, match=r"cannot keep its texts in .*/data/simulator \(Not a directory\)"):
-        Keeper(handsets.directory_in(tmp_path / "data"))
+        HandsetFiles(handsets.directory_in(tmp_path / "data"))
 
 
 def test_the_page_shows_the_handsets_that_got_something_last() -> None:

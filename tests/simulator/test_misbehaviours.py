@@ -20,9 +20,9 @@ from tumira.delivery.smpp.pdu import (
     RECEIPTED_MESSAGE_ID,
     BrokenError,
     Command,
+    CommandStatus,
     Pdu,
     ShortMessage,
-    Status,
     read_data_sm,
     read_short_message,
     read_text,
@@ -122,13 +122,13 @@ async def test_no_answers() -> None:
 
 async def test_throttle_every() -> None:
     async with run_smsc(misbehaviours=[ThrottleEvery(3)]) as smsc, raw_esme(smsc.port) as esme:
-        assert await statuses(esme, 6) == [0, 0, Status.RTHROTTLED] * 2
+        assert await statuses(esme, 6) == [0, 0, CommandStatus.RTHROTTLED] * 2
         assert (smsc.submits.throttled, smsc.submits.taken, len(smsc.texts)) == (2, 4, 4)
 
 
 async def test_rate_limit() -> None:
     async with run_smsc(misbehaviours=[RateLimit(5)]) as smsc, raw_esme(smsc.port) as esme:
-        assert await statuses(esme, 8) == [0] * 5 + [Status.RTHROTTLED] * 3
+        assert await statuses(esme, 8) == [0] * 5 + [CommandStatus.RTHROTTLED] * 3
         # A second later there is room again.
         while await statuses(esme, 1) != [0]:
             assert smsc.submits.taken == 5
@@ -136,12 +136,12 @@ async def test_rate_limit() -> None:
 
 async def test_queue_full_bursts() -> None:
     async with run_smsc(misbehaviours=[QueueFullBursts(2)]) as smsc, raw_esme(smsc.port) as esme:
-        assert await statuses(esme, 20) == ([0] * 8 + [Status.RMSGQFUL] * 2) * 2
+        assert await statuses(esme, 20) == ([0] * 8 + [CommandStatus.RMSGQFUL] * 2) * 2
 
 
 async def test_system_error_every() -> None:
     async with run_smsc(misbehaviours=[SystemErrorEvery(2)]) as smsc, raw_esme(smsc.port) as esme:
-        assert await statuses(esme, 4) == [0, Status.RSYSERR] * 2
+        assert await statuses(esme, 4) == [0, CommandStatus.RSYSERR] * 2
 
 
 async def test_silence() -> None:
@@ -172,8 +172,8 @@ async def test_bodiless_errors() -> None:
     (bare,) = await exchange(BodilessErrors(), number="263771209905", count=1)
     taken, _ = await exchange(BodilessErrors())
 
-    assert (usual.status, usual.body) == (Status.RINVDSTADR, b"\0")
-    assert (bare.status, bare.body) == (Status.RINVDSTADR, b"")
+    assert (usual.status, usual.body) == (CommandStatus.RINVDSTADR, b"\0")
+    assert (bare.status, bare.body) == (CommandStatus.RINVDSTADR, b"")
     assert taken.body != b""
 
 
@@ -233,18 +233,18 @@ async def test_refuse_bind() -> None:
     async with run_smsc(misbehaviours=[RefuseBind(1)]) as smsc:
         async with raw_esme(smsc.port, None) as esme:
             refused = await esme.bind()
-            assert (refused.status, refused.body) == (Status.RBINDFAIL, b"")
+            assert (refused.status, refused.body) == (CommandStatus.RBINDFAIL, b"")
         async with raw_esme(smsc.port, None) as esme:
-            assert (await esme.bind()).status == Status.ROK
+            assert (await esme.bind()).status == CommandStatus.ROK
     async with run_smsc(misbehaviours=[RefuseBind()]) as smsc:
         for _ in range(3):
             async with raw_esme(smsc.port, None) as esme:
-                assert (await esme.bind()).status == Status.RBINDFAIL
+                assert (await esme.bind()).status == CommandStatus.RBINDFAIL
 
 
 async def test_wrong_password() -> None:
     async with run_smsc(misbehaviours=[WrongPassword()]) as smsc, raw_esme(smsc.port, None) as esme:
-        assert (await esme.bind()).status == Status.RINVPASWD
+        assert (await esme.bind()).status == CommandStatus.RINVPASWD
 
 
 async def test_no_bind_answer() -> None:
@@ -395,7 +395,7 @@ async def test_misbehaviours_can_be_combined() -> None:
             Command.DELIVER_SM,
             Command.SUBMIT_SM_RESP,
         ]
-        assert (pdus[3].status, pdus[3].body) == (Status.RTHROTTLED, b"")
+        assert (pdus[3].status, pdus[3].body) == (CommandStatus.RTHROTTLED, b"")
 
 
 @pytest.mark.parametrize(

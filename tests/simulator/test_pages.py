@@ -20,7 +20,7 @@ from tests.support.processes.programs import Node, finish, new_home, one_line, r
 from tests.support.processes.service import NO_TLS, Service, free_port
 from tumira.core.errors import OPERATOR_EXIT_CODE
 from tumira.delivery.smpp.encoding import encode
-from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import CommandStatus
 
 PAGES: Final = (
     "/simulator",
@@ -60,7 +60,7 @@ async def _text_to(port: int, number: str, texts: Sequence[str]) -> None:
                     data_coding=encoded.data_coding,
                     registered_delivery=0,
                 )
-                assert (await esme.next()).status == Status.ROK
+                assert (await esme.next()).status == CommandStatus.ROK
 
 
 def messages(node: Node, number: str) -> Any:
@@ -216,7 +216,7 @@ def test_the_simulator_runs_alone_and_misbehaves_as_told() -> None:
             process.send_signal(signal.SIGTERM)
         done = finish(process)
 
-        assert statuses == [0, Status.RTHROTTLED, 0, Status.RTHROTTLED]
+        assert statuses == [0, CommandStatus.RTHROTTLED, 0, CommandStatus.RTHROTTLED]
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         (file,) = (home / "data" / "simulator").iterdir()
         assert len(file.read_text().splitlines()) == 2

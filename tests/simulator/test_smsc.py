@@ -14,15 +14,15 @@ from tumira.delivery.smpp.pdu import (
     MESSAGE_STATE,
     RECEIPTED_MESSAGE_ID,
     Command,
+    CommandStatus,
     Pdu,
     ShortMessage,
-    Status,
     read_short_message,
     read_text,
 )
-from tumira.simulator.mailboxes import WINDOW
-from tumira.simulator.numbers import OUTCOMES, Outcome
-from tumira.simulator.receipts import STATES, Receipt, write_body, write_usual_body
+from tumira.simulator.numbers import OUTCOMES, NumberOutcome
+from tumira.simulator.receipt_queue import WINDOW
+from tumira.simulator.receipts import STATES, SimulatedReceipt, write_body, write_usual_body
 from tumira.simulator.smsc import run_smsc
 
 BINDS: Final = (Command.BIND_RECEIVER, Command.BIND_TRANSMITTER, Command.BIND_TRANSCEIVER)
@@ -38,9 +38,9 @@ async def test_every_kind_of_bind_is_taken_from_anybody(command: Command) -> Non
     async with run_smsc() as smsc, raw_esme(smsc.port, None) as esme:
         answer = await esme.bind(command, system_id="somebody")
 
-        assert (answer.status, read_text(answer.body)) == (Status.ROK, "simulator")
+        assert (answer.status, read_text(answer.body)) == (CommandStatus.ROK, "simulator")
         assert await esme.is_alive()
-        assert (await esme.bind(command)).status == Status.RALYBND
+        assert (await esme.bind(command)).status == CommandStatus.RALYBND
 
 
 @pytest.mark.parametrize("command", [None, Command.BIND_RECEIVER])
@@ -50,7 +50,7 @@ async def test_who_has_not_bound_for_it_cannot_submit(command: Command | None) -
         answer = await esme.next()
 
         assert (answer.command, answer.sequence) == (Command.SUBMIT_SM_RESP, sequence)
-        assert answer.status == Status.RINVBNDSTS
+        assert answer.status == CommandStatus.RINVBNDSTS
         assert len(smsc.texts) == 0
 
 
@@ -81,7 +81,7 @@ async def test_a_submit_is_answered_and_then_receipted() -> None:
 async def test_a_receipt_comes_when_it_was_asked_for(asked: int, ending: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
         esme.submit(f"26377120{ending}", registered_delivery=asked)
-        assert (await esme.next()).status == Status.ROK
+        assert (await esme.next()).status == CommandStatus.ROK
         sequence = esme.send(Command.ENQUIRE_LINK)
 
         following = await esme.next()
@@ -93,27 +93,27 @@ async def test_a_receipt_comes_when_it_was_asked_for(asked: int, ending: str, ex
 async def test_what_is_no_number_is_refused(number: str) -> None:
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
         esme.submit(number)
-        assert (await esme.next()).status == Status.RINVDSTADR
+        assert (await esme.next()).status == CommandStatus.RINVDSTADR
 
 
 async def test_a_submit_that_is_cut_short_is_refused() -> None:
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
         esme.send(Command.SUBMIT_SM, b"\0\1\1")
-        assert (await esme.next()).status == Status.RINVMSGLEN
+        assert (await esme.next()).status == CommandStatus.RINVMSGLEN
         assert await esme.is_alive()
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome.ending)
-async def test_a_number_chooses_what_happens(outcome: Outcome) -> None:
+async def test_a_number_chooses_what_happens(outcome: NumberOutcome) -> None:
     expected: dict[str, tuple[Sequence[int | None], str | None, str, bool]] = {
         # Answers to one try after the other (None for none), the receipt's state and error, arrival.
         "9901": ([0], "UNDELIV", "001", False),
         "9902": ([0], "UNDELIV", "027", False),
         "9903": ([0], "EXPIRED", "000", False),
         "9904": ([0], "REJECTD", "011", False),
-        "9905": ([Status.RINVDSTADR] * 2, None, "", False),
-        "9906": ([Status.RINVSRCADR] * 2, None, "", False),
-        "9907": ([Status.RSYSERR, Status.RSYSERR, 0], "DELIVRD", "000", True),
+        "9905": ([CommandStatus.RINVDSTADR] * 2, None, "", False),
+        "9906": ([CommandStatus.RINVSRCADR] * 2, None, "", False),
+        "9907": ([CommandStatus.RSYSERR, CommandStatus.RSYSERR, 0], "DELIVRD", "000", True),
         "9908": ([0], None, "", True),
         "9909": ([None, 0], "DELIVRD", "000", True),
     }
@@ -182,11 +182,11 @@ async def test_a_receipt_that_is_refused_for_now_comes_again() -> None:
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
         esme.submit()
         _, receipt = await esme.take(2)
-        esme.acknowledge(receipt, Status.RX_T_APPN)
+        esme.acknowledge(receipt, CommandStatus.RX_T_APPN)
         again = await esme.next()
 
         assert again.body == receipt.body
-        esme.acknowledge(again, Status.RX_P_APPN)
+        esme.acknowledge(again, CommandStatus.RX_P_APPN)
         await until(lambda: smsc.receipts_unanswered == 0)
 
 
@@ -277,7 +277,7 @@ async def test_a_command_that_nobody_knows_is_refused() -> None:
     async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
         sequence = esme.send(0x77)
         answer = await esme.next()
-        assert (answer.command, answer.status) == (Command.GENERIC_NACK, Status.RINVCMDID)
+        assert (answer.command, answer.status) == (Command.GENERIC_NACK, CommandStatus.RINVCMDID)
         assert answer.sequence == sequence
 
 
@@ -296,4 +296,4 @@ def test_the_quick_way_to_write_a_receipt_writes_the_same(state: str, error: str
     )
     facts = ("1794777262998105", about, state, error, 1_900_000_000.5, 1_900_000_090.5)
 
-    assert write_usual_body(*facts) == write_body(Receipt(*facts))
+    assert write_usual_body(*facts) == write_body(SimulatedReceipt(*facts))

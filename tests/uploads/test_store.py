@@ -20,7 +20,7 @@ from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import Wanted as WantedMessages
+from tumira.delivery.store.queue import ClaimRequest as WantedMessages
 from tumira.operations import audit_checks
 from tumira.operations.maintenance import CHORES, run_chore
 from tumira.postgres.pool import KEY_LOOKUPS, Database

@@ -25,20 +25,20 @@ from tumira.core.ids import (
     write_id,
 )
 from tumira.delivery.outcomes import (
-    Doubtful,
+    AlreadyTaken,
+    CarrierRefused,
     Ended,
-    Known,
+    InDoubt,
     Outcome,
-    PutOff,
-    Refused,
+    Released,
     Reported,
     Resumed,
-    Returned,
+    RetryLater,
     Taken,
 )
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle_rules import REFUND_ALL, Consequences
-from tumira.delivery.store.settlement import NewPart, Standing
+from tumira.delivery.store.settlement import LockedMessage, NewPart
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, is_subscribed, parse_types
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
@@ -218,7 +218,16 @@ STATES: Final = st.sampled_from(["DELIVRD", "UNDELIV", "EXPIRED", "REJECTD", "EN
 
 
 # What brings a message to an end is more likely here than in life.
-KINDS: Final = [Taken, Known, Refused, PutOff, Doubtful, Returned, Resumed, *[Reported, Ended] * 4]
+KINDS: Final = [
+    Taken,
+    AlreadyTaken,
+    CarrierRefused,
+    RetryLater,
+    InDoubt,
+    Released,
+    Resumed,
+    *[Reported, Ended] * 4,
+]
 
 
 @st.composite
@@ -231,12 +240,14 @@ def outcomes(draw: st.DrawFn) -> Outcome:
         Taken: Taken(
             MESSAGE_ID, NewPart(MESSAGE_ID, 1, 0, 1, None, "c1", "c1", at, at, at), complete=True, late=yes
         ),
-        Known: Known(MESSAGE_ID, at),
+        AlreadyTaken: AlreadyTaken(MESSAGE_ID, at),
         Reported: Reported(MESSAGE_ID, 1, 0, 1, receipt(draw(STATES)), at),
-        Refused: Refused(MESSAGE_ID, "NO_ROUTE", draw(st.sampled_from(["failed", "expired"])), doubted=yes),
-        PutOff: PutOff(MESSAGE_ID, 1, 1, 2.0, ""),
-        Doubtful: Doubtful(MESSAGE_ID, 1, 30.0, ""),
-        Returned: Returned(MESSAGE_ID, "ZW", 0, 1, yes),
+        CarrierRefused: CarrierRefused(
+            MESSAGE_ID, "NO_ROUTE", draw(st.sampled_from(["failed", "expired"])), doubted=yes
+        ),
+        RetryLater: RetryLater(MESSAGE_ID, 1, 1, 2.0, ""),
+        InDoubt: InDoubt(MESSAGE_ID, 1, 30.0, ""),
+        Released: Released(MESSAGE_ID, "ZW", 0, 1, yes),
         Resumed: Resumed(MESSAGE_ID, None, 0, yes),
         Ended: draw(
             st.sampled_from(
@@ -258,7 +269,7 @@ def receipt(state: str) -> Receipt:
 
 def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now: datetime) -> Any:
     """Carry out a group of outcomes as `settle_messages` does, and return the row and the events."""
-    standing = Standing(
+    standing = LockedMessage(
         row.id,
         BATCH_ID,
         ACCOUNT_ID,

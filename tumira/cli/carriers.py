@@ -17,9 +17,9 @@ from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
 from tumira.core.errors import Trouble
 from tumira.delivery import carrier_url, manage_carriers
+from tumira.delivery.bind_check import check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
-from tumira.delivery.store.carriers import BindState
-from tumira.delivery.trial import try_out
+from tumira.delivery.store.binds import BindState
 from tumira.postgres.pool import Database
 
 PASSWORD_BYTES_MAX: Final = 1024
@@ -170,7 +170,7 @@ async def carrier_remove(database: Database, *, name: str, as_json: bool) -> Non
 async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
     found = await manage_carriers.get_carrier(database, name)
-    tried = await try_out(found.settings)
+    tried = await check_bind(found.settings)
     settings = found.settings
     place = {"host": settings.host, "port": settings.port, "tls": settings.tls}
     show({"name": name, **place, **asdict(tried)}, as_json=as_json, title="The carrier answers.")

@@ -12,7 +12,7 @@ from tumira.core import money
 from tumira.core.errors import Trouble
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
 from tumira.delivery.store import timeline as timelines
-from tumira.delivery.store.timeline import Entry, Timeline
+from tumira.delivery.store.timeline import Timeline, TimelineEntry
 from tumira.postgres.pool import Database
 
 # What each thing that can happen is called here; a final status stands for itself.
@@ -87,13 +87,13 @@ def _head(timeline: Timeline) -> Mapping[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> Mapping[str, Any]:
+def _entry(entry: TimelineEntry) -> Mapping[str, Any]:
     """Write an entry for programs: these three always, and of the others those that say something."""
     always = {"at": entry.at, "event": entry.event, "detail": entry.detail}
     return always | {name: item for name, item in asdict(entry).items() if item is not None}
 
 
-def _row(timeline: Timeline, entry: Entry) -> Mapping[str, str]:
+def _row(timeline: Timeline, entry: TimelineEntry) -> Mapping[str, str]:
     return {
         "time_(UTC)": _time(entry.at),
         "what": HAPPENED.get(entry.event, entry.event),
@@ -101,7 +101,7 @@ def _row(timeline: Timeline, entry: Entry) -> Mapping[str, str]:
     }
 
 
-def _details(timeline: Timeline, entry: Entry) -> list[str]:
+def _details(timeline: Timeline, entry: TimelineEntry) -> list[str]:
     details = []
     if entry.part is not None and timeline.segments > 1:
         details.append(f"part {entry.part} of {timeline.segments}")

@@ -12,7 +12,7 @@ from tumira.core.settings import PORT_MAX, SIMULATOR_PORT, Settings
 from tumira.core.shutdown import Stopping
 from tumira.runtime import configure_logging
 from tumira.simulator import misbehaviours
-from tumira.simulator.handsets import Keeper, directory_in
+from tumira.simulator.handsets import HandsetFiles, directory_in
 from tumira.simulator.misbehaviours import Misbehaviour, RateLimit
 from tumira.simulator.smsc import check_port, run_smsc
 
@@ -58,7 +58,7 @@ async def _simulator(
     stopping: Stopping,
     say_started: Callable[[], None],
 ) -> None:
-    keeper = Keeper(directory_in(settings.data_dir))
+    keeper = HandsetFiles(directory_in(settings.data_dir))
     try:
         # The texts are in files: none have to be kept in memory too.
         async with run_smsc(port, chosen, receipt_delay_s=delay_ms / 1000, texts_max=0, arrived=keeper.add):

@@ -7,8 +7,8 @@ from typing import Final
 
 from tumira.delivery import carrier_url
 from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
-from tumira.delivery.store.carrier_outcomes import Tally
-from tumira.delivery.store.carriers import BindState, Health
+from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.latency import CarrierTally
 from tumira.html import chart
 from tumira.sending import lifecycle
 
@@ -49,18 +49,18 @@ class BindRow:
     """A connection that there should be, and how it is if a worker holds it."""
 
     number: int
-    health: Health | None
+    health: BindHealth | None
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
     """What was counted of a carrier: how messages ended, why they failed, what it answered instead of yes."""
 
-    ends: Sequence[Tally]
-    reasons: Sequence[Tally]
-    answers: Sequence[Tally]
-    handed_over: Tally | None
-    unanswered: Tally | None
+    ends: Sequence[CarrierTally]
+    reasons: Sequence[CarrierTally]
+    answers: Sequence[CarrierTally]
+    handed_over: CarrierTally | None
+    unanswered: CarrierTally | None
 
     @property
     def is_empty(self) -> bool:
@@ -86,7 +86,7 @@ class Shown:
     per_minute: str
 
 
-def show(state: CarrierState, tallies: Sequence[Tally]) -> Shown:
+def show(state: CarrierState, tallies: Sequence[CarrierTally]) -> Shown:
     """Return a carrier as it is shown."""
     carrier = state.carrier
     settings = carrier.settings
@@ -122,8 +122,8 @@ def _pace(state: CarrierState) -> str:
     return f"{now:,} a second now, of {most}" if limit else f"{now:,} a second now, with {most}"
 
 
-def _mix(tallies: Sequence[Tally]) -> Mix:
-    def some(is_wanted: Callable[[str], bool]) -> Sequence[Tally]:
+def _mix(tallies: Sequence[CarrierTally]) -> Mix:
+    def some(is_wanted: Callable[[str], bool]) -> Sequence[CarrierTally]:
         return [one for one in tallies if is_wanted(one.outcome)]
 
     return Mix(
@@ -139,6 +139,6 @@ def _is_end(word: str) -> bool:
     return word in lifecycle.MESSAGE_STATUSES and lifecycle.is_final(word)
 
 
-def _delivered(mix: Mix, figure: Callable[[Tally], int]) -> str:
+def _delivered(mix: Mix, figure: Callable[[CarrierTally], int]) -> str:
     delivered = sum(figure(one) for one in mix.ends if one.outcome == "delivered")
     return chart.rate(delivered, sum(figure(one) for one in mix.ends))

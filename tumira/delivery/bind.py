@@ -17,7 +17,7 @@ from tumira.core.backoff import reconnect_wait_s
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import Address, BindRefusedError, Session, Timing, connect
+from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, SmppSession, SmppTimeouts, connect
 from tumira.delivery.store.carriers import Carrier
 
 STABLE_S: Final = 60.0
@@ -27,7 +27,7 @@ REFUSED_BIND_FAILURES: Final = 4
 _log: Final = structlog.get_logger()
 
 
-class User(Protocol):
+class BindListener(Protocol):
     """Who submits over a bind; none of these may wait."""
 
     def bound(self) -> None:
@@ -49,7 +49,9 @@ class User(Protocol):
 class Bind:
     """The connection to a carrier, in one session or in a pair of them."""
 
-    def __init__(self, name: str, carrier: Carrier, recorder: Recorder, timing: Timing, user: User) -> None:
+    def __init__(
+        self, name: str, carrier: Carrier, recorder: Recorder, timing: SmppTimeouts, user: BindListener
+    ) -> None:
         # Why there is no line, once that is known.
         self.problem: str | None = None
         self._name = name
@@ -59,8 +61,8 @@ class Bind:
         self._timing = timing
         self._user = user
         # What is submitted on, and for a pair also what only receives.
-        self._session: Session | None = None
-        self._receiver: Session | None = None
+        self._session: SmppSession | None = None
+        self._receiver: SmppSession | None = None
         self._failures = 0
         self._leaving = False
         self._loop = asyncio.get_running_loop()
@@ -73,7 +75,7 @@ class Bind:
         return self._session is not None
 
     @property
-    def usable(self) -> Session | None:
+    def usable(self) -> SmppSession | None:
         """What to submit on; None while there is no line, and once we are parting for good."""
         return None if self._leaving else self._session
 
@@ -144,16 +146,20 @@ class Bind:
 
     async def _connect(self) -> None:
         settings = self._settings
-        address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
+        address = CarrierAddress(
+            settings.host, settings.port, settings.tls, settings.system_id, settings.password
+        )
         if settings.bind_mode == "pair":
             await self._connect_pair(address)
         else:
             self._session = await connect(address, Command.BIND_TRANSCEIVER, self, timing=self._timing)
 
-    async def _connect_pair(self, address: Address) -> None:
+    async def _connect_pair(self, address: CarrierAddress) -> None:
         """Bind both halves; one that falls while the other is being bound takes it along."""
-        ear = _Ear(self)
-        receiver = ear.session = await connect(address, Command.BIND_RECEIVER, ear, timing=self._timing)
+        receiver_listener = _ReceiverListener(self)
+        receiver = receiver_listener.session = await connect(
+            address, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
+        )
         try:
             session = await connect(address, Command.BIND_TRANSMITTER, self, timing=self._timing)
         except BaseException:
@@ -176,7 +182,7 @@ class Bind:
     def received(self, receipt: Receipt, token: object) -> None:
         """Take a receipt from the session that also submits."""
         assert self._session is not None
-        self.hear(receipt, self._session, token)
+        self.record_receipt(receipt, self._session, token)
 
     def settled(self) -> None:
         """Pass on that a lot of the above is over."""
@@ -194,23 +200,23 @@ class Bind:
         self._user.ended(unanswered, problem)
         self._ended.set()
 
-    def hear(self, receipt: Receipt, session: Session, token: object) -> None:
+    def record_receipt(self, receipt: Receipt, session: SmppSession, token: object) -> None:
         """Have a receipt recorded, from whichever session it came."""
         self._recorder.receive(receipt, self._recorder.clock.now(), session, token)
 
-    def deaf(self) -> None:
+    def receiver_ended(self) -> None:
         """Note that the receiving half is gone; the other half is bound anew with it."""
         self._receiver = None
         if self._session is not None and not self._leaving:
             self._session.abort()
 
 
-class _Ear:
+class _ReceiverListener:
     """The receiving half of a pair of binds."""
 
     def __init__(self, bind: Bind) -> None:
         self._bind = bind
-        self.session: Session | None = None
+        self.session: SmppSession | None = None
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
         """Never comes: nothing is submitted here."""
@@ -220,10 +226,10 @@ class _Ear:
 
     def received(self, receipt: Receipt, token: object) -> None:
         assert self.session is not None
-        self._bind.hear(receipt, self.session, token)
+        self._bind.record_receipt(receipt, self.session, token)
 
     def settled(self) -> None:
         """Nothing is due."""
 
     def ended(self, _unanswered: Sequence[object], _problem: str) -> None:
-        self._bind.deaf()
+        self._bind.receiver_ended()

@@ -23,7 +23,7 @@ OPEN_MAX_S: Final = 60.0
 PROBE_WAIT_S: Final = 60.0
 
 
-class Circuit:
+class CircuitBreaker:
     """What one carrier's latest answers say about it; times are seconds on any clock that never goes back."""
 
     __slots__ = ("_open_s", "_open_until", "_probe_until", "_refusals", "_trust", "is_silent", "unanswered")
@@ -40,7 +40,7 @@ class Circuit:
         self._open_s = 0.0
         self._probe_until = -inf
 
-    def is_well(self, now: float) -> bool:
+    def is_healthy(self, now: float) -> bool:
         """Tell whether messages may go there freely; a carrier on trial is not well yet."""
         return self.places(now, 2) > 1
 

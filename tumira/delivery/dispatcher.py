@@ -14,9 +14,9 @@ from tumira.delivery import lanes
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.lanes import Places
 from tumira.delivery.routing import Routes
-from tumira.delivery.sender import Link
+from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
-from tumira.delivery.store.queue import BULK, SMALL, Claimed, Past, Wanted
+from tumira.delivery.store.queue import BULK, SMALL, ClaimedMessage, ClaimRequest, PastAttempts
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import Line
 from tumira.postgres.pool import IN_KEY_ORDER, Database
@@ -49,8 +49,10 @@ class _Country:
 class Dispatcher:
     """Claims messages for one link until it is cancelled."""
 
-    def __init__(self, link: Link, worker: str, database: Database, clocks: Clocks, routes: Routes) -> None:
-        self._link = link
+    def __init__(
+        self, sender: Sender, worker: str, database: Database, clocks: Clocks, routes: Routes
+    ) -> None:
+        self._sender = sender
         self._worker = worker
         self._line = Line(database, settings=IN_KEY_ORDER)
         self._clocks = clocks
@@ -59,7 +61,7 @@ class Dispatcher:
         self._woken = asyncio.Event()
         self._closing = False
         # What was claimed, as long as it is not known whether that was committed.
-        self._unsure: tuple[Sequence[Claimed], Mapping[UUID, Past]] | None = None
+        self._unsure: tuple[Sequence[ClaimedMessage], Mapping[UUID, PastAttempts]] | None = None
         self._rounds = 0
         self._more = False
         self._notified = True
@@ -75,7 +77,7 @@ class Dispatcher:
     def room(self) -> None:
         """Look when there is room: for enough if more is known to wait, for any if something new came."""
         if self._notified or self._more:
-            free = self._link.free()
+            free = self._sender.free()
             if free >= self._enough() or (free and self._notified):
                 self._woken.set()
 
@@ -89,7 +91,7 @@ class Dispatcher:
         self._line.hang_up()
 
     def _enough(self) -> int:
-        return max(1, self._link.capacity // TOP_UP)
+        return max(1, self._sender.capacity // TOP_UP)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -98,16 +100,16 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
                 await self._line.roll_back(error)
                 if is_unavailable(error):
-                    say_unavailable("cannot claim", error, bind=self._link.bind)
+                    say_unavailable("cannot claim", error, bind=self._sender.bind)
                 else:
-                    _log.error("cannot claim", bind=self._link.bind, exc_info=error)
+                    _log.error("cannot claim", bind=self._sender.bind, exc_info=error)
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self) -> None:
         """Claim once if there is room, and wait until there is reason to look again."""
         if self._unsure is not None:
             await self._make_sure(*self._unsure)
-        free = self._link.free()
+        free = self._sender.free()
         if free and (self._notified or free >= self._enough()):
             if self._notified:
                 self._notified = False
@@ -147,13 +149,13 @@ class Dispatcher:
 
     async def _claim_relieved(self, most: int) -> bool:
         """Claim what another carrier left in doubt and this one does not serve otherwise."""
-        link = self._link
-        countries = self._routes.countries_relieved(link.carrier)
-        if not countries or not link.is_well:
+        sender = self._sender
+        countries = self._routes.countries_relieved(sender.carrier)
+        if not countries or not sender.is_healthy:
             return False
         connection = await self._line.begin()
         claimed = await queue.claim_avoiding(
-            connection, countries, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+            connection, countries, most, worker=self._worker, bind=sender.bind, carrier_id=sender.carrier.id
         )
         return await self._commit(connection, claimed) > 0
 
@@ -161,22 +163,22 @@ class Dispatcher:
         """Return how many messages fit; those claimed lately say how many segments one is likely to have."""
         return max(1, int(free / self._segments))
 
-    def _wanted(self, free: int) -> Sequence[Wanted]:
+    def _wanted(self, free: int) -> Sequence[ClaimRequest]:
         """Share the room among the countries that this carrier serves now, and among the lanes of each."""
-        names = self._routes.countries_of(self._link.carrier, trying=not self._link.is_well)
+        names = self._routes.countries_of(self._sender.carrier, trying=not self._sender.is_healthy)
         most = self._messages(free)
         now = self._loop.time()
         # Each country comes first in turn, so that none is left out while there are few places.
         self._rounds += 1
         start = self._rounds % len(names) if names else 0
         total = sum(self._country(name).found + 1 for name in names)
-        bulk_outstanding = self._link.bulk_outstanding
+        bulk_outstanding = self._sender.bulk_outstanding
         wanted = []
         for name in (*names[start:], *names[:start]):
             country = self._country(name)
             # With few places each is offered to all; the claim stops when they are taken.
             share = most if most < FEW * len(names) else max(1, most * (country.found + 1) // total)
-            window = max(share, self._link.carrier.settings.window_size)
+            window = max(share, self._sender.carrier.settings.window_size)
             places = lanes.places(
                 share, window, bulk_outstanding, country.owed, bulk_waits=country.bulk_waits
             )
@@ -185,9 +187,9 @@ class Dispatcher:
             wanted.append(self._wanted_in(name, places, now))
         return wanted
 
-    def _wanted_in(self, name: str, places: Places, now: float) -> Wanted:
-        carrier = self._link.carrier
-        return Wanted(
+    def _wanted_in(self, name: str, places: Places, now: float) -> ClaimRequest:
+        carrier = self._sender.carrier
+        return ClaimRequest(
             country=name,
             small=places.small,
             bulk=places.bulk,
@@ -200,17 +202,17 @@ class Dispatcher:
     def _country(self, name: str) -> _Country:
         return self._countries.setdefault(name, _Country())
 
-    async def _claim(self, wanted: Sequence[Wanted], most: int) -> int:
-        link = self._link
+    async def _claim(self, wanted: Sequence[ClaimRequest], most: int) -> int:
+        sender = self._sender
         connection = await self._line.begin()
         claimed = await queue.claim(
-            connection, wanted, most, worker=self._worker, bind=link.bind, carrier_id=link.carrier.id
+            connection, wanted, most, worker=self._worker, bind=sender.bind, carrier_id=sender.carrier.id
         )
         found = await self._commit(connection, claimed)
         self._note(wanted, claimed or ())
         return found
 
-    async def _commit(self, connection: Connection, claimed: Sequence[Claimed] | None) -> int:
+    async def _commit(self, connection: Connection, claimed: Sequence[ClaimedMessage] | None) -> int:
         """Commit a claim and hand it to the link; return how much was found, 0 if nothing was."""
         if claimed is None:
             # Nothing was changed, so there is nothing to wait for the disk for. The next claim is begun at
@@ -219,14 +221,14 @@ class Dispatcher:
             await self._line.begin_ahead()
             return 0
         again = [one.id for one in claimed if one.again]
-        past = await queue.read_past(connection, again) if again else {}
+        past = await queue.read_past_attempts(connection, again) if again else {}
         self._unsure = claimed, past
         await self._line.commit()
         self._unsure = None
-        self._hand_to_link(claimed, past)
+        self._submit(claimed, past)
         return max(1, len(claimed))
 
-    async def _make_sure(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
+    async def _make_sure(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
         """Find out whether a claim was committed whose answer was lost, and go on with it if so.
 
         One that the standby does not have may be undone by a fail-over, and the message be handed over by
@@ -239,16 +241,16 @@ class Dispatcher:
         ours = await queue.list_claimed(connection, sorted(seen), self._worker)
         await connection.execute("ROLLBACK")
         self._unsure = None
-        self._hand_to_link([one for one in claimed if one.id in ours], past)
+        self._submit([one for one in claimed if one.id in ours], past)
 
-    def _hand_to_link(self, claimed: Sequence[Claimed], past: Mapping[UUID, Past]) -> None:
-        handovers = []
+    def _submit(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
+        submissions = []
         for one in claimed:
-            handovers.append(self._link.writer.prepare(one, past.get(one.id)))
+            submissions.append(self._sender.writer.prepare(one, past.get(one.id)))
             self._segments += (one.segments - self._segments) / 64
-        self._link.take(handovers)
+        self._sender.take(submissions)
 
-    def _note(self, wanted: Sequence[Wanted], claimed: Sequence[Claimed]) -> None:
+    def _note(self, wanted: Sequence[ClaimRequest], claimed: Sequence[ClaimedMessage]) -> None:
         """Learn from a claim how the lanes stand."""
         now = self._loop.time()
         turns: dict[tuple[str, int], list[int]] = {}

@@ -10,12 +10,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.delivery import receipt_ids
 from tumira.delivery import receipt_rules as receipts
-from tumira.delivery.receipt_rules import Outcome, Receipt
+from tumira.delivery.receipt_rules import ReceiptResult, UnmatchedReceipt, id_condition
 
 
-class HandOver(Struct, frozen=True):
+class InDoubtSubmission(Struct, frozen=True):
     """One try to hand a message over that ended in doubt, and the segments of it whose id was not learnt."""
 
     message_id: UUID
@@ -27,31 +26,23 @@ class HandOver(Struct, frozen=True):
     needed: frozenset[int]
 
 
-class KeptReceipt(Struct, frozen=True):
-    """A receipt that matches no id that we know, and when it came by the database's clock."""
-
-    id: int
-    receipt: Receipt
-    received_at: datetime
-
-
 class Sighting(Struct):
     """All receipts with one carrier's id, in whatever spelling: however many there are, it is one segment."""
 
-    receipts: list[KeptReceipt]
+    receipts: list[UnmatchedReceipt]
 
     @property
     def received_at(self) -> datetime:
         """When the carrier first told of the segment."""
         return self.receipts[0].received_at
 
-    def outcomes(self) -> frozenset[Outcome]:
+    def outcomes(self) -> frozenset[ReceiptResult]:
         """Return what it says of the segment: nothing yet, one outcome, or several that contradict."""
-        found = (receipts.outcome(one.receipt.state, one.receipt.error) for one in self.receipts)
+        found = (receipts.receipt_result(one.receipt.state, one.receipt.error) for one in self.receipts)
         return frozenset(outcome for outcome in found if outcome.status is not None)
 
 
-Slot = tuple[HandOver, int]
+Slot = tuple[InDoubtSubmission, int]
 
 
 def is_alike(a: str | None, b: str | None) -> bool:
@@ -60,10 +51,10 @@ def is_alike(a: str | None, b: str | None) -> bool:
     More spellings count here than where a message is found by its id: a repetition that is taken for a
     second receipt would prove a segment that the carrier never had.
     """
-    return a is None or b is None or receipt_ids.condition(a, b) is not None
+    return a is None or b is None or id_condition(a, b) is not None
 
 
-def sight(kept: Iterable[KeptReceipt]) -> Sequence[Sighting]:
+def sight(kept: Iterable[UnmatchedReceipt]) -> Sequence[Sighting]:
     """Put receipts with the same id together, in the order in which they came."""
     sightings: list[Sighting] = []
     for one in sorted(kept, key=lambda one: (one.received_at, one.id)):
@@ -78,7 +69,7 @@ def sight(kept: Iterable[KeptReceipt]) -> Sequence[Sighting]:
 
 
 def assign(
-    hand_overs: Collection[HandOver], sightings: Collection[Sighting]
+    submissions: Collection[InDoubtSubmission], sightings: Collection[Sighting]
 ) -> Sequence[tuple[Slot, Sighting]]:
     """Return which segments of hand-overs to one number the receipts to it are certainly about.
 
@@ -88,9 +79,9 @@ def assign(
     found: list[tuple[Slot, Sighting]] = []
     pool: list[Slot] = []
     left = list(sightings)
-    ordered = sorted(hand_overs, key=lambda one: (one.claimed_at, one.message_id, one.attempt))
-    for place, hand_over in enumerate(ordered):
-        pool.extend((hand_over, number) for number in hand_over.open_numbers)
+    ordered = sorted(submissions, key=lambda one: (one.claimed_at, one.message_id, one.attempt))
+    for place, submission in enumerate(ordered):
+        pool.extend((submission, number) for number in submission.open_numbers)
         following = ordered[place + 1].claimed_at if place + 1 < len(ordered) else None
         at_hand = [
             one
@@ -109,7 +100,7 @@ def _share(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[
     """Divide receipts among the segments that they may be about; nothing if that is not certain."""
     if not pool or not at_hand or any(len(one.outcomes()) > 1 for one in at_hand):
         return ()
-    if len({hand_over.message_id for hand_over, _ in pool}) == 1:
+    if len({submission.message_id for submission, _ in pool}) == 1:
         return _pair(pool, at_hand) if _proves(pool, at_hand) else ()
     # Which of several messages each is about does not matter when there is one for each of their segments,
     # and all say the same.
@@ -134,7 +125,7 @@ def _proves(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> bool:
 def _pair(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[Slot, Sighting]]:
     """Give each receipt a segment of a hand-over that was claimed before it came, needed segments first."""
     free = list(pool)
-    missing = {(hand_over.message_id, number) for hand_over, number in pool if number in hand_over.needed}
+    missing = {(submission.message_id, number) for submission, number in pool if number in submission.needed}
     pairs: list[tuple[Slot, Sighting]] = []
     for sighting in at_hand:
         slots = [slot for slot in free if slot[0].claimed_at <= sighting.received_at]

@@ -13,16 +13,16 @@ from msgspec import Struct
 from tumira.core.backoff import RESENDS_MAX
 from tumira.core.ids import MessageId, first_id, made_at_ms
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.delivery.match_receipts import Look, look, match_kept
-from tumira.delivery.outcomes import Doubtful, Ended, Outcome, Resumed
+from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
+from tumira.delivery.outcomes import Ended, InDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
-from tumira.delivery.settle import settle, settle_held
+from tumira.delivery.settle import settle, settle_locked
 from tumira.delivery.settle_rules import NO_RULES
-from tumira.delivery.store import carriers, queue, receipts, settlement
+from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
-from tumira.delivery.store.queue import Past
-from tumira.delivery.store.settlement import Standing
-from tumira.delivery.store.waiting import Due, QueuePlace
+from tumira.delivery.store.queue import PastAttempts
+from tumira.delivery.store.settlement import LockedMessage
+from tumira.delivery.store.waiting import DueRetry, QueuePlace
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, validity
@@ -40,34 +40,34 @@ async def resume_due(
     candidates = await places.list_due(connection, GROUP_MAX)
     if not candidates:
         return 0
-    held = await settlement.hold_free(connection, sorted(one.message_id for one in candidates))
+    locked = await settlement.lock_free_messages(connection, sorted(one.message_id for one in candidates))
     # A message is not sent again, nor given up, before its own receipt was looked for.
-    evidence = await _look_for_receipts(connection, candidates, held)
+    evidence = await _look_for_receipts(connection, candidates, locked)
     found = [outcome for outcomes in evidence.found.values() for outcome in outcomes]
-    held = {**held, **evidence.held}
-    free = [one.message_id for one in candidates if one.message_id in held.keys() - evidence.contested]
-    due = await places.take_due(connection, free) if free else []
+    locked = {**locked, **evidence.locked}
+    free = [one.message_id for one in candidates if one.message_id in locked.keys() - evidence.contested]
+    due = await places.claim_due(connection, free) if free else []
     if not due:
         return 0
     ids = [one.message_id for one in due]
-    past = await queue.read_past(connection, ids)
+    past = await queue.read_past_attempts(connection, ids)
     recipients = await places.count_recipients(
-        connection, sorted({held[identifier].batch_id for identifier in ids})
+        connection, sorted({locked[identifier].batch_id for identifier in ids})
     )
     # What a receipt settles is left alone by what follows: it is not `sending` any more.
     outcomes: list[Outcome] = list(found)
     for one in due:
-        standing = held[one.message_id]
-        lane = fairness.lane(recipients[standing.batch_id])
+        message = locked[one.message_id]
+        lane = fairness.lane(recipients[message.batch_id])
         carrier = settings.get(one.carrier_id) if one.carrier_id is not None else None
         if one.in_doubt:
             outcomes.append(_after_doubt(one, lane, carrier, past[one.message_id], now))
         elif _is_stale(one.message_id, now):
-            outcomes.append(_expired(standing, past[one.message_id], well))
+            outcomes.append(_expired(message, past[one.message_id], well))
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
     refund_rules = await settlement.list_refund_rules(connection) if found else NO_RULES
-    await settle_held(connection, held, outcomes, worker="", refund_rules=refund_rules)
+    await settle_locked(connection, locked, outcomes, worker="", refund_rules=refund_rules)
     if evidence.found:
         await receipts.delete(connection, list(evidence.found))
     return len(due)
@@ -77,28 +77,28 @@ class _Evidence(Struct, frozen=True):
     """What kept receipts say of messages in doubt, with the messages that are held for it."""
 
     found: Mapping[int, Sequence[Outcome]]
-    held: Mapping[UUID, Standing]
+    locked: Mapping[UUID, LockedMessage]
     # Somebody else is deciding about these, and they wait for that.
     contested: frozenset[UUID]
 
 
 async def _look_for_receipts(
-    connection: Connection, candidates: Sequence[Due], held: Mapping[UUID, Standing]
+    connection: Connection, candidates: Sequence[DueRetry], locked: Mapping[UUID, LockedMessage]
 ) -> _Evidence:
     """Look for receipts that settle messages in doubt, however many others are kept."""
     ends: dict[int, set[str]] = {}
     for one in candidates:
-        if one.in_doubt and one.carrier_id is not None and one.message_id in held:
-            ends.setdefault(one.carrier_id, set()).add(held[one.message_id].recipient[-NUMBER_END:])
-    looks: list[Look] = []
+        if one.in_doubt and one.carrier_id is not None and one.message_id in locked:
+            ends.setdefault(one.carrier_id, set()).add(locked[one.message_id].recipient[-NUMBER_END:])
+    looks: list[MatchCandidates] = []
     for carrier_id, own in sorted(ends.items()):
         kept = await receipts.list_to_numbers(connection, carrier_id, own)
         if kept:
             destinations = (await get_tariff(connection)).destinations
-            looks.append(await look(connection, carrier_id, kept, destinations))
-    others = sorted({identifier for one in looks for identifier in one.message_ids} - held.keys())
-    more = await settlement.hold_free(connection, others) if others else {}
-    matchings = [await match_kept(connection, one, held.keys() | more.keys()) for one in looks]
+            looks.append(await find_candidates(connection, carrier_id, kept, destinations))
+    others = sorted({identifier for one in looks for identifier in one.message_ids} - locked.keys())
+    more = await settlement.lock_free_messages(connection, others) if others else {}
+    matchings = [await match_kept(connection, one, locked.keys() | more.keys()) for one in looks]
     return _Evidence(
         {identifier: outcomes for one in matchings for identifier, outcomes in one.found.items()},
         more,
@@ -106,7 +106,9 @@ async def _look_for_receipts(
     )
 
 
-def _after_doubt(due: Due, lane: int, carrier: CarrierSettings | None, past: Past, now: datetime) -> Outcome:
+def _after_doubt(
+    due: DueRetry, lane: int, carrier: CarrierSettings | None, past: PastAttempts, now: datetime
+) -> Outcome:
     """Send a message again that may not have arrived, as the carrier's setting says, or leave it open."""
     held_back = carrier is not None and carrier.in_doubt == "hold"
     if held_back or past.resends >= RESENDS_MAX or _is_stale(due.message_id, now):
@@ -119,12 +121,16 @@ def _is_stale(message_id: UUID, now: datetime) -> bool:
     return made_at_ms(message_id) < int((now - validity.VALIDITY).timestamp() * 1000)
 
 
-def _expired(standing: Standing, past: Past, well: Collection[str], place: QueuePlace | None = None) -> Ended:
-    reason = "QUEUE_EXPIRED" if standing.country in well else "CARRIER_UNAVAILABLE"
-    return _ended(standing.id, past, "expired", reason, place)
+def _expired(
+    message: LockedMessage, past: PastAttempts, well: Collection[str], place: QueuePlace | None = None
+) -> Ended:
+    reason = "QUEUE_EXPIRED" if message.country in well else "CARRIER_UNAVAILABLE"
+    return _ended(message.id, past, "expired", reason, place)
 
 
-def _ended(message_id: MessageId, past: Past, status: str, reason: str, place: QueuePlace | None) -> Ended:
+def _ended(
+    message_id: MessageId, past: PastAttempts, status: str, reason: str, place: QueuePlace | None
+) -> Ended:
     """End a message that waits; one that was in doubt may have reached its carrier, so it stays open."""
     if past.resends:
         return Ended(message_id, "queued", "unconfirmed", None, place=place)
@@ -143,12 +149,12 @@ async def expire(
     connection: Connection, found: Mapping[UUID, QueuePlace | None], well: Collection[str]
 ) -> int:
     """End those of these messages that still wait; `well` are the countries with a working carrier."""
-    held = await settlement.hold_free(connection, sorted(found)) if found else {}
-    if not held:
+    locked = await settlement.lock_free_messages(connection, sorted(found)) if found else {}
+    if not locked:
         return 0
-    past = await queue.read_past(connection, list(held))
-    outcomes = [_expired(one, past[one.id], well, found[one.id]) for one in held.values()]
-    return await settle_held(connection, held, outcomes, worker="")
+    past = await queue.read_past_attempts(connection, list(locked))
+    outcomes = [_expired(one, past[one.id], well, found[one.id]) for one in locked.values()]
+    return await settle_locked(connection, locked, outcomes, worker="")
 
 
 async def fail_unroutable(connection: Connection, covered: Collection[str] | None) -> int:
@@ -156,12 +162,12 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
     if covered is None:
         return 0
     found: dict[UUID, QueuePlace] = {}
-    for country in await queue.waiting_countries(connection):
+    for country in await queue.list_waiting_countries(connection):
         if country not in covered and len(found) < GROUP_MAX:
             found.update(await places.list_of_country(connection, country, GROUP_MAX - len(found)))
     if not found:
         return 0
-    past = await queue.read_past(connection, list(found))
+    past = await queue.read_past_attempts(connection, list(found))
     outcomes = [
         _ended(MessageId(one), past[one], "failed", "NO_ROUTE", place) for one, place in found.items()
     ]
@@ -179,32 +185,34 @@ async def give_up_receipts(connection: Connection, now: datetime) -> int:
     return await settle(connection, outcomes, worker="")
 
 
-class Tried(Struct, frozen=True):
+class RetriedReceipts(Struct, frozen=True):
     """How many kept receipts found their message, and whether more of them are due already."""
 
     found: int
     is_more_due: bool
 
 
-async def try_unmatched_receipts(connection: Connection) -> Tried:
+async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
     """Try receipts again that matched nothing when they came, those of every carrier in turn."""
-    due = await receipts.take_due(connection, RECEIPTS_MAX)
+    due = await receipts.claim_due(connection, RECEIPTS_MAX)
     if not due:
-        return Tried(0, is_more_due=False)
+        return RetriedReceipts(0, is_more_due=False)
     destinations = (await get_tariff(connection)).destinations
-    looks = [await look(connection, carrier_id, kept, destinations) for carrier_id, kept in due.items()]
+    looks = [
+        await find_candidates(connection, carrier_id, kept, destinations) for carrier_id, kept in due.items()
+    ]
     ids = sorted({identifier for one in looks for identifier in one.message_ids})
     found: dict[int, Sequence[Outcome]] = {}
     if ids:
-        held = await settlement.hold(connection, ids)
+        locked = await settlement.lock_messages(connection, ids)
         for one in looks:
-            found |= (await match_kept(connection, one, held.keys())).found
+            found |= (await match_kept(connection, one, locked.keys())).found
     if found:
         outcomes = [outcome for own in found.values() for outcome in own]
         refund_rules = await settlement.list_refund_rules(connection)
-        await settle_held(connection, held, outcomes, worker="", refund_rules=refund_rules)
+        await settle_locked(connection, locked, outcomes, worker="", refund_rules=refund_rules)
         await receipts.delete(connection, list(found))
-    return Tried(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))
+    return RetriedReceipts(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))
 
 
 async def take_over_from_dead(
@@ -213,7 +221,7 @@ async def take_over_from_dead(
     """Put in doubt what workers had claimed that are not alive any more, and give back their binds."""
     claims: dict[str, Mapping[UUID, int]] = {}
     room = GROUP_MAX
-    for worker in await carriers.bury_dead(connection, lease_s):
+    for worker in await binds.lock_dead_workers(connection, lease_s):
         # With a full group, the last of them may have more, and is found dead once more.
         if room == 0:
             break
@@ -221,11 +229,11 @@ async def take_over_from_dead(
         room -= len(claims[worker])
     # All at once and by id, whichever worker had them: receipts for them may be settled just now.
     ids = sorted(message_id for in_flight in claims.values() for message_id in in_flight)
-    held = await settlement.hold(connection, ids) if ids else {}
+    locked = await settlement.lock_messages(connection, ids) if ids else {}
     doubted = 0
     for worker, in_flight in claims.items():
         outcomes = [
-            Doubtful(
+            InDoubt(
                 MessageId(message_id),
                 carrier_id,
                 settings[carrier_id].doubt_wait_s if carrier_id in settings else DOUBT_WAIT_S,
@@ -234,8 +242,8 @@ async def take_over_from_dead(
             for message_id, carrier_id in in_flight.items()
         ]
         if outcomes:
-            doubted += await settle_held(connection, held, outcomes, worker=worker)
+            doubted += await settle_locked(connection, locked, outcomes, worker=worker)
     emptied = list(claims) if room else list(claims)[:-1]
     if emptied:
-        await carriers.forget_workers(connection, emptied)
+        await binds.delete_workers(connection, emptied)
     return doubted

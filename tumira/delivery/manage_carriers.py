@@ -13,8 +13,9 @@ from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.delivery.store import carriers
-from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.delivery.store import binds, carriers
+from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.store import get_tariff
@@ -62,7 +63,7 @@ class CarrierState:
     """A carrier with those of its binds that a worker holds now, and its health."""
 
     carrier: Carrier
-    binds: Sequence[Health]
+    binds: Sequence[BindHealth]
     health: CarrierHealth
 
 
@@ -95,7 +96,7 @@ async def add_carrier(
             simulator = carrier_url.is_loopback(settings.host) and await carriers.is_simulator_port(
                 connection, settings.port
             )
-            is_new = await carriers.put(connection, name, settings, known, priority, simulator=simulator)
+            is_new = await carriers.upsert(connection, name, settings, known, priority, simulator=simulator)
             if not (is_new or replace):
                 raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
             shown = carrier_url.write(settings)
@@ -126,7 +127,7 @@ async def change_carrier(
     if not 0 <= tps <= TPS_MAX:
         raise FieldTrouble("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
     async with database.transaction() as connection:
-        before = await carriers.hold(connection, name)
+        before = await carriers.lock(connection, name)
         if before is None:
             raise _unknown(name)
         known = None if countries is None else await _known(connection, countries)
@@ -139,7 +140,7 @@ async def change_carrier(
         different = [f"{what} {old} → {new}" for what, (old, new) in wanted.items() if old != new]
         if not different:
             return False
-        await carriers.change(
+        await carriers.update(
             connection, before.id, priority=priority, countries=known, window_size=window_size, tps=tps
         )
         detail = f"{name}: {', '.join(different)}"
@@ -171,9 +172,12 @@ async def list_carriers(database: Database) -> Sequence[CarrierState]:
     """Return the carriers in use, those to be used first in front, and how each is."""
     async with database.connection() as connection:
         active = await carriers.list_active(connection)
-        held = [bind for bind in await carriers.list_binds(connection) if bind.lease_valid]
-    binds = {carrier.id: [bind for bind in held if bind.carrier_id == carrier.id] for carrier in active}
-    return [CarrierState(carrier, binds[carrier.id], _health(binds[carrier.id])) for carrier in active]
+        held = [bind for bind in await binds.list_binds(connection) if bind.lease_valid]
+    states = []
+    for carrier in active:
+        own = [bind for bind in held if bind.carrier_id == carrier.id]
+        states.append(CarrierState(carrier, own, _health(own)))
+    return states
 
 
 async def list_simulated(database: Database) -> Mapping[str, str]:
@@ -231,7 +235,7 @@ async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[s
     return list(dict.fromkeys(countries))
 
 
-def _health(binds: Sequence[Health]) -> CarrierHealth:
+def _health(binds: Sequence[BindHealth]) -> CarrierHealth:
     states = {bind.state for bind in binds}
     health = next((health for state, health in _BEST_FIRST if state in states), CarrierHealth.NO_WORKER)
     if health is CarrierHealth.FAILING and all(one.silent for one in binds if one.state is BindState.FAILING):

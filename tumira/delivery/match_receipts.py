@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from tumira.core.ids import MessageId, first_id
 from tumira.delivery import doubts
-from tumira.delivery.doubts import HandOver, KeptReceipt, Sighting
+from tumira.delivery.doubts import InDoubtSubmission, Sighting
 from tumira.delivery.outcomes import Outcome, Reported, Taken
 from tumira.delivery.receipt_rules import (
     NUMBER_END,
     Receipt,
+    UnmatchedReceipt,
     digits,
     key,
     same_number,
@@ -21,7 +22,13 @@ from tumira.delivery.receipt_rules import (
     whole_numbers,
 )
 from tumira.delivery.store import receipts
-from tumira.delivery.store.receipts import DOUBTS_MAX, TO_NUMBER_MAX, Doubt, KnownPart, Match, Unmatched
+from tumira.delivery.store.receipts import (
+    DOUBTS_MAX,
+    TO_NUMBER_MAX,
+    Doubt,
+    KnownPart,
+    Match,
+)
 from tumira.delivery.store.settlement import NewPart
 from tumira.postgres.connection import Connection
 from tumira.pricing.destinations import Destination
@@ -67,7 +74,7 @@ async def find_by_id(
     if not keys:
         return found
     reach = _reach([received_at for _, received_at in arrived])
-    for match in await receipts.match(connection, carrier_id, list(keys), reach):
+    for match in await receipts.find_segments(connection, carrier_id, list(keys), reach):
         if same_number(match.recipient, arrived[match.place][0].recipient):
             found[match.place].append(match)
     for matches in found:
@@ -75,11 +82,11 @@ async def find_by_id(
     return found
 
 
-class Look(Struct, frozen=True):
+class MatchCandidates(Struct, frozen=True):
     """Receipts of one carrier that were kept because they matched nothing, and what they may be about."""
 
     carrier_id: int
-    kept: Sequence[Unmatched]
+    kept: Sequence[UnmatchedReceipt]
     destinations: Sequence[Destination]
     # All messages that may be settled by them.
     message_ids: frozenset[UUID]
@@ -87,14 +94,17 @@ class Look(Struct, frozen=True):
     doubted: frozenset[str]
 
 
-async def look(
-    connection: Connection, carrier_id: int, kept: Sequence[Unmatched], destinations: Sequence[Destination]
-) -> Look:
+async def find_candidates(
+    connection: Connection,
+    carrier_id: int,
+    kept: Sequence[UnmatchedReceipt],
+    destinations: Sequence[Destination],
+) -> MatchCandidates:
     """Look for what kept receipts may be about, without holding anything; `match_kept` decides."""
     found = await _find_kept(connection, carrier_id, kept)
     numbers = {number for one in kept for number in whole_numbers(one.receipt.recipient, destinations)}
     tries = await _list_doubts(connection, carrier_id, numbers, kept)
-    return Look(
+    return MatchCandidates(
         carrier_id,
         kept,
         destinations,
@@ -108,14 +118,14 @@ async def look(
     )
 
 
-class Matching(Struct, frozen=True):
+class MatchResult(Struct, frozen=True):
     """What kept receipts say, by their ids; and messages of which somebody else is just deciding."""
 
     found: Mapping[int, Sequence[Outcome]]
     contested: frozenset[UUID]
 
 
-async def match_kept(connection: Connection, looked: Look, held: Collection[UUID]) -> Matching:
+async def match_kept(connection: Connection, looked: MatchCandidates, held: Collection[UUID]) -> MatchResult:
     """Decide what kept receipts are about; the caller holds the messages, as far as it could.
 
     The order of reading matters. A receipt at hand is about a message that had been claimed: it is still
@@ -123,7 +133,7 @@ async def match_kept(connection: Connection, looked: Look, held: Collection[UUID
     """
     carrier_id, destinations = looked.carrier_id, looked.destinations
     kept = {one.id: one for one in looked.kept}
-    by_number: Mapping[str, Sequence[Unmatched]] = {}
+    by_number: Mapping[str, Sequence[UnmatchedReceipt]] = {}
     tries: Sequence[Doubt] = ()
     if looked.doubted:
         siblings = await receipts.list_to_numbers(
@@ -134,7 +144,7 @@ async def match_kept(connection: Connection, looked: Look, held: Collection[UUID
         numbers = {
             number for one in siblings for number in whole_numbers(one.receipt.recipient, destinations)
         }
-        busy = await receipts.list_being_handed_over(
+        busy = await receipts.list_being_submitted(
             connection, carrier_id, sorted(numbers), _reach([one.received_at for one in kept.values()])
         )
         tries = await _list_doubts(connection, carrier_id, looked.doubted, kept.values())
@@ -151,13 +161,13 @@ async def match_kept(connection: Connection, looked: Look, held: Collection[UUID
         if match.message_id in held
     }
     contested: set[UUID] = set()
-    for hand_overs, own in await _evidence(connection, tries, by_number, known.keys()):
-        messages = {one.message_id for one in hand_overs}
+    for submissions, own in await _evidence(connection, tries, by_number, known.keys()):
+        messages = {one.message_id for one in submissions}
         if messages <= set(held):
-            found |= _learn_all(carrier_id, hand_overs, own)
+            found |= _learn_all(carrier_id, submissions, own)
         elif own:
             contested |= messages
-    free = await receipts.hold_free(connection, list(found)) if found else frozenset()
+    free = await receipts.lock_free(connection, list(found)) if found else frozenset()
     # What is found goes with all other receipts about the same message, or not at all.
     contested |= {
         outcome.message_id
@@ -165,7 +175,7 @@ async def match_kept(connection: Connection, looked: Look, held: Collection[UUID
         if identifier not in free
         for outcome in outcomes
     }
-    return Matching(
+    return MatchResult(
         {
             identifier: outcomes
             for identifier, outcomes in found.items()
@@ -176,7 +186,7 @@ async def match_kept(connection: Connection, looked: Look, held: Collection[UUID
 
 
 async def _find_kept(
-    connection: Connection, carrier_id: int, kept: Sequence[Unmatched]
+    connection: Connection, carrier_id: int, kept: Sequence[UnmatchedReceipt]
 ) -> Mapping[int, Match]:
     """Find the segments of kept receipts by their ids; none that was claimed long after the receipt came."""
     found = await find_by_id(connection, carrier_id, [(one.receipt, one.received_at) for one in kept])
@@ -189,7 +199,7 @@ async def _find_kept(
 
 
 async def _list_doubts(
-    connection: Connection, carrier_id: int, numbers: Collection[str], kept: Iterable[Unmatched]
+    connection: Connection, carrier_id: int, numbers: Collection[str], kept: Iterable[UnmatchedReceipt]
 ) -> Sequence[Doubt]:
     if not numbers:
         return ()
@@ -199,10 +209,10 @@ async def _list_doubts(
 
 
 def _sort_by_number(
-    kept: Iterable[Unmatched], doubted: Collection[str], destinations: Sequence[Destination]
-) -> Mapping[str, Sequence[Unmatched]]:
+    kept: Iterable[UnmatchedReceipt], doubted: Collection[str], destinations: Sequence[Destination]
+) -> Mapping[str, Sequence[UnmatchedReceipt]]:
     """Sort receipts by the number in doubt that each is for; what may be for two of them is for none."""
-    sorted_: dict[str, list[Unmatched]] = {}
+    sorted_: dict[str, list[UnmatchedReceipt]] = {}
     for one in kept:
         meant = whole_numbers(one.receipt.recipient, destinations) & frozenset(doubted)
         if len(meant) == 1:
@@ -213,9 +223,9 @@ def _sort_by_number(
 async def _evidence(
     connection: Connection,
     tries: Sequence[Doubt],
-    by_number: Mapping[str, Sequence[Unmatched]],
+    by_number: Mapping[str, Sequence[UnmatchedReceipt]],
     known: Collection[int],
-) -> Sequence[tuple[Sequence[HandOver], Sequence[KeptReceipt]]]:
+) -> Sequence[tuple[Sequence[InDoubtSubmission], Sequence[UnmatchedReceipt]]]:
     """Return for each number the hand-overs in doubt, and the receipts that none of our ids explains."""
     if not by_number:
         return ()
@@ -229,19 +239,19 @@ async def _evidence(
             continue
         ids = [part.carrier_ref for one in doubted for part in parts.get(one.message_id, ())]
         unexplained = [
-            KeptReceipt(one.id, one.receipt, one.received_at)
+            one
             for one in own
             if one.id not in known
             and not any(doubts.is_alike(one.receipt.carrier_ref, identifier) for identifier in ids)
         ]
-        hand_overs = {
-            (one.message_id, one.attempt): _hand_over(one, parts.get(one.message_id, ())) for one in doubted
+        submissions = {
+            (one.message_id, one.attempt): _submission(one, parts.get(one.message_id, ())) for one in doubted
         }
-        evidence.append((list(hand_overs.values()), unexplained))
+        evidence.append((list(submissions.values()), unexplained))
     return evidence
 
 
-def _hand_over(doubt: Doubt, parts: Iterable[KnownPart]) -> HandOver:
+def _submission(doubt: Doubt, parts: Iterable[KnownPart]) -> InDoubtSubmission:
     """Say which segments were handed over in a try without our learning their ids."""
     parts = list(parts)
     numbers = range(1, doubt.segments + 1)
@@ -254,7 +264,7 @@ def _hand_over(doubt: Doubt, parts: Iterable[KnownPart]) -> HandOver:
     }
     is_over = is_final(doubt.status) and doubt.status != "unconfirmed"
     taken = {part.number for part in parts}
-    return HandOver(
+    return InDoubtSubmission(
         doubt.message_id,
         doubt.attempt,
         doubt.claimed_at,
@@ -265,40 +275,40 @@ def _hand_over(doubt: Doubt, parts: Iterable[KnownPart]) -> HandOver:
 
 
 def _learn_all(
-    carrier_id: int, hand_overs: Sequence[HandOver], kept: Sequence[KeptReceipt]
+    carrier_id: int, submissions: Sequence[InDoubtSubmission], kept: Sequence[UnmatchedReceipt]
 ) -> dict[int, Sequence[Outcome]]:
     found: dict[int, Sequence[Outcome]] = {}
-    for (hand_over, number), sighting in doubts.assign(hand_overs, doubts.sight(kept)):
-        found |= _learn(carrier_id, hand_over, number, sighting)
+    for (submission, number), sighting in doubts.assign(submissions, doubts.sight(kept)):
+        found |= _learn(carrier_id, submission, number, sighting)
     return found
 
 
 def _learn(
-    carrier_id: int, hand_over: HandOver, number: int, sighting: Sighting
+    carrier_id: int, submission: InDoubtSubmission, number: int, sighting: Sighting
 ) -> dict[int, Sequence[Outcome]]:
     """Take a receipt as the answer that we never got, and as the receipt that it is."""
-    message_id = MessageId(hand_over.message_id)
+    message_id = MessageId(submission.message_id)
     first = sighting.receipts[0]
     carrier_ref = first.receipt.carrier_ref or ""
     part = NewPart(
         message_id=message_id,
         number=number,
-        attempt=hand_over.attempt,
+        attempt=submission.attempt,
         carrier_id=carrier_id,
         reference=None,
         carrier_ref=carrier_ref,
         carrier_key=key(carrier_ref),
-        claimed_at=hand_over.claimed_at,
-        submitted_at=hand_over.claimed_at,
+        claimed_at=submission.claimed_at,
+        submitted_at=submission.claimed_at,
         answered_at=first.received_at,
     )
     learnt: dict[int, Sequence[Outcome]] = {}
     for one in sighting.receipts:
-        reported = Reported(message_id, number, hand_over.attempt, carrier_id, one.receipt, one.received_at)
-        taken = Taken(message_id, part, complete=hand_over.segments == 1, late=True)
+        reported = Reported(message_id, number, submission.attempt, carrier_id, one.receipt, one.received_at)
+        taken = Taken(message_id, part, complete=submission.segments == 1, late=True)
         learnt[one.id] = [taken, reported] if one is first else [reported]
     return learnt
 
 
-def _reported(match: Match, carrier_id: int, kept: Unmatched) -> Reported:
+def _reported(match: Match, carrier_id: int, kept: UnmatchedReceipt) -> Reported:
     return Reported(match.message_id, match.number, match.attempt, carrier_id, kept.receipt, kept.received_at)

@@ -24,8 +24,8 @@ from tumira.core.trace_exporter import Tracer
 from tumira.delivery.responses import name
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store.latency import Outcome, Step, Timing
-from tumira.delivery.store.queue import SMALL, Claimed
+from tumira.delivery.store.latency import LatencyStep, OutcomeKey, TimingKey
+from tumira.delivery.store.queue import SMALL, ClaimedMessage
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import network_of
 
@@ -37,8 +37,8 @@ RECEIPTS_MAX: Final = 2_000
 NO_ANSWER: Final = "no answer"
 SENT: Final = "sent"
 
-_HANDOVER: Final = Step.HANDOVER.value
-_RECEIPT: Final = Step.RECEIPT.value
+_HANDOVER: Final = LatencyStep.SUBMISSION.value
+_RECEIPT: Final = LatencyStep.RECEIPT.value
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 _log: Final = structlog.get_logger()
@@ -64,13 +64,13 @@ class Observer:
         self._tracer = tracer
         # The names under which carriers are shown.
         self.carriers: dict[int, str] = {}
-        self._timings: dict[Timing, int] = {}
-        self._outcomes: dict[Outcome, int] = {}
+        self._timings: dict[TimingKey, int] = {}
+        self._outcomes: dict[OutcomeKey, int] = {}
         self._receipts: list[_Receipt] = []
 
     # What the links and the recorders tell.
 
-    def handed_over(self, carrier_id: int, claimed: Claimed) -> None:
+    def submitted(self, carrier_id: int, claimed: ClaimedMessage) -> None:
         """Note that a carrier has just taken the last segment of a message."""
         now_ms = int(self._database.clock.now().timestamp() * 1000)
         took_ms = now_ms - made_at_ms(claimed.id)
@@ -90,13 +90,13 @@ class Observer:
             start_ns, end_ns = traces.nanoseconds(start_ms), traces.nanoseconds(now_ms)
             self._tracer.add(traces.handed_over(claimed.id, start_ns, end_ns, about))
 
-    def refused(self, carrier_id: int, claimed: Claimed, status: int) -> None:
+    def refused(self, carrier_id: int, claimed: ClaimedMessage, status: int) -> None:
         """Note that a carrier did not take a segment, and what it said."""
         self._count(
             (carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, name(status))
         )
 
-    def unanswered(self, carrier_id: int, claimed: Claimed) -> None:
+    def unanswered(self, carrier_id: int, claimed: ClaimedMessage) -> None:
         """Note that a carrier said nothing."""
         self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, NO_ANSWER))
 
@@ -114,14 +114,14 @@ class Observer:
                     _Receipt(MessageId(ending.message_id), network, country, ending.received_at)
                 )
 
-    def _time(self, timing: Timing) -> None:
+    def _time(self, timing: TimingKey) -> None:
         timings = self._timings
         if timing in timings:
             timings[timing] += 1
         elif len(timings) < KEYS_MAX:
             timings[timing] = 1
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: OutcomeKey) -> None:
         outcomes = self._outcomes
         if outcome in outcomes:
             outcomes[outcome] += 1
@@ -148,10 +148,10 @@ class Observer:
             async with self._database.transaction() as connection:
                 if receipts:
                     ids = sorted({one.message_id for one in receipts})
-                    handed_over = await latencies.list_handed_over(connection, ids)
-                    _time_receipts(timings, receipts, handed_over)
+                    submitted = await latencies.list_sent_at(connection, ids)
+                    _time_receipts(timings, receipts, submitted)
                     if self._tracer is not None:
-                        _trace_receipts(self._tracer, receipts, handed_over)
+                        _trace_receipts(self._tracer, receipts, submitted)
                 if timings:
                     await latencies.add_timings(connection, slot, timings)
                 if outcomes:
@@ -164,11 +164,11 @@ class Observer:
 
 
 def _time_receipts(
-    timings: dict[Timing, int], receipts: Iterable[_Receipt], handed_over: Mapping[UUID, datetime]
+    timings: dict[TimingKey, int], receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]
 ) -> None:
     """Count how long receipts took."""
     for one in receipts:
-        sent_at = handed_over.get(one.message_id)
+        sent_at = submitted.get(one.message_id)
         # A receipt that was itself the proof of the hand-over says nothing of how long it took.
         if sent_at is not None and one.received_at > sent_at:
             took_ms = (one.received_at - sent_at) // _MILLISECOND
@@ -177,12 +177,10 @@ def _time_receipts(
             metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
 
 
-def _trace_receipts(
-    tracer: Tracer, receipts: Iterable[_Receipt], handed_over: Mapping[UUID, datetime]
-) -> None:
+def _trace_receipts(tracer: Tracer, receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]) -> None:
     """Note the receipts of messages that are traced."""
     for one in receipts:
-        sent_at = handed_over.get(one.message_id)
+        sent_at = submitted.get(one.message_id)
         if sent_at is not None and tracer.wants(one.message_id):
             start_ns, end_ns = (
                 traces.nanoseconds(int(at.timestamp() * 1000)) for at in (sent_at, one.received_at)

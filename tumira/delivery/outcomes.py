@@ -31,7 +31,7 @@ class Reported(Struct, frozen=True, gc=False):
     received_at: datetime
 
 
-class Refused(Struct, frozen=True):
+class CarrierRefused(Struct, frozen=True):
     """A carrier refused a message for good, or it was not worth handing over any more (`expired`)."""
 
     message_id: MessageId
@@ -41,7 +41,7 @@ class Refused(Struct, frozen=True):
     doubted: bool = False
 
 
-class PutOff(Struct, frozen=True):
+class RetryLater(Struct, frozen=True):
     """A carrier could not take a segment now; the message is tried again."""
 
     message_id: MessageId
@@ -51,7 +51,7 @@ class PutOff(Struct, frozen=True):
     detail: str
 
 
-class Doubtful(Struct, frozen=True):
+class InDoubt(Struct, frozen=True):
     """A message was handed over, and nobody knows whether the carrier took it."""
 
     message_id: MessageId
@@ -60,7 +60,7 @@ class Doubtful(Struct, frozen=True):
     detail: str
 
 
-class Returned(Struct, frozen=True):
+class Released(Struct, frozen=True):
     """A claimed message was not handed over and goes back to its turn."""
 
     message_id: MessageId
@@ -71,7 +71,7 @@ class Returned(Struct, frozen=True):
     avoid: int | None = None
 
 
-class Known(Struct, frozen=True):
+class AlreadyTaken(Struct, frozen=True):
     """A message that was claimed again turned out to have been taken whole before."""
 
     message_id: MessageId
@@ -104,4 +104,4 @@ class Ended(Struct, frozen=True):
     place: QueuePlace | None = None
 
 
-Outcome = Taken | Known | Reported | Refused | PutOff | Doubtful | Returned | Resumed | Ended
+Outcome = Taken | AlreadyTaken | Reported | CarrierRefused | RetryLater | InDoubt | Released | Resumed | Ended

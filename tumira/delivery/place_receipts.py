@@ -12,14 +12,14 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
-from tumira.delivery import receipt_ids, receipt_rules
+from tumira.delivery import receipt_rules
 from tumira.delivery.match_receipts import bounds
 from tumira.delivery.outcomes import Reported
-from tumira.delivery.receipt_rules import same_number, spellings
+from tumira.delivery.receipt_rules import SAME_ID, id_condition, same_number, spellings
 from tumira.delivery.settle import settle
 from tumira.delivery.store import settlement, unmatched
 from tumira.delivery.store.receipts import delete
-from tumira.delivery.store.unmatched import Segment, Unmatched
+from tumira.delivery.store.unmatched import CandidateSegment, ListedReceipt
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import DIGITS_LEFT, GAP
@@ -39,7 +39,7 @@ _MS: Final = 1000
 class Candidate:
     """A segment that a receipt may be about, and what would have to be so; nothing if it simply matches."""
 
-    segment: Segment
+    segment: CandidateSegment
     conditions: Sequence[str]
     # Whether the id fits in some way.
     is_alike: bool
@@ -49,7 +49,7 @@ class Candidate:
         """Tell whether a receipt still makes a difference to the segment."""
         segment = self.segment
         had_its_last = (
-            segment.state is not None and receipt_rules.outcome(segment.state, None).status is not None
+            segment.state is not None and receipt_rules.receipt_result(segment.state, None).status is not None
         )
         return not had_its_last and (segment.status == "unconfirmed" or not is_final(segment.status))
 
@@ -59,7 +59,9 @@ def mask(number: str) -> str:
     return GAP + number[-DIGITS_LEFT:] if len(number) > DIGITS_LEFT else GAP
 
 
-async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> Sequence[Sequence[Candidate]]:
+async def list_candidates(
+    connection: Connection, kept: Sequence[ListedReceipt]
+) -> Sequence[Sequence[Candidate]]:
     """Return for each of these receipts the segments that it may be about, the likeliest first."""
     if not kept:
         return []
@@ -79,7 +81,7 @@ async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> 
         for place, one in enumerate(kept)
         for number in receipt_rules.whole_numbers(one.receipt.recipient, destinations)
     ]
-    found: dict[tuple[int, MessageId, int, int], Segment] = {}
+    found: dict[tuple[int, MessageId, int, int], CandidateSegment] = {}
     for segment in [
         *(await unmatched.list_by_id(connection, keys, (low, high)) if keys else ()),
         *(await unmatched.list_by_number(connection, numbers, low) if numbers else ()),
@@ -91,30 +93,28 @@ async def list_candidates(connection: Connection, kept: Sequence[Unmatched]) -> 
     ]
 
 
-def _likeliest(kept: Unmatched, segments: Iterable[Segment]) -> Sequence[Candidate]:
+def _likeliest(kept: ListedReceipt, segments: Iterable[CandidateSegment]) -> Sequence[Candidate]:
     candidates = [_candidate(kept, segment) for segment in segments]
     # Of what has ended only that is of interest whose id says that the receipt came twice.
     likely = [one for one in candidates if one.is_open or one.is_alike]
     return sorted(likely, key=lambda one: _order(kept, one))[:SHOWN_MAX]
 
 
-def _order(kept: Unmatched, candidate: Candidate) -> tuple[bool, bool, int, float]:
+def _order(kept: ListedReceipt, candidate: Candidate) -> tuple[bool, bool, int, float]:
     segment = candidate.segment
     before_s = (kept.received_at - segment.submitted_at).total_seconds()
     return not candidate.is_alike, not candidate.is_open, len(candidate.conditions), abs(before_s)
 
 
-def _candidate(kept: Unmatched, segment: Segment) -> Candidate:
+def _candidate(kept: ListedReceipt, segment: CandidateSegment) -> Candidate:
     reference = kept.receipt.carrier_ref
-    condition = None if reference is None else receipt_ids.condition(reference, segment.carrier_ref)
+    condition = None if reference is None else id_condition(reference, segment.carrier_ref)
     conditions = [_ANY_ID if condition is None else condition]
     if not same_number(segment.recipient, kept.receipt.recipient):
         conditions.append(_ANY_NUMBER)
     if segment.carrier_id != kept.carrier_id:
         conditions.append(f"it had come over {segment.carrier}, which has the message")
-    return Candidate(
-        segment, [one for one in conditions if one != receipt_ids.SAME], is_alike=condition is not None
-    )
+    return Candidate(segment, [one for one in conditions if one != SAME_ID], is_alike=condition is not None)
 
 
 async def match_by_hand(
@@ -123,7 +123,7 @@ async def match_by_hand(
     """Settle a message as a receipt says that an operator takes for its own: id, segment and try of it."""
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.hold(connection, receipt_id)
+        kept = await unmatched.lock(connection, receipt_id)
         if kept is None:
             raise Trouble(GONE)
         (candidates,) = await list_candidates(connection, [kept])
@@ -140,12 +140,12 @@ async def match_by_hand(
         await _note_match(connection, kept, found, note, actor)
 
 
-def _is(segment: Segment, chosen: tuple[MessageId, int, int]) -> bool:
+def _is(segment: CandidateSegment, chosen: tuple[MessageId, int, int]) -> bool:
     return (segment.message_id, segment.number, segment.attempt) == chosen
 
 
 async def _note_match(
-    connection: Connection, kept: Unmatched, segment: Segment, note: str, actor: Actor
+    connection: Connection, kept: ListedReceipt, segment: CandidateSegment, note: str, actor: Actor
 ) -> None:
     detail = f"{_describe(kept)}, with {write_id(MESSAGE, segment.message_id)}: {note}"
     await audit_log.record_by_operator(
@@ -161,7 +161,7 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
     """Forget a receipt; no message is settled by it."""
     note = _read_note(note)
     async with database.transaction() as connection:
-        kept = await unmatched.hold(connection, receipt_id)
+        kept = await unmatched.lock(connection, receipt_id)
         if kept is None:
             raise Trouble(GONE)
         await delete(connection, [receipt_id])
@@ -179,7 +179,7 @@ def _read_note(note: str) -> str:
     return note
 
 
-def _describe(kept: Unmatched) -> str:
+def _describe(kept: ListedReceipt) -> str:
     """Name a receipt without the whole number."""
     reference = kept.receipt.carrier_ref or "no id"
     return f"{kept.receipt.state} for {mask(kept.receipt.recipient)}, {reference}, over {kept.carrier}"

@@ -23,7 +23,7 @@ from tumira.delivery.outcomes import Outcome, Reported, Taken
 from tumira.delivery.receipt_rules import Receipt, key, same_number, spellings
 from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import Ending
-from tumira.delivery.smpp.session import Session
+from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import Match
 from tumira.postgres.connection import Connection
@@ -45,7 +45,7 @@ class _Arrival(Struct, frozen=True, gc=False):
 
     receipt: Receipt
     received_at: datetime
-    session: Session
+    session: SmppSession
     token: object
 
 
@@ -125,7 +125,7 @@ class Recorder:
         """Have an outcome written down, and its owner told."""
         self._add((outcome, recipient, owner))
 
-    def receive(self, receipt: Receipt, received_at: datetime, session: Session, token: object) -> None:
+    def receive(self, receipt: Receipt, received_at: datetime, session: SmppSession, token: object) -> None:
         """Have a receipt written down, and then acknowledged on the line over which it came."""
         self._add(_Arrival(receipt, received_at, session, token))
 
@@ -303,7 +303,7 @@ class Recorder:
         reported, unmatched = await self._match(connection, arrivals)
         outcomes.extend(reported)
         if unmatched:
-            await receipts.keep(connection, self._carrier_id, unmatched)
+            await receipts.insert_unmatched(connection, self._carrier_id, unmatched)
         if outcomes:
             await settle(
                 connection,
@@ -370,7 +370,7 @@ class Recorder:
 
 
 def _acknowledge(items: Sequence[Item]) -> None:
-    tokens: dict[Session, list[object]] = {}
+    tokens: dict[SmppSession, list[object]] = {}
     for item in items:
         if isinstance(item, _Arrival):
             tokens.setdefault(item.session, []).append(item.token)

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 
-class Status(IntEnum):
+class CommandStatus(IntEnum):
     """The values of command_status, by the standard's names without their `ESME_`."""
 
     ROK = 0x00
@@ -74,7 +74,7 @@ class Action(StrEnum):
     REFUSED = "refused"  # Given up and paid back.
 
 
-class Verdict(Struct, frozen=True):
+class ResponseRule(Struct, frozen=True):
     """What an answer asks for; `reason` is the failure reason if it ends the message, `alarm` wakes us."""
 
     action: Action
@@ -82,59 +82,59 @@ class Verdict(Struct, frozen=True):
     alarm: bool = False
 
 
-_TAKEN: Final = Verdict(Action.TAKEN)
-_THROTTLED: Final = Verdict(Action.THROTTLED)
-_TEMPORARY: Final = Verdict(Action.TEMPORARY, "CARRIER_REJECTED")
-_UNKNOWN: Final = Verdict(Action.UNKNOWN, "CARRIER_REJECTED")
-_LINK: Final = Verdict(Action.LINK)
+_TAKEN: Final = ResponseRule(Action.TAKEN)
+_THROTTLED: Final = ResponseRule(Action.THROTTLED)
+_TEMPORARY: Final = ResponseRule(Action.TEMPORARY, "CARRIER_REJECTED")
+_UNKNOWN: Final = ResponseRule(Action.UNKNOWN, "CARRIER_REJECTED")
+_LINK: Final = ResponseRule(Action.LINK)
 # Only an operator can put these right: the carrier does not know us, or not with this password.
-_LINK_ALARM: Final = Verdict(Action.LINK, alarm=True)
-_RECIPIENT: Final = Verdict(Action.REFUSED, "UNKNOWN_SUBSCRIBER")
+_LINK_ALARM: Final = ResponseRule(Action.LINK, alarm=True)
+_RECIPIENT: Final = ResponseRule(Action.REFUSED, "UNKNOWN_SUBSCRIBER")
 # The sender's name and the shape of what we send are settings of the carrier: every message would fail so.
-_SENDER: Final = Verdict(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)
-_OURS: Final = Verdict(Action.REFUSED, "CARRIER_REJECTED", alarm=True)
+_SENDER: Final = ResponseRule(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)
+_OURS: Final = ResponseRule(Action.REFUSED, "CARRIER_REJECTED", alarm=True)
 
-_VERDICTS: Final[Mapping[int, Verdict]] = {
-    Status.ROK: _TAKEN,
-    Status.RTHROTTLED: _THROTTLED,
-    Status.RMSGQFUL: _THROTTLED,
-    Status.RSYSERR: _TEMPORARY,
-    Status.RX_T_APPN: _TEMPORARY,
-    Status.RSUBMITFAIL: _TEMPORARY,
-    Status.RINVSCHED: _TEMPORARY,
-    Status.RINVBNDSTS: _LINK,
-    Status.RALYBND: _LINK,
-    Status.RBINDFAIL: _LINK_ALARM,
-    Status.RINVPASWD: _LINK_ALARM,
-    Status.RINVSYSID: _LINK_ALARM,
-    Status.RINVSYSTYP: _LINK_ALARM,
-    Status.RINVDSTADR: _RECIPIENT,
-    Status.RINVDSTTON: _RECIPIENT,
-    Status.RINVDSTNPI: _RECIPIENT,
-    Status.RINVSRCADR: _SENDER,
-    Status.RINVSRCTON: _SENDER,
-    Status.RINVSRCNPI: _SENDER,
-    Status.RINVMSGLEN: _OURS,
-    Status.RINVCMDLEN: _OURS,
-    Status.RINVCMDID: _OURS,
-    Status.RINVPRTFLG: _OURS,
-    Status.RINVREGDLVFLG: _OURS,
-    Status.RINVSERTYP: _OURS,
-    Status.RINVESMCLASS: _OURS,
-    Status.RINVREPFLAG: _OURS,
-    Status.RINVEXPIRY: _OURS,
-    Status.RINVDFTMSGID: _OURS,
-    Status.RX_P_APPN: _OURS,
-    Status.RX_R_APPN: _OURS,
-    Status.RINVOPTPARSTREAM: _OURS,
-    Status.ROPTPARNOTALLWD: _OURS,
-    Status.RINVPARLEN: _OURS,
-    Status.RMISSINGOPTPARAM: _OURS,
-    Status.RINVOPTPARAMVAL: _OURS,
+_VERDICTS: Final[Mapping[int, ResponseRule]] = {
+    CommandStatus.ROK: _TAKEN,
+    CommandStatus.RTHROTTLED: _THROTTLED,
+    CommandStatus.RMSGQFUL: _THROTTLED,
+    CommandStatus.RSYSERR: _TEMPORARY,
+    CommandStatus.RX_T_APPN: _TEMPORARY,
+    CommandStatus.RSUBMITFAIL: _TEMPORARY,
+    CommandStatus.RINVSCHED: _TEMPORARY,
+    CommandStatus.RINVBNDSTS: _LINK,
+    CommandStatus.RALYBND: _LINK,
+    CommandStatus.RBINDFAIL: _LINK_ALARM,
+    CommandStatus.RINVPASWD: _LINK_ALARM,
+    CommandStatus.RINVSYSID: _LINK_ALARM,
+    CommandStatus.RINVSYSTYP: _LINK_ALARM,
+    CommandStatus.RINVDSTADR: _RECIPIENT,
+    CommandStatus.RINVDSTTON: _RECIPIENT,
+    CommandStatus.RINVDSTNPI: _RECIPIENT,
+    CommandStatus.RINVSRCADR: _SENDER,
+    CommandStatus.RINVSRCTON: _SENDER,
+    CommandStatus.RINVSRCNPI: _SENDER,
+    CommandStatus.RINVMSGLEN: _OURS,
+    CommandStatus.RINVCMDLEN: _OURS,
+    CommandStatus.RINVCMDID: _OURS,
+    CommandStatus.RINVPRTFLG: _OURS,
+    CommandStatus.RINVREGDLVFLG: _OURS,
+    CommandStatus.RINVSERTYP: _OURS,
+    CommandStatus.RINVESMCLASS: _OURS,
+    CommandStatus.RINVREPFLAG: _OURS,
+    CommandStatus.RINVEXPIRY: _OURS,
+    CommandStatus.RINVDFTMSGID: _OURS,
+    CommandStatus.RX_P_APPN: _OURS,
+    CommandStatus.RX_R_APPN: _OURS,
+    CommandStatus.RINVOPTPARSTREAM: _OURS,
+    CommandStatus.ROPTPARNOTALLWD: _OURS,
+    CommandStatus.RINVPARLEN: _OURS,
+    CommandStatus.RMISSINGOPTPARAM: _OURS,
+    CommandStatus.RINVOPTPARAMVAL: _OURS,
 }
 
 
-def judge(status: int) -> Verdict:
+def judge(status: int) -> ResponseRule:
     """Say what an answer asks for; every number has a verdict."""
     # The rest of the table belongs to commands that we never send; a carrier that answers a submit with one
     # of them, with 0xFE or 0xFF, or with a number of its own above 0x400, has told us nothing.
@@ -144,6 +144,6 @@ def judge(status: int) -> Verdict:
 def name(status: int) -> str:
     """Return a status as people look it up, `RTHROTTLED (0x58)`."""
     try:
-        return f"{Status(status).name} (0x{status:02X})"
+        return f"{CommandStatus(status).name} (0x{status:02X})"
     except ValueError:
         return f"status 0x{status:X}"

@@ -18,19 +18,20 @@ import structlog
 from tumira.core import metrics
 from tumira.core.backoff import RETRIES_MAX, RETRIES_UNKNOWN_MAX
 from tumira.core.ids import MESSAGE, write_id
-from tumira.delivery import fates, lanes
+from tumira.delivery import lanes
 from tumira.delivery import responses as answers
 from tumira.delivery.bind import Bind
-from tumira.delivery.circuit_breaker import Circuit
+from tumira.delivery.circuit_breaker import CircuitBreaker
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import Doubtful, Known, Outcome
+from tumira.delivery.outcomes import AlreadyTaken, InDoubt, Outcome
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import Action
-from tumira.delivery.smpp.session import Session, Timing
-from tumira.delivery.store.carriers import BindReport, BindState, Carrier
+from tumira.delivery.smpp.session import SmppSession, SmppTimeouts
+from tumira.delivery.store.binds import BindReport, BindState
+from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import BULK
-from tumira.delivery.submission import Handover, Writer
-from tumira.delivery.throttle import Pace
+from tumira.delivery.submission import Submission, SubmissionWriter, final_outcome, segment_taken
+from tumira.delivery.throttle import Throttle
 from tumira.sending import validity
 
 # Nothing takes longer than an answer and this, unless a hand-over was left open by mistake.
@@ -39,7 +40,7 @@ LEFT_OPEN_S: Final = 60.0
 _log: Final = structlog.get_logger()
 
 # What is submitted: the hand-over, the number of the segment, and when, by both clocks.
-Submission = tuple[Handover, int, datetime, float]
+SubmitTag = tuple[Submission, int, datetime, float]
 
 
 class _Counts:
@@ -57,7 +58,7 @@ class _Counts:
         metrics.RECEIPTS.labels(carrier, "matched")
 
 
-class Link:
+class Sender:
     """One bind of a carrier, held by this worker."""
 
     def __init__(
@@ -67,7 +68,7 @@ class Link:
         worker: str,
         recorder: Recorder,
         observer: Observer,
-        timing: Timing,
+        timing: SmppTimeouts,
         room: Callable[[], None],
     ) -> None:
         self.carrier = carrier
@@ -77,17 +78,17 @@ class Link:
         self._recorder = recorder
         self._observer = observer
         self._room = room
-        self.writer = Writer(carrier.settings.source)
-        self._pace = Pace(carrier.settings.tps)
-        self._circuit = Circuit()
-        self._lines: tuple[deque[Handover], deque[Handover]] = (deque(), deque())
+        self.writer = SubmissionWriter(carrier.settings.source)
+        self._throttle = Throttle(carrier.settings.tps)
+        self._circuit = CircuitBreaker()
+        self._lines: tuple[deque[Submission], deque[Submission]] = (deque(), deque())
         # Segments in the line, and messages of lane 1 that are in the line or unanswered.
         self._held = 0
         self.bulk_outstanding = 0
         # What was answered and is not on disk yet fills the window too: should we die, it is in doubt.
         self._unrecorded = 0
         # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
-        self.claimed: dict[UUID, Handover] = {}
+        self.claimed: dict[UUID, Submission] = {}
         self._lease_until = 0.0
         # Why the line is to be bound anew, once all that came together is taken.
         self._fault: str | None = None
@@ -111,13 +112,13 @@ class Link:
         now = self._loop.time()
         if self._is_quiet(now):
             return BindState.FAILING
-        if self._circuit.is_well(now):
+        if self._circuit.is_healthy(now):
             return BindState.BOUND
-        return BindState.THROTTLED if now < self._pace.paused_until else BindState.FAILING
+        return BindState.THROTTLED if now < self._throttle.paused_until else BindState.FAILING
 
     def report(self) -> BindReport:
         """Say how it is."""
-        rate = self._pace.rate(self._loop.time())
+        rate = self._throttle.rate(self._loop.time())
         silence = self._silence()
         return BindReport(
             carrier_id=self.carrier.id,
@@ -151,10 +152,10 @@ class Link:
     def renew(self, until: float, tps: float) -> None:
         """Take note of a lease that was renewed, and of this bind's share of the carrier's rate."""
         self._lease_until = until
-        self._pace.retune(self._loop.time(), tps)
+        self._throttle.retune(self._loop.time(), tps)
         self._pump()
 
-    def lose(self) -> None:
+    def drop(self) -> None:
         """Stop at once: the lease is somebody else's."""
         self._connection.drop()
 
@@ -171,20 +172,20 @@ class Link:
         return self._connection.usable is not None and self._loop.time() < self._lease_until
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Tell whether messages may go there freely, and not only one to try it out."""
         now = self._loop.time()
-        return self._connection.is_bound and self._circuit.is_well(now) and not self._is_quiet(now)
+        return self._connection.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
 
     def free(self) -> int:
         """Return how many segments may be claimed for it."""
         if not self.is_open:
             return 0
         now = self._loop.time()
-        if now < self._pace.paused_until or self._is_quiet(now):
+        if now < self._throttle.paused_until or self._is_quiet(now):
             return 0
-        room = lanes.free_places(self._window, self._under_way(), self._held, self._pace.rate(now))
-        if self._held and not self._circuit.is_well(now):
+        room = lanes.free_places(self._window, self._under_way(), self._held, self._throttle.rate(now))
+        if self._held and not self._circuit.is_healthy(now):
             # While half open, the one place is that of the message already held.
             return 0
         return self._circuit.places(now, room)
@@ -201,24 +202,24 @@ class Link:
     @property
     def capacity(self) -> int:
         """Return how many segments it holds or awaits at most."""
-        rate = self._pace.rate(self._loop.time())
+        rate = self._throttle.rate(self._loop.time())
         return self._window if rate is None else min(self._window, max(1, int(rate * lanes.HOLD_S)))
 
-    def take(self, handovers: Iterable[Handover]) -> None:
+    def take(self, submissions: Iterable[Submission]) -> None:
         """Put claimed messages in line, and begin to hand them over."""
-        for handover in handovers:
-            if handover.claimed.lane == BULK:
+        for submission in submissions:
+            if submission.claimed.lane == BULK:
                 self.bulk_outstanding += 1
-            handover.touched_at = self._loop.time()
-            self.claimed[handover.claimed.id] = handover
-            if not handover.todo:
+            submission.touched_at = self._loop.time()
+            self.claimed[submission.claimed.id] = submission
+            if not submission.todo:
                 # All of its segments were taken in earlier tries, as was learnt only now.
-                self._close(handover)
-                self._put(Known(handover.claimed.id, handover.claimed.claimed_at))
+                self._close(submission)
+                self._put(AlreadyTaken(submission.claimed.id, submission.claimed.claimed_at))
                 continue
-            handover.in_line = True
-            self._held += len(handover.todo)
-            self._lines[handover.claimed.lane].append(handover)
+            submission.in_line = True
+            self._held += len(submission.todo)
+            self._lines[submission.claimed.lane].append(submission)
         if self._connection.usable is None or not self._circuit.places(self._loop.time(), 1):
             self._give_back()
         else:
@@ -241,7 +242,7 @@ class Link:
         room = self._window - self._under_way()
         if room <= 0 and self._unrecorded:
             self._recorder.hurry()
-        allowed = self._circuit.places(now, self._pace.allowance(now, max(0, room)))
+        allowed = self._circuit.places(now, self._throttle.allowance(now, max(0, room)))
         sent = 0
         at = self._recorder.clock.now()
         while sent < allowed and self._held:
@@ -249,30 +250,30 @@ class Link:
         if sent:
             if self._quiet_since is None or self._connection.outstanding <= sent:
                 self._quiet_since = now
-            self._pace.spend(now, sent)
+            self._throttle.spend(now, sent)
             self._circuit.spend(now, sent)
         if self._held and room > sent:
-            self._pump_later(max(self._pace.wait_s(now), self._circuit.wait_s(now)))
+            self._pump_later(max(self._throttle.wait_s(now), self._circuit.wait_s(now)))
 
-    def _submit_next(self, session: Session, at: datetime, now: float) -> int:
+    def _submit_next(self, session: SmppSession, at: datetime, now: float) -> int:
         """Submit the next segment in line, lane 0 first; return 0 if its message is not worth sending."""
         line = self._lines[0] or self._lines[1]
-        handover = line[0]
-        left_s = validity.left_s(handover.claimed.created_at, at)
+        submission = line[0]
+        left_s = validity.left_s(submission.claimed.created_at, at)
         if left_s <= 0:
             line.popleft()
-            self._drop_from_line(handover)
-            handover.refusal = "QUEUE_EXPIRED"
-            self._close_if_done(handover)
+            self._drop_from_line(submission)
+            submission.refusal = "QUEUE_EXPIRED"
+            self._close_if_done(submission)
             return 0
-        number = handover.todo.pop(0)
+        number = submission.todo.pop(0)
         self._held -= 1
-        handover.waiting.add(number)
-        handover.touched_at = now
-        if not handover.todo:
+        submission.waiting.add(number)
+        submission.touched_at = now
+        if not submission.todo:
             line.popleft()
-            handover.in_line = False
-        session.submit((handover, number, at, now), self.writer.submission(handover, number, left_s))
+            submission.in_line = False
+        session.submit((submission, number, at, now), self.writer.body(submission, number, left_s))
         self._counts.submitted.inc()
         return 1
 
@@ -286,20 +287,20 @@ class Link:
         self._pump()
         self._room()
 
-    def _drop_from_line(self, handover: Handover) -> None:
+    def _drop_from_line(self, submission: Submission) -> None:
         """Forget the segments of a message that will not be sent; it has been taken out of the line."""
-        self._held -= len(handover.todo)
-        handover.todo.clear()
-        handover.in_line = False
+        self._held -= len(submission.todo)
+        submission.todo.clear()
+        submission.in_line = False
 
     def _give_back(self) -> None:
         """Return what was not handed over, each message to its turn."""
         for line in self._lines:
             while line:
-                handover = line.popleft()
-                self._drop_from_line(handover)
+                submission = line.popleft()
+                self._drop_from_line(submission)
                 # With a segment under way, its answer decides what becomes of the message.
-                self._close_if_done(handover)
+                self._close_if_done(submission)
 
     # What the connection tells.
 
@@ -311,11 +312,11 @@ class Link:
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
         """Take the answer to a submit."""
-        handover, number, submitted_at, _ = cast("Submission", tag)
-        handover.overdue.discard(number)
-        handover.waiting.discard(number)
+        submission, number, submitted_at, _ = cast("SubmitTag", tag)
+        submission.overdue.discard(number)
+        submission.waiting.discard(number)
         now = self._loop.time()
-        handover.touched_at = now
+        submission.touched_at = now
         self._has_answered = True
         self._quiet_since = now if self._connection.outstanding else None
         at = self._recorder.clock.now()
@@ -323,24 +324,24 @@ class Link:
         self._counts.answers[verdict.action].inc()
         self._counts.seconds.observe(max(0.0, (at - submitted_at).total_seconds()))
         if verdict.action is not Action.TAKEN:
-            self._observer.refused(self.carrier.id, handover.claimed, status)
+            self._observer.refused(self.carrier.id, submission.claimed, status)
         if verdict.action is Action.TAKEN:
-            self._pace.succeeded(now)
+            self._throttle.succeeded(now)
             self._circuit.succeeded(now)
-            handover.taken += 1
-            taken = fates.of_segment(handover, number, self.carrier, (submitted_at, at), carrier_ref)
-            self._put(taken, handover.claimed.recipient)
+            submission.taken += 1
+            taken = segment_taken(submission, number, self.carrier, (submitted_at, at), carrier_ref)
+            self._put(taken, submission.claimed.recipient)
             if taken.complete:
-                self._observer.handed_over(self.carrier.id, handover.claimed)
-        elif handover.closed:
+                self._observer.submitted(self.carrier.id, submission.claimed)
+        elif submission.closed:
             # Given up as doubtful before this refusal came; it will be tried again.
             return
         elif verdict.action is Action.THROTTLED:
-            pause_s = self._pace.throttled(now)
+            pause_s = self._throttle.throttled(now)
             self._circuit.throttled(now, pause_s)
-            self._again(handover, number)
+            self._again(submission, number)
         elif verdict.action is Action.LINK:
-            self._again(handover, number)
+            self._again(submission, number)
             self._fault = answers.name(status)
         elif verdict.action is Action.REFUSED:
             self._circuit.succeeded(now)
@@ -348,41 +349,41 @@ class Link:
                 _log.error(
                     "carrier refuses our settings", carrier=self.carrier.name, status=answers.name(status)
                 )
-            handover.refusal = verdict.reason
+            submission.refusal = verdict.reason
         else:
             self._circuit.refused(now)
-            self._retry(handover, number, status, verdict)
-        self._close_if_done(handover)
-        if self._held and not self._circuit.is_well(now):
+            self._retry(submission, number, status, verdict)
+        self._close_if_done(submission)
+        if self._held and not self._circuit.is_healthy(now):
             # Another carrier may take these meanwhile; when it is our turn again, one is claimed to try.
             self._give_back()
 
-    def _again(self, handover: Handover, number: int) -> None:
+    def _again(self, submission: Submission, number: int) -> None:
         """Put a segment back in front; what was refused with it goes no further."""
-        if handover.refusal is not None or handover.retry is not None:
+        if submission.refusal is not None or submission.retry is not None:
             return
-        handover.todo.insert(0, number)
+        submission.todo.insert(0, number)
         self._held += 1
-        if not handover.in_line:
-            handover.in_line = True
-            self._lines[handover.claimed.lane].appendleft(handover)
+        if not submission.in_line:
+            submission.in_line = True
+            self._lines[submission.claimed.lane].appendleft(submission)
 
-    def _retry(self, handover: Handover, number: int, status: int, verdict: answers.Verdict) -> None:
+    def _retry(self, submission: Submission, number: int, status: int, verdict: answers.ResponseRule) -> None:
         most = RETRIES_UNKNOWN_MAX if verdict.action is Action.UNKNOWN else RETRIES_MAX
-        if handover.retries >= most:
-            handover.refusal = verdict.reason
+        if submission.retries >= most:
+            submission.refusal = verdict.reason
         else:
-            handover.retry = (number, answers.name(status))
+            submission.retry = (number, answers.name(status))
 
     def unanswered(self, tag: object) -> None:
         """Note that no answer came in time."""
-        handover, number, _, sent_at = cast("Submission", tag)
-        handover.overdue.add(number)
-        handover.waiting.discard(number)
-        self._observer.unanswered(self.carrier.id, handover.claimed)
+        submission, number, _, sent_at = cast("SubmitTag", tag)
+        submission.overdue.add(number)
+        submission.waiting.discard(number)
+        self._observer.unanswered(self.carrier.id, submission.claimed)
         self._counts.unanswered.inc()
         self._note_silence(sent_at)
-        self._close_if_done(handover, "no answer came in time")
+        self._close_if_done(submission, "no answer came in time")
 
     def _note_silence(self, sent_at: float) -> None:
         now = self._loop.time()
@@ -390,7 +391,7 @@ class Link:
         self._circuit.silent(now, sent_at)
         if self._circuit.is_silent and not was_silent:
             _log.warning("carrier does not answer", bind=self.bind, unanswered=self._circuit.unanswered)
-        if self._held and not self._circuit.is_well(now):
+        if self._held and not self._circuit.is_healthy(now):
             self._give_back()
 
     def settled(self) -> None:
@@ -406,14 +407,14 @@ class Link:
         self._give_back()
         self._fault = None
         # A line that answered and fell is an accident. One that answered nothing will do so again.
-        silent = not self._has_answered or not self._circuit.is_well(self._loop.time())
+        silent = not self._has_answered or not self._circuit.is_healthy(self._loop.time())
         for tag in unanswered:
-            handover, number, _, sent_at = cast("Submission", tag)
-            handover.overdue.add(number)
-            handover.waiting.discard(number)
+            submission, number, _, sent_at = cast("SubmitTag", tag)
+            submission.overdue.add(number)
+            submission.waiting.discard(number)
             if silent:
                 self._note_silence(sent_at)
-            self._close_if_done(handover, f"the line fell: {problem}")
+            self._close_if_done(submission, f"the line fell: {problem}")
 
     def close_left_open(self) -> None:
         """Close hand-overs to which nothing has happened for longer than an answer can take.
@@ -422,40 +423,40 @@ class Link:
         would keep its place of the lane and its message `sending`.
         """
         before = self._loop.time() - self._response_s - LEFT_OPEN_S
-        for handover in [one for one in self.claimed.values() if one.touched_at < before]:
-            if handover.in_line:
-                self._lines[handover.claimed.lane].remove(handover)
-                self._drop_from_line(handover)
+        for submission in [one for one in self.claimed.values() if one.touched_at < before]:
+            if submission.in_line:
+                self._lines[submission.claimed.lane].remove(submission)
+                self._drop_from_line(submission)
             else:
-                message = write_id(MESSAGE, handover.claimed.id)
+                message = write_id(MESSAGE, submission.claimed.id)
                 _log.error("hand-over left open", bind=self.bind, message=message)
-            handover.todo.clear()
-            handover.overdue |= handover.waiting
-            handover.waiting.clear()
-            self._close_if_done(handover, "its hand-over was left open")
+            submission.todo.clear()
+            submission.overdue |= submission.waiting
+            submission.waiting.clear()
+            self._close_if_done(submission, "its hand-over was left open")
 
-    def _close_if_done(self, handover: Handover, doubt: str = "no answer came in time") -> None:
+    def _close_if_done(self, submission: Submission, doubt: str = "no answer came in time") -> None:
         """Say what became of a message, once no answer to it is due any more."""
-        if handover.closed:
+        if submission.closed:
             return
-        trouble = handover.refusal is not None or handover.retry is not None or bool(handover.overdue)
-        if trouble and handover.in_line:
+        trouble = submission.refusal is not None or submission.retry is not None or bool(submission.overdue)
+        if trouble and submission.in_line:
             # The rest of it goes no further.
-            self._lines[handover.claimed.lane].remove(handover)
-            self._drop_from_line(handover)
-        if handover.waiting or handover.todo:
+            self._lines[submission.claimed.lane].remove(submission)
+            self._drop_from_line(submission)
+        if submission.waiting or submission.todo:
             return
-        self._close(handover)
-        fate = fates.of_message(handover, self.carrier, doubt)
-        if isinstance(fate, Doubtful):
+        self._close(submission)
+        outcome = final_outcome(submission, self.carrier, doubt)
+        if isinstance(outcome, InDoubt):
             self._counts.doubted.inc()
-        if fate is not None:
-            self._put(fate)
+        if outcome is not None:
+            self._put(outcome)
 
-    def _close(self, handover: Handover) -> None:
-        handover.closed = True
-        self.claimed.pop(handover.claimed.id, None)
-        if handover.claimed.lane == BULK:
+    def _close(self, submission: Submission) -> None:
+        submission.closed = True
+        self.claimed.pop(submission.claimed.id, None)
+        if submission.claimed.lane == BULK:
             self.bulk_outstanding -= 1
 
     def _put(self, outcome: Outcome, recipient: str = "") -> None:

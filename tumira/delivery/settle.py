@@ -11,13 +11,22 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from tumira.core.ids import AccountId, BatchId, MessageId
-from tumira.delivery.outcomes import Doubtful, Known, Outcome, PutOff, Refused, Reported, Returned, Taken
+from tumira.core.ids import AccountId, BatchId
+from tumira.delivery.outcomes import (
+    AlreadyTaken,
+    CarrierRefused,
+    InDoubt,
+    Outcome,
+    Released,
+    Reported,
+    RetryLater,
+    Taken,
+)
 from tumira.delivery.settle_rules import NO_RULES, REFUND_ALL, Consequences, Ending
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import settlement
 from tumira.delivery.store import waiting as places
-from tumira.delivery.store.settlement import BatchChange, Change, Standing
+from tumira.delivery.store.settlement import BatchChange, LockedMessage
 from tumira.delivery.store.waiting import QueuePlace
 from tumira.events import NewEvent, record_events
 from tumira.postgres.connection import Connection
@@ -25,7 +34,7 @@ from tumira.pricing.destinations import network_of
 from tumira.sending import daily_totals
 
 # What a worker says of a message that it has claimed, and that counts only as long as it has.
-GIVEN_BACK: Final = (Refused, PutOff, Doubtful, Returned, Known)
+CLAIM_OUTCOMES: Final = (CarrierRefused, RetryLater, InDoubt, Released, AlreadyTaken)
 
 
 async def settle(
@@ -51,10 +60,10 @@ async def settle(
     A transaction settles once: messages are locked before batches, accounts and counters, so a second group
     in the same transaction would lock messages while it holds counters for which others wait.
     """
-    held = await settlement.hold(connection, sorted({outcome.message_id for outcome in outcomes}))
-    return await settle_held(
+    locked = await settlement.lock_messages(connection, sorted({outcome.message_id for outcome in outcomes}))
+    return await settle_locked(
         connection,
-        held,
+        locked,
         outcomes,
         worker=worker,
         refunded=refunded,
@@ -66,9 +75,9 @@ async def settle(
     )
 
 
-async def settle_held(
+async def settle_locked(
     connection: Connection,
-    held: Mapping[UUID, Standing],
+    locked: Mapping[UUID, LockedMessage],
     outcomes: Sequence[Outcome],
     *,
     worker: str,
@@ -80,22 +89,22 @@ async def settle_held(
     endings: list[Ending] | None = None,
 ) -> int:
     """Do the same for messages that the caller holds already."""
-    known = [outcome for outcome in outcomes if outcome.message_id in held]
+    known = [outcome for outcome in outcomes if outcome.message_id in locked]
     if not known:
         if before_writing is not None:
             await before_writing()
         return 0
-    now = max(standing.held_at for standing in held.values())
-    decided = Consequences(held, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules)
-    long = [one.message_id for one in known if type(one) is Reported and held[one.message_id].segments > 1]
+    now = max(message.held_at for message in locked.values())
+    decided = Consequences(locked, refunded, now, tell_sent=tell_sent, again=again, refund_rules=refund_rules)
+    long = [one.message_id for one in known if type(one) is Reported and locked[one.message_id].segments > 1]
     if long:
         decided.add_parts_before(await settlement.list_states(connection, long))
-    pieced = [one.message_id for one in known if type(one) is Taken and _is_pieced(one, held)]
+    pieced = [one.message_id for one in known if type(one) is Taken and _is_pieced(one, locked)]
     if pieced:
         decided.add_numbers_before(pieced, await settlement.list_numbers(connection, pieced))
-    given_back = [one.message_id for one in known if isinstance(one, GIVEN_BACK)]
+    given_back = [one.message_id for one in known if isinstance(one, CLAIM_OUTCOMES)]
     if given_back:
-        decided.own = await places.land(connection, given_back, worker)
+        decided.own = await places.end_flight(connection, given_back, worker)
     for outcome in known:
         decided.apply(outcome)
     if before_writing is not None:
@@ -110,7 +119,7 @@ async def settle_held(
 
 async def _count(connection: Connection, decided: Consequences) -> None:
     """Count how messages ended. It comes last, because everybody counts in the same few rows."""
-    counts: Counter[latencies.Outcome] = Counter()
+    counts: Counter[latencies.OutcomeKey] = Counter()
     for ending in decided.endings:
         network = network_of(ending.recipient, ending.country)
         carrier_id = latencies.NO_CARRIER if ending.carrier_id is None else ending.carrier_id
@@ -128,7 +137,7 @@ async def _write(connection: Connection, decided: Consequences) -> None:
     batches = await _close_batches(connection, decided)
     await _write_messages(connection, decided, batches)
     if decided.refunds:
-        await settlement.hold_accounts(connection, sorted({one.account_id for one in decided.refunds}))
+        await settlement.lock_accounts(connection, sorted({one.account_id for one in decided.refunds}))
         await settlement.refund(connection, decided.refunds)
     await _tell(connection, decided, [one.id for one in batches if one.completed])
     if decided.ended:
@@ -143,18 +152,8 @@ async def _write_messages(
         await _leave(connection, decided.elsewhere, decided.places)
     landed = await settlement.write(
         connection,
-        [
-            Change(
-                MessageId(message_id),
-                message.status,
-                message.sent_at,
-                message.delivered_at,
-                message.refunded_at,
-                message.reason,
-            )
-            for message_id, message in decided.changed.items()
-        ],
-        [standing.id for standing in decided.landed],
+        list(decided.changed.values()),
+        [message.id for message in decided.landed],
         list(decided.reports.values()),
         batches,
     )
@@ -175,14 +174,16 @@ async def _write_messages(
         if decided.changed[one.message_id].status == ("sending" if one.in_doubt else "queued")
     ]
     if delays:
-        await places.put_off(connection, delays)
+        await places.insert_retries(connection, delays)
     if decided.incidents:
-        await places.note(connection, decided.incidents)
+        await places.insert_incidents(connection, decided.incidents)
 
 
-async def _leave(connection: Connection, left: Sequence[Standing], known: Mapping[UUID, QueuePlace]) -> None:
+async def _leave(
+    connection: Connection, left: Sequence[LockedMessage], known: Mapping[UUID, QueuePlace]
+) -> None:
     """Take messages out of wherever they wait."""
-    await places.leave(connection, {standing.id: standing.country for standing in left}, known)
+    await places.delete_waiting(connection, {message.id: message.country for message in left}, known)
 
 
 async def _close_batches(connection: Connection, decided: Consequences) -> Sequence[BatchChange]:
@@ -192,7 +193,7 @@ async def _close_batches(connection: Connection, decided: Consequences) -> Seque
     touched = sorted(decided.settled.keys() | refunded.keys())
     if not touched:
         return []
-    pending = await settlement.hold_batches(connection, touched)
+    pending = await settlement.lock_batches(connection, touched)
     return [
         BatchChange(
             batch_id,
@@ -206,7 +207,7 @@ async def _close_batches(connection: Connection, decided: Consequences) -> Seque
 
 
 async def _tell(connection: Connection, decided: Consequences, completed: Sequence[BatchId]) -> None:
-    owners = {standing.batch_id: standing.account_id for standing, _ in decided.events}
+    owners = {message.batch_id: message.account_id for message, _ in decided.events}
     await record_events(
         connection,
         [
@@ -217,6 +218,6 @@ async def _tell(connection: Connection, decided: Consequences, completed: Sequen
     )
 
 
-def _is_pieced(taken: Taken, held: Mapping[UUID, Standing]) -> bool:
+def _is_pieced(taken: Taken, locked: Mapping[UUID, LockedMessage]) -> bool:
     """Tell whether a message may be complete with segments of several tries."""
-    return (taken.late or taken.part.attempt > 0) and held[taken.message_id].segments > 1
+    return (taken.late or taken.part.attempt > 0) and locked[taken.message_id].segments > 1

@@ -1,7 +1,6 @@
 """What follows from each outcome of a message? Decided in plain Python, over rows that are held."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -12,19 +11,19 @@ from tumira.core.days import local_ordinal
 from tumira.core.ids import AccountId, BatchId, made_at_ms
 from tumira.delivery import receipt_rules
 from tumira.delivery.outcomes import (
-    Doubtful,
+    AlreadyTaken,
+    CarrierRefused,
     Ended,
-    Known,
+    InDoubt,
     Outcome,
-    PutOff,
-    Refused,
+    Released,
     Reported,
     Resumed,
-    Returned,
+    RetryLater,
     Taken,
 )
-from tumira.delivery.store.settlement import NewPart, PartReport, Refund, Standing
-from tumira.delivery.store.waiting import Delay, Entry, Incident, QueuePlace
+from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport, Refund
+from tumira.delivery.store.waiting import Incident, QueueEntry, QueuePlace, Retry
 from tumira.sending import lifecycle
 from tumira.sending.daily_totals import Place
 
@@ -32,18 +31,6 @@ REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 NO_RULES: Final[Mapping[int, Collection[str]]] = {}
 
 Segment = tuple[UUID, int, int]
-
-
-@dataclass(slots=True)
-class Moving:
-    """A message while it is being decided about."""
-
-    standing: Standing
-    status: str
-    sent_at: datetime | None = None
-    delivered_at: datetime | None = None
-    refunded_at: datetime | None = None
-    reason: str | None = None
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -64,7 +51,7 @@ class Consequences:
 
     def __init__(
         self,
-        held: Mapping[UUID, Standing],
+        locked: Mapping[UUID, LockedMessage],
         refunded: Collection[str],
         now: datetime,
         *,
@@ -72,7 +59,7 @@ class Consequences:
         again: bool,
         refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     ) -> None:
-        self._held = held
+        self._locked = locked
         # What each carrier's messages get back, where receipts of several carriers are decided together.
         self._refund_rules = refund_rules
         self._tell_sent = tell_sent
@@ -81,7 +68,7 @@ class Consequences:
         self.now = now
         # The messages that this worker still had in flight, and when it claimed each.
         self.own: Mapping[UUID, datetime] = {}
-        self.changed: dict[UUID, Moving] = {}
+        self.changed: dict[UUID, MessageChange] = {}
         self.parts: dict[Segment, NewPart] = {}
         # Segments that may have been recorded before.
         self.doubled: dict[Segment, NewPart] = {}
@@ -93,15 +80,15 @@ class Consequences:
         self.ended: dict[Place, dict[str, int]] = {}
         self.endings: list[Ending] = []
         self.refunds: list[Refund] = []
-        self.events: list[tuple[Standing, str]] = []
-        self.entries: list[Entry] = []
-        self.delays: list[Delay] = []
+        self.events: list[tuple[LockedMessage, str]] = []
+        self.entries: list[QueueEntry] = []
+        self.delays: list[Retry] = []
         self.incidents: list[Incident] = []
         # Of messages that were tried more than once: the segments that a carrier took in any try.
         self._numbers: dict[UUID, set[int]] = {}
-        self.landed: list[Standing] = []
+        self.landed: list[LockedMessage] = []
         # Messages that may wait somewhere else than in flight, and where those were found that did.
-        self.elsewhere: list[Standing] = []
+        self.elsewhere: list[LockedMessage] = []
         self.places: dict[UUID, QueuePlace] = {}
 
     def add_parts_before(self, states: Sequence[tuple[UUID, int, str, str | None]]) -> None:
@@ -117,38 +104,38 @@ class Consequences:
 
     def apply(self, outcome: Outcome) -> None:
         """Decide one outcome."""
-        message = self.changed.get(outcome.message_id)
-        if message is None:
-            standing = self._held[outcome.message_id]
-            message = Moving(standing, standing.status)
+        change = self.changed.get(outcome.message_id)
+        if change is None:
+            message = self._locked[outcome.message_id]
+            change = MessageChange(message, message.status)
         match outcome:
             case Taken():
-                self._take(message, outcome)
+                self._take(change, outcome)
             case Reported():
-                self._report(message, outcome)
+                self._report(change, outcome)
             case Ended():
-                self._end(message, outcome)
-            case Refused():
-                self._refuse(message, outcome)
-            case PutOff():
-                self._put_off(message, outcome)
-            case Doubtful():
-                self._doubt(message, outcome)
+                self._end(change, outcome)
+            case CarrierRefused():
+                self._refuse(change, outcome)
+            case RetryLater():
+                self._put_off(change, outcome)
+            case InDoubt():
+                self._doubt(change, outcome)
             case Resumed():
-                self._resume(message, outcome)
-            case Known():
-                self._know(message, outcome)
-            case Returned():
-                self._return(message, outcome)
+                self._resume(change, outcome)
+            case AlreadyTaken():
+                self._know(change, outcome)
+            case Released():
+                self._return(change, outcome)
 
-    def _know(self, message: Moving, known: Known) -> None:
-        if known.message_id in self.own and message.status in {"queued", "sending"}:
-            self._send(message, known.submitted_at)
+    def _know(self, change: MessageChange, known: AlreadyTaken) -> None:
+        if known.message_id in self.own and change.status in {"queued", "sending"}:
+            self._send(change, known.submitted_at)
 
-    def _return(self, message: Moving, returned: Returned) -> None:
-        if self._goes_back(message):
+    def _return(self, change: MessageChange, returned: Released) -> None:
+        if self._goes_back(change):
             self.entries.append(
-                Entry(
+                QueueEntry(
                     returned.message_id,
                     returned.country,
                     returned.lane,
@@ -158,7 +145,7 @@ class Consequences:
                 )
             )
 
-    def _take(self, message: Moving, taken: Taken) -> None:
+    def _take(self, change: MessageChange, taken: Taken) -> None:
         part = taken.part
         parts = self.doubled if taken.late or self._again else self.parts
         parts[part.message_id, part.number, part.attempt] = part
@@ -166,50 +153,50 @@ class Consequences:
         numbers = self._numbers.get(taken.message_id)
         if numbers is not None:
             numbers.add(part.number)
-            complete = len(numbers) >= message.standing.segments
-        if complete and message.status in {"queued", "sending"}:
+            complete = len(numbers) >= change.message.segments
+        if complete and change.status in {"queued", "sending"}:
             if taken.late:
-                self.elsewhere.append(message.standing)
+                self.elsewhere.append(change.message)
             else:
-                self.landed.append(message.standing)
-            self._send(message, part.submitted_at)
+                self.landed.append(change.message)
+            self._send(change, part.submitted_at)
 
-    def _send(self, message: Moving, at: datetime) -> None:
-        standing = message.standing
-        message.status, message.sent_at = "sent", at
-        self.changed[standing.id] = message
-        if standing.account_id in self._tell_sent:
-            self.events.append((standing, "message.sent"))
+    def _send(self, change: MessageChange, at: datetime) -> None:
+        message = change.message
+        change.status, change.sent_at = "sent", at
+        self.changed[message.id] = change
+        if message.account_id in self._tell_sent:
+            self.events.append((message, "message.sent"))
 
-    def _report(self, message: Moving, report: Reported) -> None:
-        outcome = receipt_rules.outcome(report.receipt.state, report.receipt.error)
-        if lifecycle.is_final(message.status) and message.status != "unconfirmed":
+    def _report(self, change: MessageChange, report: Reported) -> None:
+        outcome = receipt_rules.receipt_result(report.receipt.state, report.receipt.error)
+        if lifecycle.is_final(change.status) and change.status != "unconfirmed":
             # Said before is a repetition; anything else is too late to count.
-            if outcome.status is not None and outcome.status != message.status:
+            if outcome.status is not None and outcome.status != change.status:
                 self.incidents.append(_late(report))
             return
-        if not self._write_receipt(message, report, final=outcome.status is not None):
+        if not self._write_receipt(change, report, final=outcome.status is not None):
             return
         status: str | None = outcome.status
         reason = outcome.reason
-        if message.standing.segments > 1:
-            status, reason = self._judge_segments(message.standing)
+        if change.message.segments > 1:
+            status, reason = self._judge_segments(change.message)
         if status is None:
             return
-        if message.status in {"queued", "sending"}:
+        if change.status in {"queued", "sending"}:
             # The receipt proves the hand-over, wherever we had the message waiting.
-            self.elsewhere.append(message.standing)
-            self._send(message, report.received_at)
+            self.elsewhere.append(change.message)
+            self._send(change, report.received_at)
         if status == "delivered":
-            message.delivered_at = report.received_at
-        self._move(message, status, reason, self._refund_rules.get(report.carrier_id), report)
+            change.delivered_at = report.received_at
+        self._move(change, status, reason, self._refund_rules.get(report.carrier_id), report)
 
-    def _write_receipt(self, message: Moving, report: Reported, *, final: bool) -> bool:
+    def _write_receipt(self, change: MessageChange, report: Reported, *, final: bool) -> bool:
         """Keep a receipt with its segment; False if the segment had its last one already."""
         receipt = report.receipt
-        if message.standing.segments > 1:
+        if change.message.segments > 1:
             before = self._states.get(report.message_id, {}).get(report.number)
-            if before is not None and receipt_rules.outcome(*before).status is not None:
+            if before is not None and receipt_rules.receipt_result(*before).status is not None:
                 if final and before[0] != receipt.state:
                     self.incidents.append(_late(report))
                 return False
@@ -228,60 +215,64 @@ class Consequences:
     def _keep_state(self, message_id: UUID, number: int, state: str, error: str | None) -> None:
         states = self._states.setdefault(message_id, {})
         # Of two tries of a segment the first that came to an end counts.
-        if number not in states or receipt_rules.outcome(*states[number]).status is None:
+        if number not in states or receipt_rules.receipt_result(*states[number]).status is None:
             states[number] = (state, error)
 
-    def _judge_segments(self, standing: Standing) -> tuple[str | None, str | None]:
+    def _judge_segments(self, message: LockedMessage) -> tuple[str | None, str | None]:
         """Tell what the receipts of its segments make of a message: one failure fails the whole."""
-        outcomes = [receipt_rules.outcome(*state) for state in self._states.get(standing.id, {}).values()]
+        outcomes = [
+            receipt_rules.receipt_result(*state) for state in self._states.get(message.id, {}).values()
+        ]
         for outcome in outcomes:
             if outcome.status is not None and outcome.status != "delivered":
                 return outcome.status, outcome.reason
         delivered = sum(outcome.status == "delivered" for outcome in outcomes)
-        return ("delivered", None) if delivered == standing.segments else (None, None)
+        return ("delivered", None) if delivered == message.segments else (None, None)
 
-    def _end(self, message: Moving, ended: Ended) -> None:
+    def _end(self, change: MessageChange, ended: Ended) -> None:
         # It may have been claimed, or answered, since somebody decided that its time is over.
-        if message.status != ended.old:
+        if change.status != ended.old:
             return
-        if message.status == "queued":
-            self.elsewhere.append(message.standing)
+        if change.status == "queued":
+            self.elsewhere.append(change.message)
             if ended.place is not None:
                 self.places[ended.message_id] = ended.place
         if ended.incident is not None:
             self.incidents.append(Incident(ended.message_id, ended.incident, None))
-        self._move(message, ended.status, ended.reason)
+        self._move(change, ended.status, ended.reason)
 
-    def _resume(self, message: Moving, resumed: Resumed) -> None:
-        standing = message.standing
+    def _resume(self, change: MessageChange, resumed: Resumed) -> None:
+        message = change.message
         # It may have been settled while its row in `retries` was still there.
-        if message.status != ("sending" if resumed.resend else "queued"):
+        if change.status != ("sending" if resumed.resend else "queued"):
             return
-        message.status = "queued"
-        self.changed[standing.id] = message
+        change.status = "queued"
+        self.changed[message.id] = change
         # At the clock, like a flow that was idle; its old turn is long past.
         avoid = resumed.carrier_id if resumed.avoid else None
-        self.entries.append(Entry(standing.id, standing.country, resumed.lane, None, again=True, avoid=avoid))
+        self.entries.append(
+            QueueEntry(message.id, message.country, resumed.lane, None, again=True, avoid=avoid)
+        )
         if resumed.resend:
-            self.incidents.append(Incident(standing.id, "resend", resumed.carrier_id))
+            self.incidents.append(Incident(message.id, "resend", resumed.carrier_id))
 
-    def _refuse(self, message: Moving, refused: Refused) -> None:
-        if refused.message_id not in self.own or message.status not in {"queued", "sending"}:
+    def _refuse(self, change: MessageChange, refused: CarrierRefused) -> None:
+        if refused.message_id not in self.own or change.status not in {"queued", "sending"}:
             return
         if refused.doubted:
-            self._move(message, "unconfirmed", None)
+            self._move(change, "unconfirmed", None)
             return
         if refused.status == "expired":
             # No carrier had it, so no carrier's rule keeps the money.
-            message.status = "queued"
-            self._move(message, "expired", refused.reason, REFUND_ALL)
+            change.status = "queued"
+            self._move(change, "expired", refused.reason, REFUND_ALL)
             return
-        self._move(message, refused.status, refused.reason)
+        self._move(change, refused.status, refused.reason)
 
-    def _put_off(self, message: Moving, put_off: PutOff) -> None:
-        if self._goes_back(message):
+    def _put_off(self, change: MessageChange, put_off: RetryLater) -> None:
+        if self._goes_back(change):
             self.delays.append(
-                Delay(put_off.message_id, put_off.wait_s, in_doubt=False, carrier_id=put_off.carrier_id)
+                Retry(put_off.message_id, put_off.wait_s, in_doubt=False, carrier_id=put_off.carrier_id)
             )
             self.incidents.append(
                 Incident(
@@ -289,69 +280,69 @@ class Consequences:
                 )
             )
 
-    def _doubt(self, message: Moving, doubtful: Doubtful) -> None:
-        if doubtful.message_id in self.own and message.status in {"queued", "sending"}:
-            message.status = "sending"
-            self.changed[doubtful.message_id] = message
+    def _doubt(self, change: MessageChange, doubtful: InDoubt) -> None:
+        if doubtful.message_id in self.own and change.status in {"queued", "sending"}:
+            change.status = "sending"
+            self.changed[doubtful.message_id] = change
             self.delays.append(
-                Delay(doubtful.message_id, doubtful.wait_s, in_doubt=True, carrier_id=doubtful.carrier_id)
+                Retry(doubtful.message_id, doubtful.wait_s, in_doubt=True, carrier_id=doubtful.carrier_id)
             )
             self.incidents.append(
                 Incident(
                     doubtful.message_id,
                     "doubt",
                     doubtful.carrier_id,
-                    recipient=message.standing.recipient.removeprefix("+"),
+                    recipient=change.message.recipient.removeprefix("+"),
                     detail=doubtful.detail,
                     claimed_at=self.own[doubtful.message_id],
                 )
             )
 
-    def _goes_back(self, message: Moving) -> bool:
+    def _goes_back(self, change: MessageChange) -> bool:
         """Let a message wait again, if it is still ours and has not been settled."""
-        if message.standing.id not in self.own or message.status not in {"queued", "sending"}:
+        if change.message.id not in self.own or change.status not in {"queued", "sending"}:
             return False
-        message.status = "queued"
-        self.changed[message.standing.id] = message
+        change.status = "queued"
+        self.changed[change.message.id] = change
         return True
 
     def _move(
         self,
-        message: Moving,
+        change: MessageChange,
         status: str,
         reason: str | None,
         refunded: Collection[str] | None = None,
         report: Reported | None = None,
     ) -> None:
         """Move a message to a final status, with all that follows from it."""
-        standing = message.standing
-        if lifecycle.steps(message.status, status) is None:
+        message = change.message
+        if lifecycle.steps(change.status, status) is None:
             return
-        if not lifecycle.is_final(message.status):
-            self.settled[standing.batch_id] = self.settled.get(standing.batch_id, 0) + 1
-        self._count_end(standing, message.status, status)
+        if not lifecycle.is_final(change.status):
+            self.settled[message.batch_id] = self.settled.get(message.batch_id, 0) + 1
+        self._count_end(message, change.status, status)
         self.endings.append(
             Ending(
-                standing.id,
-                standing.recipient,
-                standing.country,
+                message.id,
+                message.recipient,
+                message.country,
                 status,
                 reason,
                 None if report is None else report.carrier_id,
                 None if report is None else report.received_at,
             )
         )
-        message.status, message.reason = status, reason
-        self.changed[standing.id] = message
-        self.events.append((standing, f"message.{status}"))
+        change.status, change.reason = status, reason
+        self.changed[message.id] = change
+        self.events.append((message, f"message.{status}"))
         paid_back = self._refunded if refunded is None else refunded
-        if status in paid_back and standing.cost > 0 and standing.refunded_at is None:
-            message.refunded_at = self.now
-            self.refunds.append(Refund(standing.account_id, standing.batch_id, standing.id, standing.cost))
-            self.events.append((standing, "message.refunded"))
+        if status in paid_back and message.cost > 0 and message.refunded_at is None:
+            change.refunded_at = self.now
+            self.refunds.append(Refund(message.account_id, message.batch_id, message.id, message.cost))
+            self.events.append((message, "message.refunded"))
 
-    def _count_end(self, standing: Standing, old: str, new: str) -> None:
-        place = (standing.account_id, local_ordinal(made_at_ms(standing.batch_id)), standing.country)
+    def _count_end(self, message: LockedMessage, old: str, new: str) -> None:
+        place = (message.account_id, local_ordinal(made_at_ms(message.batch_id)), message.country)
         ends = self.ended.setdefault(place, {})
         ends[new] = ends.get(new, 0) + 1
         if lifecycle.is_final(old):

@@ -1,18 +1,25 @@
 """How is a claimed message written for a carrier, and how far is its hand-over?"""
 
+import random
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from tumira.delivery.smpp.encoding import Encoded, encode
+from tumira.core.backoff import retry_wait_s
+from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Released, RetryLater, Taken
+from tumira.delivery.receipt_rules import key
+from tumira.delivery.smpp.encoding import EncodedText, encode
 from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
-from tumira.delivery.store.queue import Claimed, Past
+from tumira.delivery.store.carriers import Carrier
+from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
+from tumira.delivery.store.settlement import NewPart
 
 REFERENCES_MAX: Final = 20_000
 
 _REFERENCES: Final = 256
 
 
-class Handover:
+class Submission:
     """A claimed message on its way to a carrier; its segments are numbered from 1."""
 
     __slots__ = (
@@ -32,7 +39,9 @@ class Handover:
         "waiting",
     )
 
-    def __init__(self, claimed: Claimed, encoded: Encoded, reference: int | None, past: Past | None) -> None:
+    def __init__(
+        self, claimed: ClaimedMessage, encoded: EncodedText, reference: int | None, past: PastAttempts | None
+    ) -> None:
         self.claimed = claimed
         self.encoded = encoded
         self.reference = reference
@@ -66,7 +75,7 @@ class Handover:
         return self.claimed.again or self.taken > 0
 
 
-class Writer:
+class SubmissionWriter:
     """Writes messages for one carrier."""
 
     def __init__(self, source: str) -> None:
@@ -75,20 +84,20 @@ class Writer:
         self._references: dict[str, int] = {}
         self._encode = lru_cache(maxsize=1000)(encode)
 
-    def prepare(self, claimed: Claimed, past: Past | None) -> Handover:
+    def prepare(self, claimed: ClaimedMessage, past: PastAttempts | None) -> Submission:
         """Begin the hand-over of a message, where it was left off if it was begun before."""
         if claimed.segments == 1:
-            return Handover(claimed, self._encode(claimed.body, 0), None, past)
+            return Submission(claimed, self._encode(claimed.body, 0), None, past)
         reference = past.reference if past is not None and past.taken else None
         if reference is None:
             reference = self._next_reference(claimed.recipient)
-        return Handover(claimed, encode(claimed.body, reference), reference, past)
+        return Submission(claimed, encode(claimed.body, reference), reference, past)
 
-    def submission(self, handover: Handover, number: int, left_s: int) -> bytes:
+    def body(self, submission: Submission, number: int, left_s: int) -> bytes:
         """Return the body of one segment."""
-        encoded = handover.encoded
+        encoded = submission.encoded
         return self._bodies.body(
-            handover.claimed.recipient[1:],
+            submission.claimed.recipient[1:],
             encoded.payloads[number - 1],
             encoded.esm_class,
             encoded.data_coding,
@@ -108,3 +117,42 @@ class Writer:
 @lru_cache(maxsize=4096)
 def _validity(left_s: int) -> str:
     return relative_validity(left_s)
+
+
+def segment_taken(
+    submission: Submission, number: int, carrier: Carrier, times: tuple[datetime, datetime], carrier_ref: str
+) -> Taken:
+    """Return that a carrier took a segment, submitted and answered at these times; it is counted already."""
+    claimed = submission.claimed
+    part = NewPart(
+        claimed.id,
+        number,
+        submission.attempt,
+        carrier.id,
+        submission.reference,
+        carrier_ref,
+        key(carrier_ref),
+        claimed.claimed_at,
+        *times,
+    )
+    return Taken(claimed.id, part, submission.complete, late=submission.closed)
+
+
+def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outcome | None:
+    """Return how the hand-over ended; None when all segments were taken, which was told one by one."""
+    claimed = submission.claimed
+    if submission.refusal == "QUEUE_EXPIRED":
+        return CarrierRefused(claimed.id, submission.refusal, "expired", doubted=submission.attempt > 0)
+    if submission.refusal is not None:
+        return CarrierRefused(claimed.id, submission.refusal, doubted=submission.attempt > 0)
+    if submission.overdue:
+        return InDoubt(claimed.id, carrier.id, carrier.settings.doubt_wait_s, doubt)
+    if submission.retry is not None:
+        number, detail = submission.retry
+        wait_s = retry_wait_s(submission.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
+        return RetryLater(claimed.id, carrier.id, number, wait_s, detail)
+    if not submission.complete:
+        return Released(
+            claimed.id, claimed.country, claimed.lane, claimed.turn, submission.again, claimed.avoid
+        )
+    return None

@@ -21,15 +21,16 @@ from tumira.delivery.clocks import Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S
 from tumira.delivery.observer import Observer
-from tumira.delivery.outcomes import Doubtful
+from tumira.delivery.outcomes import InDoubt
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.routing import Routes
-from tumira.delivery.sender import Link
+from tumira.delivery.sender import Sender
 from tumira.delivery.settle import settle
-from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
-from tumira.delivery.store import carriers, queue
+from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
+from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store import waiting as places
-from tumira.delivery.store.carriers import BindState, Carrier, Health
+from tumira.delivery.store.binds import BindHealth, BindState
+from tumira.delivery.store.carriers import Carrier
 from tumira.postgres.connection import Connection
 from tumira.postgres.notify import listen
 from tumira.postgres.pool import Database
@@ -52,7 +53,7 @@ Place = tuple[int, int]
 class _Held:
     """A bind of ours, who claims for it, and the task that parts from the carrier once we leave."""
 
-    link: Link
+    sender: Sender
     dispatcher: Dispatcher
     leaving: "asyncio.Task[None] | None" = None
 
@@ -64,7 +65,7 @@ class Supervisor:
         self,
         database: Database,
         worker: str,
-        timing: Timing = DEFAULT_TIMING,
+        timing: SmppTimeouts = DEFAULT_TIMEOUTS,
         tracer: Tracer | None = None,
     ) -> None:
         self._database = database
@@ -130,11 +131,11 @@ class Supervisor:
             active = await carriers.list_active(connection)
             self._observer.carriers.update({carrier.id: carrier.name for carrier in active})
             self._follow(active)
-            health = await carriers.list_binds(connection)
+            health = await binds.list_binds(connection)
             for carrier in active:
                 wanted = self._share(carrier, health, workers)
                 if wanted:
-                    taken = await carriers.lease(connection, carrier.id, self._worker, wanted, LEASE_S)
+                    taken = await binds.lease(connection, carrier.id, self._worker, wanted, LEASE_S)
                     for number in taken:
                         self._open(carrier, number)
             countries = await list_countries(connection)
@@ -147,10 +148,10 @@ class Supervisor:
 
     async def _renew_leases(self, connection: Connection) -> int:
         """Say that we live and how our binds are; let go of those that are not ours any more."""
-        workers = await carriers.heartbeat(connection, self._worker, LEASE_S)
-        reports = [held.link.report() for held in self._held.values()]
+        workers = await binds.heartbeat(connection, self._worker, LEASE_S)
+        reports = [held.sender.report() for held in self._held.values()]
         if reports:
-            kept = await carriers.report(connection, reports, LEASE_S)
+            kept = await binds.report(connection, reports, LEASE_S)
             for place in [place for place in self._held if place not in kept]:
                 self._lose(place)
         return workers
@@ -160,10 +161,10 @@ class Supervisor:
         now = {carrier.id: carrier for carrier in active}
         for place, held in self._held.items():
             carrier = now.get(place[0])
-            if carrier is None or carrier.changed_at != held.link.carrier.changed_at:
+            if carrier is None or carrier.changed_at != held.sender.carrier.changed_at:
                 self._part(place)
 
-    def _share(self, carrier: Carrier, health: Sequence[Health], workers: int) -> Sequence[int]:
+    def _share(self, carrier: Carrier, health: Sequence[BindHealth], workers: int) -> Sequence[int]:
         """Return the free numbers that we should take; give one up when we have more than our share."""
         own = {number: held for (carrier_id, number), held in self._held.items() if carrier_id == carrier.id}
         share = -(-carrier.settings.binds // workers)
@@ -183,11 +184,11 @@ class Supervisor:
             recorder = Recorder(self._database, carrier.id, self._worker, self._observer)
             self._recorders[carrier.id] = recorder
         recorder.refunded = frozenset(carrier.settings.refund)
-        link = Link(
+        sender = Sender(
             carrier, number, self._worker, recorder, self._observer, self._timing, lambda: self._room(place)
         )
         self._held[place] = _Held(
-            link, Dispatcher(link, self._worker, self._database, self._clocks, self._routes)
+            sender, Dispatcher(sender, self._worker, self._database, self._clocks, self._routes)
         )
 
     def _room(self, place: Place) -> None:
@@ -198,7 +199,7 @@ class Supervisor:
     def _pass_on(
         self,
         active: Sequence[Carrier],
-        health: Sequence[Health],
+        health: Sequence[BindHealth],
         countries: Sequence[str],
         avoided: Collection[tuple[str, int]],
         began: float,
@@ -206,21 +207,21 @@ class Supervisor:
         """Pass on the leases, each bind's share of its carrier's rate, and who serves which country."""
         well = {one.carrier_id for one in health if one.lease_valid and one.state is BindState.BOUND}
         for held in self._held.values():
-            if held.link.is_well:
-                well.add(held.link.carrier.id)
+            if held.sender.is_healthy:
+                well.add(held.sender.carrier.id)
         self._routes.renew(active, well, countries, avoided)
         for held in self._held.values():
-            carrier = held.link.carrier
+            carrier = held.sender.carrier
             bound = sum(
                 one.carrier_id == carrier.id and one.lease_valid and one.state is not BindState.DOWN
                 for one in health
             )
-            held.link.renew(began + LEASE_S / 2, carrier.settings.tps / max(1, bound))
+            held.sender.renew(began + LEASE_S / 2, carrier.settings.tps / max(1, bound))
 
     def _lose(self, place: Place) -> None:
         held = self._held.pop(place)
-        _log.warning("lease lost", bind=held.link.bind)
-        held.link.lose()
+        _log.warning("lease lost", bind=held.sender.bind)
+        held.sender.drop()
         if held.leaving is None:
             held.leaving = asyncio.create_task(held.dispatcher.close())
 
@@ -232,21 +233,21 @@ class Supervisor:
     async def _drain(self, place: Place, held: _Held) -> None:
         """Part from a carrier on one bind; its lease is kept until that is done."""
         await held.dispatcher.close()
-        await held.link.drain(DRAIN_S)
+        await held.sender.drain(DRAIN_S)
         recorder = self._recorders.get(place[0])
         if recorder is not None:
             await recorder.drain(RECORD_S)
         try:
             async with self._database.connection() as connection:
-                await carriers.release(connection, self._worker, [place])
+                await binds.release(connection, self._worker, [place])
         except Exception as error:  # noqa: BLE001 - then the lease ends by itself
-            _log.warning("bind not released", bind=held.link.bind, error=repr(error))
+            _log.warning("bind not released", bind=held.sender.bind, error=repr(error))
         if self._held.get(place) is held:
             del self._held[place]
 
     async def _close_left_open(self) -> None:
         for held in self._held.values():
-            held.link.close_left_open()
+            held.sender.close_left_open()
 
     async def _look_for_strays(self) -> None:
         """Put in doubt what is in flight for us and has been in no link's hands for a while.
@@ -260,13 +261,13 @@ class Supervisor:
         async with self._database.transaction() as connection:
             in_flight = await places.list_in_flight(connection, self._worker, STRAYS_MAX)
             known: set[UUID] = set()
-            known.update(*(held.link.claimed for held in self._held.values()))
+            known.update(*(held.sender.claimed for held in self._held.values()))
             astray = frozenset(in_flight.keys() - known)
             twice = astray & self._strays
             if twice:
                 _log.warning("messages astray", count=len(twice))
                 outcomes = [
-                    Doubtful(MessageId(one), in_flight[one], DOUBT_WAIT_S, "it went astray") for one in twice
+                    InDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "it went astray") for one in twice
                 ]
                 await settle(connection, outcomes, worker=self._worker)
         self._strays = astray - twice
@@ -288,7 +289,7 @@ class Supervisor:
         await self._observer.flush()
         try:
             async with self._database.transaction() as connection:
-                await places.sign_off(connection, self._worker)
+                await places.delete_worker(connection, self._worker)
         except Exception as error:  # noqa: BLE001 - then others find us dead
             _log.warning("worker not signed off", error=repr(error))
 

@@ -22,7 +22,7 @@ _RECOVERY_STEP_MAX_S: Final = 1.0
 _HAIR_S: Final = 1e-6
 
 
-class Pace:
+class Throttle:
     """The pace of one connection, at most `tps` messages a second, or without a limit when that is 0.
 
     Times are seconds on any clock that never goes back. All of it is arithmetic on a few numbers, because it

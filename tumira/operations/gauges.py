@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.delivery.store import carriers
+from tumira.delivery.store import binds
 from tumira.operations import totals
 from tumira.operations.totals import WAITING_MAX, Elsewhere, Stand
 from tumira.postgres import partitions, replication
@@ -185,7 +185,7 @@ async def read(connection: Connection) -> Readings:
     assert audit is not None
     assert others is not None
     ledgers_broken, workers, web_nodes, usdt_look_age_s, size = others
-    uncovered = await carriers.countries_without_carrier(connection)
+    uncovered = await binds.countries_without_carrier(connection)
     return Readings(
         stands=await totals.stands(connection),
         now_ms=await SQL_NOW.value(connection),

@@ -14,7 +14,7 @@ from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.loops import forever
 from tumira.delivery import follow_up
-from tumira.delivery.store import carriers, receipts
+from tumira.delivery.store import binds, carriers, receipts
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S
@@ -107,7 +107,7 @@ async def _try_unmatched(database: Database) -> int:
         async with database.transaction() as connection:
             if not await SQL_TRY_LOCK.value(connection, name="try unmatched receipts"):
                 return found
-            tried = await follow_up.try_unmatched_receipts(connection)
+            tried = await follow_up.retry_unmatched_receipts(connection)
         found += tried.found
         if not tried.is_more_due:
             return found
@@ -225,7 +225,7 @@ async def _add_up_ledgers(connection: Connection) -> int:
 async def _well_countries(connection: Connection) -> frozenset[str]:
     """Return the countries for which some carrier is at work."""
     countries = await list_countries(connection)
-    return frozenset(countries) - await carriers.countries_without_carrier(connection)
+    return frozenset(countries) - await binds.countries_without_carrier(connection)
 
 
 CHORES: Final[Sequence[Chore | OwnChore]] = (

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from tumira import VERSION
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
-from tumira.delivery.store.carriers import BindState
+from tumira.delivery.store.binds import BindState
 from tumira.operations import gauges
 from tumira.operations.gauges import Readings
 from tumira.postgres.pool import Database

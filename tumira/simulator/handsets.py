@@ -83,7 +83,7 @@ def empty(directory: Path) -> None:
             os.truncate(directory / f"texts-{number:09}.jsonl", 0)
 
 
-class Keeper:
+class HandsetFiles:
     """Appends texts to the files of a directory; `close` writes what still waits."""
 
     def __init__(self, directory: Path) -> None:

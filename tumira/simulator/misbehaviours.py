@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tumira.core.errors import Trouble
-from tumira.delivery.smpp.pdu import Bind, Command, Status
-from tumira.simulator.line import Exchange, Line
-from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, Receipt
+from tumira.delivery.smpp.pdu import BindRequest, Command, CommandStatus
+from tumira.simulator.connection import Exchange, SmscConnection
+from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, SimulatedReceipt
 
 VALUE_MAX: Final = 1_000_000
 # A judge's word for a submit that is neither taken nor answered.
@@ -42,22 +42,22 @@ class Misbehaviour:
         self.value = self.default if value is None else value
         self._count = 0
 
-    def connected(self, line: Line) -> None:
+    def connected(self, line: SmscConnection) -> None:
         """Prepare a new connection."""
 
-    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - for those who misbehave
+    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - for those who misbehave
         """Return how a bind is answered; None for not at all."""
-        return Status.ROK
+        return CommandStatus.ROK
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - as above
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - as above
         """Return how a submit is refused; ROK for not at all."""
-        return Status.ROK
+        return CommandStatus.ROK
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as above
         """Return how a message's number is written."""
         return ids
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Return the receipts that are sent for one message."""
         return receipts
 
@@ -99,9 +99,9 @@ class NoAnswers(Misbehaviour):
     unit = "every n-th"
     default = 1
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
         """Drop it when its turn has come."""
-        return DROPPED if self.is_turn() else Status.ROK
+        return DROPPED if self.is_turn() else CommandStatus.ROK
 
 
 class ThrottleEvery(Misbehaviour):
@@ -110,9 +110,9 @@ class ThrottleEvery(Misbehaviour):
     unit = "every n-th"
     default = 10
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
         """Refuse it when its turn has come."""
-        return Status.RTHROTTLED if self.is_turn() else Status.ROK
+        return CommandStatus.RTHROTTLED if self.is_turn() else CommandStatus.ROK
 
 
 class RateLimit(Misbehaviour):
@@ -125,14 +125,14 @@ class RateLimit(Misbehaviour):
         super().__init__(value)
         self._second_began = float("-inf")
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all together
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all together
         """Refuse it when there were enough."""
         now = asyncio.get_running_loop().time()
         if now - self._second_began >= 1:
             self._second_began = now
             self._count = 0
         self._count += 1
-        return Status.RTHROTTLED if self._count > self.value else Status.ROK
+        return CommandStatus.RTHROTTLED if self._count > self.value else CommandStatus.ROK
 
 
 class QueueFullBursts(Misbehaviour):
@@ -141,11 +141,11 @@ class QueueFullBursts(Misbehaviour):
     unit = "in a row"
     default = 20
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
         """Refuse it while the queue is full."""
         place = self._count % (5 * self.value)
         self._count += 1
-        return Status.RMSGQFUL if place >= 4 * self.value else Status.ROK
+        return CommandStatus.RMSGQFUL if place >= 4 * self.value else CommandStatus.ROK
 
 
 class SystemErrorEvery(Misbehaviour):
@@ -154,15 +154,15 @@ class SystemErrorEvery(Misbehaviour):
     unit = "every n-th"
     default = 10
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
         """Refuse it when its turn has come."""
-        return Status.RSYSERR if self.is_turn() else Status.ROK
+        return CommandStatus.RSYSERR if self.is_turn() else CommandStatus.ROK
 
 
 class Silence(Misbehaviour):
     """No submit is taken or answered, while enquire_link is."""
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - whoever sent it
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
         """Drop it."""
         return DROPPED
 
@@ -278,7 +278,7 @@ class Garbage(Misbehaviour):
 class OneByteWrites(Misbehaviour):
     """Everything leaves octet by octet."""
 
-    def connected(self, line: Line) -> None:
+    def connected(self, line: SmscConnection) -> None:
         """Let it trickle."""
         line.piecemeal = True
 
@@ -288,24 +288,24 @@ class RefuseBind(Misbehaviour):
 
     unit = "binds, 0 for all"
 
-    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
         """Refuse it."""
         self._count += 1
-        return Status.RBINDFAIL if self.value == 0 or self._count <= self.value else Status.ROK
+        return CommandStatus.RBINDFAIL if self.value == 0 or self._count <= self.value else CommandStatus.ROK
 
 
 class WrongPassword(Misbehaviour):
     """Every bind is refused with RINVPASWD."""
 
-    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
         """Refuse it."""
-        return Status.RINVPASWD
+        return CommandStatus.RINVPASWD
 
 
 class NoBindAnswer(Misbehaviour):
     """No bind is answered."""
 
-    def binding(self, line: Line, bind: Bind) -> int | None:  # noqa: ARG002 - whoever it is
+    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
         """Say nothing."""
         return None
 
@@ -345,7 +345,7 @@ class PaddedReceiptIds(Misbehaviour):
 class DatesWithSeconds(Misbehaviour):
     """Dates in receipts have twelve digits."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Write them so."""
         return [replace(receipt, date_format=DATE_WITH_SECONDS) for receipt in receipts]
 
@@ -353,7 +353,7 @@ class DatesWithSeconds(Misbehaviour):
 class WordyErrors(Misbehaviour):
     """The error in a receipt is no number."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Write it so."""
         return [replace(receipt, error=f"E{receipt.error}A") for receipt in receipts]
 
@@ -361,7 +361,7 @@ class WordyErrors(Misbehaviour):
 class UnmarkedReceipts(Misbehaviour):
     """Receipts have an esm_class of 0, as if somebody had written them."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Leave out the mark."""
         return [replace(receipt, esm_class=0) for receipt in receipts]
 
@@ -372,7 +372,7 @@ class DuplicateReceipts(Misbehaviour):
     unit = "times"
     default = 2
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Repeat them."""
         return [receipt for receipt in receipts for _ in range(self.value)]
 
@@ -380,7 +380,7 @@ class DuplicateReceipts(Misbehaviour):
 class EnrouteFirst(Misbehaviour):
     """Before the final receipt comes one that says the message is on its way."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Put one in front of each."""
         return [
             one
@@ -392,7 +392,7 @@ class EnrouteFirst(Misbehaviour):
 class NoReceipts(Misbehaviour):
     """No receipt is ever sent."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:  # noqa: ARG002 - none of them
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:  # noqa: ARG002 - none of them
         """Leave them all out."""
         return []
 
@@ -400,7 +400,7 @@ class NoReceipts(Misbehaviour):
 class Ucs2Receipts(Misbehaviour):
     """The text of a receipt is written in UCS-2."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Write it so."""
         return [replace(receipt, data_coding=DATA_CODING_UCS2) for receipt in receipts]
 
@@ -408,7 +408,7 @@ class Ucs2Receipts(Misbehaviour):
 class TlvReceipts(Misbehaviour):
     """Receipts have their facts in optional parameters only, and no text."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Leave out the text."""
         return [replace(receipt, has_text=False) for receipt in receipts]
 
@@ -416,7 +416,7 @@ class TlvReceipts(Misbehaviour):
 class TextReceipts(Misbehaviour):
     """Receipts have their facts in the text only, and no optional parameters."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Leave out the parameters."""
         return [replace(receipt, has_tlvs=False) for receipt in receipts]
 
@@ -424,7 +424,7 @@ class TextReceipts(Misbehaviour):
 class PayloadReceipts(Misbehaviour):
     """The text of a receipt is in message_payload."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Put it there."""
         return [replace(receipt, in_payload=True) for receipt in receipts]
 
@@ -432,7 +432,7 @@ class PayloadReceipts(Misbehaviour):
 class DataSmReceipts(Misbehaviour):
     """Receipts come as data_sm."""
 
-    def shape(self, receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
         """Send them so."""
         return [replace(receipt, command=Command.DATA_SM) for receipt in receipts]
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import CommandStatus
 
 DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class NumberOutcome:
     """What the simulator does with a submit to a number, and what people are told about it."""
 
     ending: str
@@ -21,7 +21,7 @@ class Outcome:
     state: str | None = "DELIVRD"
     # As in GSM MAP, decimal with three digits.
     error: str = "000"
-    refusal: int = Status.ROK
+    refusal: int = CommandStatus.ROK
     # So many tries are refused before one is taken; 0 when all of them are.
     refusals: int = 0
     # So many tries are dropped without an answer before one is taken.
@@ -33,47 +33,53 @@ class Outcome:
     is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        taken = self.refusal == Status.ROK or self.refusals > 0
+        taken = self.refusal == CommandStatus.ROK or self.refusals > 0
         object.__setattr__(self, "arrives", taken and self.state in {"DELIVRD", None})
-        object.__setattr__(self, "is_plain", self.refusal == Status.ROK and self.dropped == 0)
+        object.__setattr__(self, "is_plain", self.refusal == CommandStatus.ROK and self.dropped == 0)
 
 
-DELIVERED: Final = Outcome("", "The text arrives.", "delivered")
+DELIVERED: Final = NumberOutcome("", "The text arrives.", "delivered")
 
-OUTCOMES: Final[Sequence[Outcome]] = (
-    Outcome("9901", "The number is not in use: receipt UNDELIV, error 001.", "undelivered", "UNDELIV", "001"),
-    Outcome(
+OUTCOMES: Final[Sequence[NumberOutcome]] = (
+    NumberOutcome(
+        "9901", "The number is not in use: receipt UNDELIV, error 001.", "undelivered", "UNDELIV", "001"
+    ),
+    NumberOutcome(
         "9902", "The phone is switched off: receipt UNDELIV, error 027.", "undelivered", "UNDELIV", "027"
     ),
-    Outcome("9903", "The phone was away until the validity ended: receipt EXPIRED.", "expired", "EXPIRED"),
-    Outcome(
+    NumberOutcome(
+        "9903", "The phone was away until the validity ended: receipt EXPIRED.", "expired", "EXPIRED"
+    ),
+    NumberOutcome(
         "9904",
         "The network does not take it for this phone: receipt REJECTD, error 011.",
         "undelivered",
         "REJECTD",
         "011",
     ),
-    Outcome(
+    NumberOutcome(
         "9905",
         "Refused at once for the number: ESME_RINVDSTADR.",
         "failed",
-        refusal=Status.RINVDSTADR,
+        refusal=CommandStatus.RINVDSTADR,
     ),
-    Outcome(
+    NumberOutcome(
         "9906",
         "Refused at once for the sender: ESME_RINVSRCADR.",
         "failed",
-        refusal=Status.RINVSRCADR,
+        refusal=CommandStatus.RINVSRCADR,
     ),
-    Outcome(
+    NumberOutcome(
         "9907",
         "ESME_RSYSERR on the first two tries; the third is taken and arrives.",
         "delivered",
-        refusal=Status.RSYSERR,
+        refusal=CommandStatus.RSYSERR,
         refusals=2,
     ),
-    Outcome("9908", "The text arrives, but a receipt never comes.", "unconfirmed after 72 hours", state=None),
-    Outcome(
+    NumberOutcome(
+        "9908", "The text arrives, but a receipt never comes.", "unconfirmed after 72 hours", state=None
+    ),
+    NumberOutcome(
         "9909",
         "The first try is lost without an answer; when it is sent again, it is taken and arrives.",
         "delivered",
@@ -84,6 +90,6 @@ OUTCOMES: Final[Sequence[Outcome]] = (
 _BY_ENDING: Final = {outcome.ending: outcome for outcome in OUTCOMES}
 
 
-def outcome_of(number: str) -> Outcome:
+def outcome_of(number: str) -> NumberOutcome:
     """Return what happens to texts for a number."""
     return _BY_ENDING.get(number[-DIGITS:], DELIVERED)

@@ -68,7 +68,7 @@ def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
     ]
 
 
-class Pages:
+class SimulatorPages:
     """The pages of a node whose texts lie in a directory; for callers on this machine unless `is_public`."""
 
     def __init__(self, directory: Path, port: int, database: Database, *, is_public: bool) -> None:

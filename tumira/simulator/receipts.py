@@ -40,7 +40,7 @@ _USUAL: Final = b"\0%c%c%b\0%c%c%b\0\x04\0\0\0\0\0\0\0\0%c%b\0\x1e\0%c%b\0\x04\x
 _NETWORK_ERROR: Final = b"\x04\x23\0\x03" + _GSM
 
 
-class Receipt(Struct, frozen=True):
+class SimulatedReceipt(Struct, frozen=True):
     """What a receipt says, and in which of the many ways."""
 
     message_id: str
@@ -90,7 +90,7 @@ def write_usual_body(
     )
 
 
-def write_body(receipt: Receipt) -> bytes:
+def write_body(receipt: SimulatedReceipt) -> bytes:
     """Return the body of the deliver_sm or data_sm."""
     about = receipt.about
     text = _text(receipt) if receipt.has_text else b""
@@ -113,7 +113,7 @@ def write_body(receipt: Receipt) -> bytes:
     return _data_sm_body(message) if receipt.command == Command.DATA_SM else short_message_body(message)
 
 
-def _text(receipt: Receipt) -> bytes:
+def _text(receipt: SimulatedReceipt) -> bytes:
     delivered = 1 if receipt.state == "DELIVRD" else 0
     written = (
         f"id:{receipt.message_id} sub:001 dlvrd:00{delivered} "
@@ -134,7 +134,7 @@ def _beginning(about: ShortMessage) -> bytes:
     return beginning if beginning.isascii() and beginning.decode("ascii").isprintable() else b""
 
 
-def _tlvs(receipt: Receipt) -> dict[int, bytes]:
+def _tlvs(receipt: SimulatedReceipt) -> dict[int, bytes]:
     tlvs = {
         RECEIPTED_MESSAGE_ID: receipt.message_id.encode("ascii") + b"\0",
         MESSAGE_STATE: bytes((STATES[receipt.state],)),

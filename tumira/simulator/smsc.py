@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.errors import port_trouble
-from tumira.delivery.smpp.pdu import Bind, BrokenError, Command, ShortMessage, Status, read_short_message
+from tumira.delivery.smpp.pdu import (
+    BindRequest,
+    BrokenError,
+    Command,
+    CommandStatus,
+    ShortMessage,
+    read_short_message,
+)
+from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.handsets import Text, moment
-from tumira.simulator.joining import Joiner
-from tumira.simulator.line import Exchange, Line
-from tumira.simulator.mailboxes import Letter, Mailbox
 from tumira.simulator.misbehaviours import DROPPED, Ids, Misbehaviour
-from tumira.simulator.numbers import Outcome, outcome_of
-from tumira.simulator.receipts import Receipt, write_body, write_usual_body
+from tumira.simulator.numbers import NumberOutcome, outcome_of
+from tumira.simulator.reassembly import Reassembler
+from tumira.simulator.receipt_queue import QueuedReceipt, ReceiptQueue
+from tumira.simulator.receipts import SimulatedReceipt, write_body, write_usual_body
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
@@ -105,16 +112,18 @@ class Smsc:
         self.port = 0
         self.texts = Texts(texts_max)
         self.submits = Submits()
-        self.lines: set[Line] = set()
+        self.lines: set[SmscConnection] = set()
         self._arrived = arrived
         self._receipt_delay_s = receipt_delay_s
         self._misbehaviours = list(misbehaviours)
-        self._mailboxes: OrderedDict[str, Mailbox] = OrderedDict()
-        self._joiner = Joiner()
+        self._mailboxes: OrderedDict[str, ReceiptQueue] = OrderedDict()
+        self._joiner = Reassembler()
         self._tries = _Tries()
         # No id comes twice, not even after a restart: they go on from the time of the start.
         self._last_id = time.time_ns() // 1000
-        self._delayed: deque[tuple[float, Line, Sequence[Letter]]] = deque(maxlen=DELAYED_MAX)
+        self._delayed: deque[tuple[float, SmscConnection, Sequence[QueuedReceipt]]] = deque(
+            maxlen=DELAYED_MAX
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -124,30 +133,30 @@ class Smsc:
             len(letters) for _, _, letters in self._delayed
         )
 
-    def connected(self, line: Line) -> None:
+    def connected(self, line: SmscConnection) -> None:
         """Begin a connection."""
         self.lines.add(line)
         for each in self._misbehaviours:
             each.connected(line)
 
-    def binding(self, line: Line, bind: Bind) -> int | None:
+    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:
         """Return how a bind is answered; None for not at all."""
         for each in self._misbehaviours:
             status = each.binding(line, bind)
-            if status != Status.ROK:
+            if status != CommandStatus.ROK:
                 return status
-        return Status.ROK
+        return CommandStatus.ROK
 
-    def joined(self, line: Line) -> None:
+    def joined(self, line: SmscConnection) -> None:
         """Let a connection have receipts, first those that wait for it."""
         self._mailbox(line).join(line)
 
-    def ended(self, line: Line) -> None:
+    def ended(self, line: SmscConnection) -> None:
         """Forget a connection."""
         self.lines.discard(line)
         self.retired(line)
 
-    def retired(self, line: Line) -> None:
+    def retired(self, line: SmscConnection) -> None:
         """Send the receipts to other connections, those included that were not answered."""
         mailbox = self._mailboxes.get(line.client)
         if mailbox is not None:
@@ -155,18 +164,18 @@ class Smsc:
             if mailbox.is_empty:
                 self._mailboxes.pop(line.client)
 
-    def acknowledged(self, line: Line, sequence: int, status: int) -> None:
+    def acknowledged(self, line: SmscConnection, sequence: int, status: int) -> None:
         """Note the answer to a receipt."""
         self._mailbox(line).answered(line, sequence, status)
 
-    def submitted(self, line: Line, sequence: int, body: bytes) -> None:
+    def submitted(self, line: SmscConnection, sequence: int, body: bytes) -> None:
         """Answer a submit_sm, and send its receipt."""
         self.submits.received += 1
         exchange = Exchange(line, sequence, self._post)
         try:
             message = read_short_message(body)
         except BrokenError:
-            self._refuse(exchange, Status.RINVMSGLEN)
+            self._refuse(exchange, CommandStatus.RINVMSGLEN)
             return
         status = self._disturbed(line) or _fault(message)
         if status == DROPPED:
@@ -186,22 +195,22 @@ class Smsc:
                 return
         self._take(exchange, message, outcome)
 
-    def _disturbed(self, line: Line) -> int:
+    def _disturbed(self, line: SmscConnection) -> int:
         for each in self._misbehaviours:
             status = each.judge(line)
             if status:
                 return status
-        return Status.ROK
+        return CommandStatus.ROK
 
     def _refuse(self, exchange: Exchange, status: int) -> None:
-        if status in {Status.RTHROTTLED, Status.RMSGQFUL}:
+        if status in {CommandStatus.RTHROTTLED, CommandStatus.RMSGQFUL}:
             self.submits.throttled += 1
         else:
             self.submits.refused += 1
         exchange.status = status
         self._conduct(exchange)
 
-    def _take(self, exchange: Exchange, message: ShortMessage, outcome: Outcome) -> None:
+    def _take(self, exchange: Exchange, message: ShortMessage, outcome: NumberOutcome) -> None:
         self.submits.taken += 1
         now_s = time.time()
         if outcome.arrives:
@@ -218,13 +227,13 @@ class Smsc:
         self._conduct(exchange)
 
     def _receipts(
-        self, message_id: str, message: ShortMessage, outcome: Outcome, now_s: float
-    ) -> Sequence[Letter]:
+        self, message_id: str, message: ShortMessage, outcome: NumberOutcome, now_s: float
+    ) -> Sequence[QueuedReceipt]:
         assert outcome.state is not None
         facts = (message_id, message, outcome.state, outcome.error, now_s, now_s + self._receipt_delay_s)
         if not self._misbehaviours:
             return ((_DELIVER_SM, write_usual_body(*facts)),)
-        receipts: Sequence[Receipt] = [Receipt(*facts)]
+        receipts: Sequence[SimulatedReceipt] = [SimulatedReceipt(*facts)]
         for each in self._misbehaviours:
             receipts = each.shape(receipts)
         return [(receipt.command, write_body(receipt)) for receipt in receipts]
@@ -243,7 +252,7 @@ class Smsc:
             answer = each.around(exchange, answer)
         answer()
 
-    def _post(self, line: Line, letters: Sequence[Letter]) -> None:
+    def _post(self, line: SmscConnection, letters: Sequence[QueuedReceipt]) -> None:
         if self._receipt_delay_s > 0:
             # In order of time, for the delay is the same for all: one timer is enough.
             loop = asyncio.get_running_loop()
@@ -256,7 +265,7 @@ class Smsc:
             # By another connection than the answer, which shall leave first.
             asyncio.get_running_loop().call_soon(self._post_now, line, letters)
 
-    def _post_now(self, line: Line, letters: Sequence[Letter]) -> None:
+    def _post_now(self, line: SmscConnection, letters: Sequence[QueuedReceipt]) -> None:
         # Looked up now: a mailbox that nobody used meanwhile was given up, and there may be another.
         self._mailbox(line).post(letters)
 
@@ -269,10 +278,10 @@ class Smsc:
         if self._delayed:
             self._timer = loop.call_at(self._delayed[0][0], self._post_delayed)
 
-    def _mailbox(self, line: Line) -> Mailbox:
+    def _mailbox(self, line: SmscConnection) -> ReceiptQueue:
         mailbox = self._mailboxes.get(line.client)
         if mailbox is None:
-            mailbox = self._mailboxes[line.client] = Mailbox()
+            mailbox = self._mailboxes[line.client] = ReceiptQueue()
             if len(self._mailboxes) > MAILBOXES_MAX:
                 self._mailboxes.popitem(last=False)
         return mailbox
@@ -288,11 +297,11 @@ class Smsc:
 def _fault(message: ShortMessage) -> int:
     digits = message.destination.removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) in NUMBER_DIGITS):
-        return Status.RINVDSTADR
-    return Status.ROK
+        return CommandStatus.RINVDSTADR
+    return CommandStatus.ROK
 
 
-def _is_asked(registered_delivery: int, outcome: Outcome) -> bool:
+def _is_asked(registered_delivery: int, outcome: NumberOutcome) -> bool:
     asked = registered_delivery & _ASKED
     if outcome.state is None or not asked:
         return False
@@ -336,7 +345,7 @@ async def run_smsc(
     """
     smsc = Smsc(misbehaviours, receipt_delay_s=receipt_delay_s, texts_max=texts_max, arrived=arrived)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Line(smsc), HOST, port, backlog=BACKLOG)
+    server = await loop.create_server(lambda: SmscConnection(smsc), HOST, port, backlog=BACKLOG)
     smsc.port = server.sockets[0].getsockname()[1]
     try:
         yield smsc

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import uvloop
 
 from tests.support.chaos.node import PATIENCE_S
-from tumira.simulator.line import Line
+from tumira.simulator.connection import SmscConnection
 from tumira.simulator.misbehaviours import DROPPED, Misbehaviour
 from tumira.simulator.smsc import HOST, Smsc, run_smsc
 
@@ -28,7 +28,7 @@ class Moody(Misbehaviour):
 
     silent = False
 
-    def judge(self, line: Line) -> int:  # noqa: ARG002 - all lines alike
+    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
         """Drop it while silent."""
         return DROPPED if self.silent else 0
 

@@ -22,8 +22,8 @@ import uvloop
 
 from tests.support.chaos.namespaces import Place
 from tests.support.processes.programs import CHECKOUT, environment
+from tumira.simulator.connection import SmscConnection
 from tumira.simulator.handsets import Text
-from tumira.simulator.line import Line
 from tumira.simulator.smsc import BACKLOG, Smsc
 
 START_S: Final = 30.0
@@ -86,7 +86,7 @@ async def _serve(address: str, port: int, file: Path) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    server = await loop.create_server(lambda: Line(smsc), address, port, backlog=BACKLOG)
+    server = await loop.create_server(lambda: SmscConnection(smsc), address, port, backlog=BACKLOG)
     async with server:
         await stopped.wait()
         smsc.close()

@@ -15,7 +15,7 @@ from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, send_call
 from tumira.api.schemas import write_sent
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.batcher import Gate
 from tumira.sending.types import Answered
@@ -23,7 +23,7 @@ from tumira.worker import run_worker
 
 WAIT_S: Final = 40.0
 # A peer that is silent is found out soon.
-QUICK: Final = Timing(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
+QUICK: Final = SmppTimeouts(response_s=2.0, enquire_after_s=2.0, enquire_answer_s=2.0, bind_s=3.0)
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Engine:
             self.database, name, f"smpp://tester:secret@127.0.0.1:{port}?{query}", countries, priority
         )
 
-    def start_worker(self, timing: Timing = QUICK) -> "asyncio.Task[None]":
+    def start_worker(self, timing: SmppTimeouts = QUICK) -> "asyncio.Task[None]":
         """Start a worker in this process."""
         worker = asyncio.create_task(_work(self.url, timing))
         self.workers.append(worker)
@@ -123,7 +123,7 @@ class Engine:
         return await broken_promises(self.database)
 
 
-async def _work(url: str, timing: Timing) -> None:
+async def _work(url: str, timing: SmppTimeouts) -> None:
     database = Database(url, settings=KEY_LOOKUPS)
     try:
         await run_worker(database, timing=timing)

@@ -15,11 +15,11 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller
 from tumira.delivery import follow_up
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.delivery.outcomes import Doubtful, Outcome, PutOff, Refused, Reported, Returned, Taken
+from tumira.delivery.outcomes import CarrierRefused, InDoubt, Outcome, Released, Reported, RetryLater, Taken
 from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue, receipts
-from tumira.delivery.store.queue import Claimed, Wanted
+from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
 
 WORKER: Final = "one"
@@ -44,10 +44,10 @@ class World:
         """Let messages wait in the queue."""
         await self.engine.send(self.caller, numbers(count) if to is None else to, body)
 
-    async def claim(self, count: int = 1, worker: str = WORKER) -> Sequence[Claimed]:
+    async def claim(self, count: int = 1, worker: str = WORKER) -> Sequence[ClaimedMessage]:
         """Claim messages, as a worker does."""
         async with self.engine.database.transaction() as connection:
-            wanted = Wanted("ZW", count, 0, count, 0, 0)
+            wanted = ClaimRequest("ZW", count, 0, count, 0, 0)
             claimed = await queue.claim(
                 connection, [wanted], count, worker=worker, bind="one/1", carrier_id=self.carrier_id
             )
@@ -88,13 +88,13 @@ class World:
         """Keep receipts that match nothing, one after the other."""
         async with self.engine.database.transaction() as connection:
             for receipt in kept:
-                await receipts.keep(connection, self.carrier_id, [(receipt, datetime.now(UTC))])
+                await receipts.insert_unmatched(connection, self.carrier_id, [(receipt, datetime.now(UTC))])
 
     async def try_unmatched(self) -> int:
         """Do the chore that tries kept receipts again, as if that were due."""
         await self.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with self.engine.database.transaction() as connection:
-            return (await follow_up.try_unmatched_receipts(connection)).found
+            return (await follow_up.retry_unmatched_receipts(connection)).found
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement."""
@@ -128,7 +128,7 @@ class World:
 
     def taken(
         self,
-        claimed: Claimed,
+        claimed: ClaimedMessage,
         number: int = 1,
         *,
         attempt: int = 0,
@@ -152,33 +152,35 @@ class World:
         )
         return Taken(claimed.id, part, complete, late)
 
-    def receipt(self, claimed: Claimed, state: str = "DELIVRD", number: int = 1, attempt: int = 0) -> Receipt:
+    def receipt(
+        self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0
+    ) -> Receipt:
         """Write the receipt of a segment, with the id under which `taken` says it was taken."""
         reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
         return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
 
     def reported(
-        self, claimed: Claimed, state: str = "DELIVRD", number: int = 1, attempt: int = 0
+        self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0
     ) -> Reported:
         """Say that a receipt came."""
         receipt = self.receipt(claimed, state, number, attempt)
         return Reported(claimed.id, number, attempt, self.carrier_id, receipt, datetime.now(UTC))
 
-    def doubtful(self, claimed: Claimed) -> Doubtful:
+    def doubtful(self, claimed: ClaimedMessage) -> InDoubt:
         """Say that nobody knows whether the carrier took it."""
-        return Doubtful(claimed.id, self.carrier_id, 30, "no answer came in time")
+        return InDoubt(claimed.id, self.carrier_id, 30, "no answer came in time")
 
-    def put_off(self, claimed: Claimed, number: int = 1) -> PutOff:
+    def put_off(self, claimed: ClaimedMessage, number: int = 1) -> RetryLater:
         """Say that the carrier could not take it now."""
-        return PutOff(claimed.id, self.carrier_id, number, 2.0, "RSYSERR (0x08)")
+        return RetryLater(claimed.id, self.carrier_id, number, 2.0, "RSYSERR (0x08)")
 
-    def refused(self, claimed: Claimed, *, doubted: bool = False) -> Refused:
+    def refused(self, claimed: ClaimedMessage, *, doubted: bool = False) -> CarrierRefused:
         """Say that the carrier refused it for good."""
-        return Refused(claimed.id, "CARRIER_REJECTED", doubted=doubted)
+        return CarrierRefused(claimed.id, "CARRIER_REJECTED", doubted=doubted)
 
-    def returned(self, claimed: Claimed, *, again: bool = False) -> Returned:
+    def returned(self, claimed: ClaimedMessage, *, again: bool = False) -> Released:
         """Say that it was not handed over."""
-        return Returned(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+        return Released(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
 
 
 class Owner:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from tests.support.delivery.smpp_peer import Carrier, Ear, Line
 from tumira.delivery.smpp.pdu import Command, SubmitBodies
-from tumira.delivery.smpp.session import Address, Session, Timing, connect
+from tumira.delivery.smpp.session import CarrierAddress, SmppSession, SmppTimeouts, connect
 
 SUBMIT, SUBMIT_RESP = 0x04, 0x8000_0004
 DELIVER, DELIVER_RESP = 0x05, 0x8000_0005
@@ -19,17 +19,17 @@ BODY = SubmitBodies("Tumira").body("263771200001", b"hello", 0, 0, "")
 RECEIPT = b"id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:"
 
 
-def at(port: int, *, tls: bool = False) -> Address:
+def at(port: int, *, tls: bool = False) -> CarrierAddress:
     """Say where a carrier on this machine is, and who we are to it."""
-    return Address("127.0.0.1", port, tls, "tumira", "secret")
+    return CarrierAddress("127.0.0.1", port, tls, "tumira", "secret")
 
 
 @asynccontextmanager
 async def bound(
-    carrier: Carrier, ear: Ear, *following: bytes, timing: Timing | None = None
-) -> AsyncIterator[tuple[Session, Line]]:
+    carrier: Carrier, ear: Ear, *following: bytes, timing: SmppTimeouts | None = None
+) -> AsyncIterator[tuple[SmppSession, Line]]:
     """Bind, and drop the line at the end."""
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=timing or Timing())
+    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=timing or SmppTimeouts())
     task = asyncio.create_task(opening)
     line = await carrier.line()
     await line.let_in(*following)

@@ -17,12 +17,12 @@ from tumira.console.carrier_view import BADGES, DAY, HOUR, show
 from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.errors import FieldTrouble, Trouble
 from tumira.delivery import manage_carriers
+from tumira.delivery.bind_check import BindCheck, check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierState
-from tumira.delivery.smpp.connection import Timing
-from tumira.delivery.store import carrier_outcomes, carriers
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.store import binds
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store.carrier_outcomes import Tally
-from tumira.delivery.trial import Tried, try_out
+from tumira.delivery.store.latency import CarrierTally
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
@@ -31,7 +31,7 @@ CARRIERS: Final = "/operator/carriers"
 ONE: Final = CARRIERS + "/{name}"
 URL_MAX: Final = 1_000
 # Somebody waits for the page meanwhile.
-TRIAL: Final = Timing(bind_s=5, enquire_answer_s=4, unbind_s=1)
+TRIAL: Final = SmppTimeouts(bind_s=5, enquire_answer_s=4, unbind_s=1)
 
 DONE: Final = {
     "added": "The carrier is added. A worker binds to it within seconds.",
@@ -94,13 +94,13 @@ async def _list(
     )
 
 
-async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[Tally]]:
+async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[CarrierTally]]:
     """Return for which countries no carrier works, and what was counted of all carriers."""
     now = datetime.now(UTC)
     since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
     async with session.database.connection() as connection:
-        tallies = await carrier_outcomes.list_since(connection, since, lately)
-        without = await carriers.countries_without_carrier(connection)
+        tallies = await latencies.list_carrier_outcomes(connection, since, lately)
+        without = await binds.countries_without_carrier(connection)
         destinations = (await get_tariff(connection)).destinations
     return [one.name for one in destinations if one.country in without], tallies
 
@@ -116,7 +116,7 @@ async def _page(
     status: int = 200,
     *,
     filled: Mapping[str, str] | None = None,
-    tried: Tried | None = None,
+    tried: BindCheck | None = None,
 ) -> Response:
     state = await _state(session)
     carrier = state.carrier
@@ -222,7 +222,7 @@ async def try_carrier(session: OperatorSession) -> Response:
     """Bind to a carrier from here, ask whether it is there, and unbind; nothing is sent."""
     state = await _state(session)
     try:
-        tried = await try_out(state.carrier.settings, TRIAL)
+        tried = await check_bind(state.carrier.settings, TRIAL)
     except Trouble as trouble:
         return await _page(session, {"": str(trouble)}, 422)
     return await _page(session, {}, tried=tried)

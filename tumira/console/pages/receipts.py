@@ -19,7 +19,7 @@ from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.delivery import place_receipts, receipt_rules
 from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.delivery.store import unmatched
-from tumira.delivery.store.unmatched import LATEST, Unmatched
+from tumira.delivery.store.unmatched import LATEST, ListedReceipt
 from tumira.html.forms import read_form
 from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
@@ -61,7 +61,7 @@ class Guess:
 class Row:
     """A receipt that matches nothing."""
 
-    kept: Unmatched
+    kept: ListedReceipt
     path: str
     number: str
     age: str
@@ -109,8 +109,8 @@ async def show_receipts(session: OperatorSession) -> Response:
     )
 
 
-def _row(kept: Unmatched, candidates: Sequence[Candidate], now: datetime) -> Row:
-    settled = receipt_rules.outcome(kept.receipt.state, kept.receipt.error)
+def _row(kept: ListedReceipt, candidates: Sequence[Candidate], now: datetime) -> Row:
+    settled = receipt_rules.receipt_result(kept.receipt.state, kept.receipt.error)
     return Row(
         kept,
         f"{RECEIPTS}/{kept.id}",
@@ -121,7 +121,7 @@ def _row(kept: Unmatched, candidates: Sequence[Candidate], now: datetime) -> Row
     )
 
 
-def _guess(kept: Unmatched, candidate: Candidate) -> Guess:
+def _guess(kept: ListedReceipt, candidate: Candidate) -> Guess:
     segment = candidate.segment
     message = write_id(MESSAGE, segment.message_id)
     return Guess(

@@ -12,7 +12,7 @@ from tumira.console.session import HOME, OperatorSession, Services, view
 from tumira.core import histogram
 from tumira.core.days import local_day
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store.latency import End, Taken
+from tumira.delivery.store.latency import EndCount, SubmissionCount
 from tumira.delivery.store.queue import BULK, SMALL
 from tumira.html import chart
 from tumira.operations import totals
@@ -142,7 +142,7 @@ async def _now(session: OperatorSession) -> Mapping[str, Any]:
     async with session.database.connection() as connection:
         names = _names(await get_tariff(connection))
         accepted = await totals.accepted(connection, since, lately, now)
-        handovers = await latencies.list_handovers(connection, since, lately)
+        handovers = await latencies.list_submissions(connection, since, lately)
         ends = await latencies.list_ends(connection, since, lately)
         stands = await totals.stands(connection)
         elsewhere = await totals.elsewhere(connection)
@@ -169,13 +169,17 @@ class _Seen:
 
     names: Mapping[str, str]
     accepted: Sequence[Accepted]
-    handovers: Sequence[Taken]
-    ends: Sequence[End]
+    handovers: Sequence[SubmissionCount]
+    ends: Sequence[EndCount]
 
     def flows(self, column: str) -> Sequence[Flow]:
         """Return what came in and went out in one window, by country, and all of it if there are several."""
         found: dict[str, Flow] = {}
-        counted: tuple[Accepted | Taken | End, ...] = (*self.accepted, *self.handovers, *self.ends)
+        counted: tuple[Accepted | SubmissionCount | EndCount, ...] = (
+            *self.accepted,
+            *self.handovers,
+            *self.ends,
+        )
         for one in counted:
             if getattr(one, column):
                 found.setdefault(one.country, Flow(self.names.get(one.country, one.country)))

@@ -17,7 +17,7 @@ from tumira.core.days import local_day
 from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
-from tumira.delivery.store.timeline import Entry, Timeline
+from tumira.delivery.store.timeline import Timeline, TimelineEntry
 from tumira.html.forms import Form
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
@@ -327,9 +327,9 @@ async def show_message(session: CustomerSession) -> Response:
     )
 
 
-def told(message: Timeline) -> Sequence[Entry]:
+def told(message: Timeline) -> Sequence[TimelineEntry]:
     """Return what of a timeline is worth telling to somebody who does not run the gateway."""
-    kept: list[Entry] = []
+    kept: list[TimelineEntry] = []
     for entry in message.entries:
         is_step = entry.event in {"submitted", "answered"}
         is_repeated = entry.event == "claimed" and bool(kept) and kept[-1].event == "claimed"

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tumira.core import histogram
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import latency as latencies
-from tumira.delivery.store.latency import NetworkEnds, NetworkTimes, Step, Windows
+from tumira.delivery.store.latency import LatencyStep, NetworkEnds, NetworkTimes, Windows
 from tumira.html import chart
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import PORTED_COUNTRIES, network_name
@@ -31,7 +31,7 @@ DAYS: Final = 7
 
 # So many times what is usual is slow, where it is slow at all; so much less than usual is few.
 _SLOWER: Final = 2
-_SLOW_MS: Final = {Step.HANDOVER: 2_000, Step.RECEIPT: 15_000}
+_SLOW_MS: Final = {LatencyStep.SUBMISSION: 2_000, LatencyStep.RECEIPT: 15_000}
 _FEWER: Final = 0.05
 _FINAL: Final = [status for status in lifecycle.MESSAGE_STATUSES if lifecycle.is_final(status)]
 # The place of what is usual among the windows.
@@ -157,8 +157,8 @@ def _network(name: str, key: Key, times: Sequence[NetworkTimes], ends: Sequence[
         [
             Row(
                 hours,
-                _times(_buckets(own_times, Step.HANDOVER, window)),
-                _times(_buckets(own_times, Step.RECEIPT, window)),
+                _times(_buckets(own_times, LatencyStep.SUBMISSION, window)),
+                _times(_buckets(own_times, LatencyStep.RECEIPT, window)),
                 _delivered(own_ends, window),
             )
             for window, hours in enumerate(HOURS)
@@ -166,7 +166,7 @@ def _network(name: str, key: Key, times: Sequence[NetworkTimes], ends: Sequence[
     )
 
 
-def _buckets(times: Sequence[NetworkTimes], step: Step, window: int) -> Mapping[int, int]:
+def _buckets(times: Sequence[NetworkTimes], step: LatencyStep, window: int) -> Mapping[int, int]:
     return {one.bucket: one.counts[window] for one in times if one.step is step}
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tumira.core.days import local_day
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.session import HOME, CustomerSession, Services, private
-from tumira.delivery.store import carriers
+from tumira.delivery.store import binds
 from tumira.html import chart
 from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
@@ -59,7 +59,7 @@ async def show_overview(session: CustomerSession) -> Response:
         ended = await daily_totals.days(connection, account_id, today - timedelta(days=chart.DAYS - 1), today)
         waiting = await daily_totals.waiting_by_day(connection, account_id)
         reasons = await daily_totals.waiting(connection, account_id) if waiting else []
-        cut_off = await carriers.countries_without_carrier(connection) if reasons else set()
+        cut_off = await binds.countries_without_carrier(connection) if reasons else set()
         tariff = await get_tariff(connection)
     names = {one.country: one.name for one in tariff.destinations}
     drawn = chart.bars(chart.add_up(ended, waiting), today)

@@ -19,9 +19,9 @@ from tumira.delivery.smpp.pdu import (
     SEQUENCE_MAX,
     BrokenError,
     Command,
+    CommandStatus,
     Pdu,
     Splitter,
-    Status,
     write,
 )
 
@@ -38,7 +38,7 @@ _TICKS_MISSED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class SmppTimeouts:
     """How long each wait on a line may take."""
 
     # To connect, and to be answered the bind.
@@ -56,13 +56,13 @@ class Timing:
     unbind_s: float = 2
 
 
-DEFAULT_TIMING: Final = Timing()
+DEFAULT_TIMEOUTS: Final = SmppTimeouts()
 
 
 class Peer(asyncio.Protocol, ABC):
     """One end of a line; the subclasses say what PDUs mean to a client and to a server."""
 
-    def __init__(self, timing: Timing = DEFAULT_TIMING) -> None:
+    def __init__(self, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> None:
         self.timing = timing
         self.ended = False
         self._loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ class Peer(asyncio.Protocol, ABC):
             # Answers that came together with the unbind still count; the line ends after them.
             self._parting = "the other end said goodbye (unbind)"
         elif not command & RESPONSE:
-            self.send(write(Command.GENERIC_NACK, sequence, status=Status.RINVCMDID))
+            self.send(write(Command.GENERIC_NACK, sequence, status=CommandStatus.RINVCMDID))
 
     # What the transport calls.
 

@@ -43,7 +43,7 @@ _JOIN_16: Final = 0x08
 _JOIN_OCTETS: Final = {_JOIN_8: 3, _JOIN_16: 4}
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """A text as it is submitted: one payload for each of its segments."""
 
     data_coding: int
@@ -51,7 +51,7 @@ class Encoded(NamedTuple):
     payloads: list[bytes]
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """Which of how many segments a payload is, and of what."""
 
     reference: int
@@ -59,7 +59,7 @@ class Place(NamedTuple):
     number: int
 
 
-def encode(text: str, reference: int) -> Encoded:
+def encode(text: str, reference: int) -> EncodedText:
     """Write a text; `reference` (0 to 255) joins its segments on the handset."""
     measured = measure(text)
     pieces = parts(text) if measured.segments > 1 else (text,)
@@ -72,10 +72,10 @@ def encode(text: str, reference: int) -> Encoded:
         payloads = [piece.encode("utf-16-be", "surrogatepass") for piece in pieces]
     total = len(payloads)
     if total == 1:
-        return Encoded(data_coding, 0, payloads)
+        return EncodedText(data_coding, 0, payloads)
     assert total <= _SEGMENTS_MAX
     headers = (_HEADER_START + bytes((reference, total, number)) for number in range(1, total + 1))
-    return Encoded(
+    return EncodedText(
         data_coding, _UDH, [header + payload for header, payload in zip(headers, payloads, strict=True)]
     )
 
@@ -100,7 +100,7 @@ def _from_basic(payload: bytes) -> str:
     return payload.decode("latin-1").translate(_FROM_BASIC)
 
 
-def split_udh(esm_class: int, payload: bytes) -> tuple[Place | None, bytes]:
+def split_udh(esm_class: int, payload: bytes) -> tuple[SegmentPlace | None, bytes]:
     """Part a payload's header from its text; None where nothing is to be joined."""
     if not esm_class & _UDH or not payload:
         return None, payload
@@ -112,6 +112,6 @@ def split_udh(esm_class: int, payload: bytes) -> tuple[Place | None, bytes]:
         kind, length = header[at], header[at + 1]
         element = header[at + 2 : at + 2 + length]
         if _JOIN_OCTETS.get(kind) == length == len(element):
-            return Place(int.from_bytes(element[:-2], "big"), element[-2], element[-1]), text
+            return SegmentPlace(int.from_bytes(element[:-2], "big"), element[-2], element[-1]), text
         at += 2 + length
     return None, text

@@ -8,7 +8,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from tumira.delivery.responses import Status
+from tumira.delivery.responses import CommandStatus
 
 __all__ = [
     "MESSAGE_PAYLOAD",
@@ -17,13 +17,13 @@ __all__ = [
     "RECEIPTED_MESSAGE_ID",
     "RESPONSE",
     "SEQUENCE_MAX",
-    "Bind",
+    "BindRequest",
     "BrokenError",
     "Command",
+    "CommandStatus",
     "Pdu",
     "ShortMessage",
     "Splitter",
-    "Status",
     "SubmitBodies",
     "bind_body",
     "read_bind",
@@ -96,7 +96,7 @@ class Pdu(NamedTuple):
     body: bytes
 
 
-class Bind(NamedTuple):
+class BindRequest(NamedTuple):
     """What somebody says of themselves when they bind."""
 
     system_id: str
@@ -181,14 +181,14 @@ def bind_body(system_id: str, password: str, system_type: str = "") -> bytes:
     return b"".join((*names, bytes((_VERSION, 0, 0)), b"\0"))
 
 
-def read_bind(body: bytes) -> Bind:
+def read_bind(body: bytes) -> BindRequest:
     """Read who wants to bind."""
     system_id, at = _read_c_string(body, 0)
     password, at = _read_c_string(body, at)
     system_type, at = _read_c_string(body, at)
     if at >= len(body):
         raise BrokenError("a bind is cut short")
-    return Bind(system_id, password, system_type, body[at])
+    return BindRequest(system_id, password, system_type, body[at])
 
 
 def read_text(body: bytes) -> str:

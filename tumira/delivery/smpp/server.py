@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from tumira.delivery.smpp.connection import Peer
-from tumira.delivery.smpp.pdu import RESPONSE, Bind, BrokenError, Command, Pdu, Status, read_bind, write
+from tumira.delivery.smpp.pdu import (
+    RESPONSE,
+    BindRequest,
+    BrokenError,
+    Command,
+    CommandStatus,
+    Pdu,
+    read_bind,
+    write,
+)
 
 _SUBMIT_SM: Final = int(Command.SUBMIT_SM)
 _SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
@@ -34,10 +43,10 @@ class ServerPeer(Peer):
 
     # Hooks.
 
-    def bound(self, bind: Bind, command: Command) -> int:
+    def bound(self, bind: BindRequest, command: Command) -> int:
         """Say with a status whether somebody is let in."""
         del bind, command
-        return Status.ROK
+        return CommandStatus.ROK
 
     def submitted(self, sequence: int, message_body: bytes) -> None:
         """Take a submit_sm, whose answer is `respond`, now or later."""
@@ -87,7 +96,7 @@ class ServerPeer(Peer):
                 if self._may_submit:
                     self.submitted(sequence, body)
                 else:
-                    self.respond(sequence, status=Status.RINVBNDSTS)
+                    self.respond(sequence, status=CommandStatus.RINVBNDSTS)
             elif command in _ACKNOWLEDGEMENTS:
                 self.acknowledged(sequence, status)
             elif command in _BINDS:
@@ -106,12 +115,12 @@ class ServerPeer(Peer):
     def _take_bind(self, command: Command, sequence: int, body: bytes) -> None:
         response = command | RESPONSE
         if self.bound_as is not None:
-            self.send(write(response, sequence, status=Status.RALYBND))
+            self.send(write(response, sequence, status=CommandStatus.RALYBND))
             return
         try:
             status = self.bound(read_bind(body), command)
         except BrokenError:
-            status = Status.RINVCMDLEN
+            status = CommandStatus.RINVCMDLEN
         if status:
             self.send(write(response, sequence, status=status))
             self.end("the bind was refused")

@@ -17,16 +17,16 @@ from typing import Final, Protocol, cast
 
 from tumira.delivery import responses as answers
 from tumira.delivery.receipt_rules import Receipt
-from tumira.delivery.smpp.connection import DEFAULT_TIMING, Peer, Timing
+from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, Peer, SmppTimeouts
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import (
     RESPONSE,
     SEQUENCE_MAX,
     BrokenError,
     Command,
+    CommandStatus,
     Pdu,
     ShortMessage,
-    Status,
     bind_body,
     read_data_sm,
     read_short_message,
@@ -34,7 +34,7 @@ from tumira.delivery.smpp.pdu import (
     write,
 )
 
-__all__ = ["Address", "BindRefusedError", "Listener", "Session", "Timing", "connect"]
+__all__ = ["BindRefusedError", "CarrierAddress", "SessionListener", "SmppSession", "SmppTimeouts", "connect"]
 
 _UNACKNOWLEDGED_MAX: Final = 50_000
 
@@ -50,7 +50,7 @@ _ENQUIRE_LINK_RESP: Final = int(Command.ENQUIRE_LINK_RESP)
 _MISSING: Final = object()
 
 
-class Listener(Protocol):
+class SessionListener(Protocol):
     """Who hears what a session hears; none of these may wait."""
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
@@ -70,7 +70,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class CarrierAddress:
     """Where a carrier is and who we are to it."""
 
     host: str
@@ -90,13 +90,13 @@ class BindRefusedError(Exception):
 
 
 async def connect(
-    address: Address,
+    address: CarrierAddress,
     command: Command,
-    listener: Listener,
+    listener: SessionListener,
     *,
-    timing: Timing = DEFAULT_TIMING,
+    timing: SmppTimeouts = DEFAULT_TIMEOUTS,
     ssl_context: ssl.SSLContext | None = None,
-) -> "Session":
+) -> "SmppSession":
     """Open a line and bind; `ended` is heard only of a session that was returned from here.
 
     Raises BindRefusedError, or OSError, which TimeoutError and what TLS raises are too.
@@ -106,7 +106,7 @@ async def connect(
     try:
         async with asyncio.timeout(timing.bind_s):
             _, session = await loop.create_connection(
-                lambda: Session(listener, timing), address.host, address.port, ssl=context
+                lambda: SmppSession(listener, timing), address.host, address.port, ssl=context
             )
             await session.bind(command, address)
     except TimeoutError:
@@ -140,10 +140,10 @@ class _Overdue:
         return range(first, self._told)
 
 
-class Session(Peer):
+class SmppSession(Peer):
     """A bound line to a carrier; made by `connect`."""
 
-    def __init__(self, listener: Listener, timing: Timing) -> None:
+    def __init__(self, listener: SessionListener, timing: SmppTimeouts) -> None:
         super().__init__(timing)
         self.peer_system_id = ""
         self._listener = listener
@@ -175,7 +175,7 @@ class Session(Peer):
         """How many submits wait for an answer and are not overdue."""
         return len(self._waiting)
 
-    async def bind(self, command: Command, address: Address) -> None:
+    async def bind(self, command: Command, address: CarrierAddress) -> None:
         """Say who we are, and wait to be let in."""
         self._bind_response = command | RESPONSE
         self._binding = self._loop.create_future()
@@ -260,7 +260,7 @@ class Session(Peer):
                 continue
             if binding.done():
                 return
-            if pdu.status != Status.ROK or pdu.command == _GENERIC_NACK:
+            if pdu.status != CommandStatus.ROK or pdu.command == _GENERIC_NACK:
                 binding.set_exception(BindRefusedError(pdu.status, answers.name(pdu.status)))
                 return
             self.peer_system_id = read_text(pdu.body)
@@ -304,12 +304,12 @@ class Session(Peer):
             receipt = read_receipt(self._readers[command](body))
         except BrokenError:
             # It would be no better when delivered again, and ending the line over it would only repeat it.
-            self.send(write(response, sequence, b"\0", Status.RX_P_APPN))
+            self.send(write(response, sequence, b"\0", CommandStatus.RX_P_APPN))
             return
         if receipt is None:
             self.send(write(response, sequence, b"\0"))
         elif self._unacknowledged >= _UNACKNOWLEDGED_MAX:
-            self.send(write(response, sequence, b"\0", Status.RX_T_APPN))
+            self.send(write(response, sequence, b"\0", CommandStatus.RX_T_APPN))
         else:
             self._unacknowledged += 1
             self._listener.received(receipt, write(response, sequence, b"\0"))
@@ -322,7 +322,7 @@ class Session(Peer):
                 tag = self._late.pop(sequence, _MISSING)
             if tag is not _MISSING:
                 # A refusal that calls itself fine is still a refusal.
-                self._listener.answered(tag, status or Status.RUNKNOWNERR, "")
+                self._listener.answered(tag, status or CommandStatus.RUNKNOWNERR, "")
         if command in {_ENQUIRE_LINK_RESP, _GENERIC_NACK} and sequence in self._enquiries:
             _resolve(self._enquiries[sequence])
         elif command == _UNBIND_RESP:

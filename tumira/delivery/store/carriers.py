@@ -8,19 +8,13 @@ their key, because two workers may want the same ones at the same time.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 import asyncpg
 
-from tumira import VERSION
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.postgres import migrate
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-
-PROBLEM_MAX: Final = 200
-DEAD_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,49 +33,6 @@ class Carrier:
     def covers(self, country: str) -> bool:
         """Tell whether it may be used for a country."""
         return self.countries is None or country in self.countries
-
-
-class BindState(StrEnum):
-    """How a connection to a carrier is."""
-
-    CONNECTING = "connecting"
-    BOUND = "bound"
-    THROTTLED = "throttled"
-    FAILING = "failing"
-    DOWN = "down"
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What is known of one bind; with a lease that has ended, it is what its last holder said."""
-
-    carrier_id: int
-    number: int
-    worker: str
-    state: BindState
-    since: datetime
-    problem: str | None
-    outstanding: int
-    pace: int | None
-    lease_valid: bool
-    silent: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BindReport:
-    """What a worker says of a bind that it holds; `pace` is None for no limit.
-
-    `silent`: the line is there and submits are not answered.
-    """
-
-    carrier_id: int
-    number: int
-    worker: str
-    state: BindState
-    problem: str | None
-    outstanding: int
-    pace: int | None
-    silent: bool = False
 
 
 _SETTINGS: Final = """
@@ -145,7 +96,7 @@ VALUES (%(name)s, %(countries)s, %(priority)s, %(simulator)s, %(host)s, %(port)s
 """  # noqa: S608 - a constant
 
 # A row without an xmax was inserted. The look at `carriers` sees the row as it was before.
-SQL_PUT: Final = Statement(
+SQL_UPSERT: Final = Statement(
     _INSERT
     + """
     ON CONFLICT (name) DO UPDATE
@@ -162,7 +113,7 @@ RETURNING xmax = 0
 )
 
 
-async def put(
+async def upsert(
     connection: Connection,
     name: str,
     settings: CarrierSettings,
@@ -172,7 +123,7 @@ async def put(
     simulator: bool = False,
 ) -> bool:
     """Add a carrier, or change the one of this name; tell whether it was not there or had been removed."""
-    is_new = await SQL_PUT.value(
+    is_new = await SQL_UPSERT.value(
         connection,
         name=name,
         countries=countries,
@@ -262,17 +213,17 @@ async def simulator_use(connection: Connection) -> tuple[bool, bool]:
     return row["is_active"], row["is_bound"]
 
 
-SQL_HOLD: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL FOR NO KEY UPDATE")
+SQL_LOCK: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS NULL FOR NO KEY UPDATE")
 
 
-async def hold(connection: Connection, name: str) -> Carrier | None:
+async def lock(connection: Connection, name: str) -> Carrier | None:
     """Hold a carrier in use until the end of the transaction; None when there is none of this name."""
-    row = await SQL_HOLD.row(connection, name=name)
+    row = await SQL_LOCK.row(connection, name=name)
     return None if row is None else _carrier(row)
 
 
 # Workers bind anew to a carrier that was changed.
-SQL_CHANGE: Final = Statement("""
+SQL_UPDATE: Final = Statement("""
 UPDATE carriers
    SET priority = %(priority)s, countries = %(countries)s, window_size = %(window_size)s, tps = %(tps)s,
        changed_at = clock_timestamp()
@@ -280,7 +231,7 @@ UPDATE carriers
 """)
 
 
-async def change(
+async def update(
     connection: Connection,
     carrier_id: int,
     *,
@@ -290,7 +241,7 @@ async def change(
     tps: int,
 ) -> None:
     """Change when a carrier is used, and how much is handed over to it."""
-    await SQL_CHANGE.rows(
+    await SQL_UPDATE.rows(
         connection,
         carrier_id=carrier_id,
         priority=priority,
@@ -320,218 +271,3 @@ SQL_EXISTS_EVER: Final = Statement("SELECT EXISTS (SELECT FROM carriers WHERE na
 async def exists_ever(connection: Connection, name: str) -> bool:
     """Tell whether there is or was a carrier of this name."""
     return bool(await SQL_EXISTS_EVER.value(connection, name=name))
-
-
-SQL_LIST_BINDS: Final = Statement("""
-SELECT carrier_id, number, worker, state, since, problem, outstanding, pace,
-       leased_until > clock_timestamp() AS lease_valid, silent
-  FROM binds
- ORDER BY carrier_id, number
-""")
-
-
-async def list_binds(connection: Connection) -> Sequence[Health]:
-    """Return all binds that somebody holds, or held and did not give back."""
-    rows = await SQL_LIST_BINDS.rows(connection)
-    return [
-        Health(carrier_id, number, worker, BindState(state), *rest)
-        for carrier_id, number, worker, state, *rest in rows
-    ]
-
-
-# Counts the others, because the row just written is not visible here.
-SQL_HEARTBEAT: Final = Statement("""
-WITH seen AS (
-    INSERT INTO workers (id, version, last_step)
-    VALUES (%(worker)s, %(version)s, %(last_step)s)
-        ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
-)
-SELECT 1 + count(*)
-  FROM workers
- WHERE id <> %(worker)s
-   AND seen_at > clock_timestamp() - make_interval(secs => %(lease_s)s)
-""")
-
-
-async def heartbeat(connection: Connection, worker: str, lease_s: float) -> int:
-    """Say that a worker lives, and return how many do, this one among them."""
-    count = await SQL_HEARTBEAT.value(
-        connection, worker=worker, lease_s=lease_s, version=VERSION, last_step=migrate.last_step()
-    )
-    return int(count)
-
-
-# A row in the way is locked and looked at again as it then is, so of two workers only one finds it free.
-SQL_LEASE: Final = Statement("""
-INSERT INTO binds (carrier_id, number, worker, leased_until, state)
-SELECT %(carrier_id)s, wanted.number, %(worker)s,
-       clock_timestamp() + make_interval(secs => %(lease_s)s), 'connecting'
-  FROM (SELECT DISTINCT number FROM unnest(%(numbers)s::smallint[]) AS number ORDER BY number) wanted
-    ON CONFLICT (carrier_id, number) DO UPDATE
-   SET worker = excluded.worker,
-       leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
-       state = CASE WHEN binds.worker = excluded.worker THEN binds.state ELSE 'connecting' END,
-       since = CASE WHEN binds.worker = excluded.worker THEN binds.since ELSE clock_timestamp() END,
-       problem = CASE WHEN binds.worker = excluded.worker THEN binds.problem END,
-       outstanding = CASE WHEN binds.worker = excluded.worker THEN binds.outstanding ELSE 0 END,
-       pace = CASE WHEN binds.worker = excluded.worker THEN binds.pace END,
-       silent = binds.worker = excluded.worker AND binds.silent
- WHERE binds.worker = excluded.worker
-    OR binds.leased_until <= clock_timestamp()
-RETURNING number
-""")
-
-
-async def lease(
-    connection: Connection, carrier_id: int, worker: str, numbers_wanted: Sequence[int], lease_s: float
-) -> Sequence[int]:
-    """Take or keep those of a carrier's binds that are free or ours, and return which are ours now."""
-    rows = await SQL_LEASE.rows(
-        connection, carrier_id=carrier_id, worker=worker, numbers=numbers_wanted, lease_s=lease_s
-    )
-    return sorted(row["number"] for row in rows)
-
-
-SQL_REPORT: Final = Statement("""
-WITH reported AS (
-    SELECT *
-      FROM unnest(%(carrier_ids)s::integer[], %(numbers)s::smallint[], %(workers)s::text[],
-                  %(states)s::text[], %(problems)s::text[], %(outstandings)s::integer[], %(paces)s::integer[],
-                  %(silents)s::boolean[])
-        AS reported (carrier_id, number, worker, state, problem, outstanding, pace, silent)
-), held AS (
-    SELECT binds.carrier_id, binds.number
-      FROM binds
-      JOIN reported USING (carrier_id, number, worker)
-     ORDER BY binds.carrier_id, binds.number
-       FOR NO KEY UPDATE OF binds
-)
-UPDATE binds
-   SET leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
-       state = reported.state,
-       since = CASE WHEN binds.state = reported.state THEN binds.since ELSE clock_timestamp() END,
-       problem = reported.problem,
-       outstanding = reported.outstanding,
-       pace = reported.pace,
-       silent = reported.silent
-  FROM reported
-  JOIN held USING (carrier_id, number)
- WHERE binds.carrier_id = reported.carrier_id
-   AND binds.number = reported.number
-   AND binds.worker = reported.worker
-RETURNING binds.carrier_id, binds.number
-""")
-
-
-async def report(
-    connection: Connection, reports: Sequence[BindReport], lease_s: float
-) -> set[tuple[int, int]]:
-    """Write down how binds are, renew their leases, and return (carrier, number) of those still held."""
-    rows = await SQL_REPORT.rows(
-        connection,
-        carrier_ids=[one.carrier_id for one in reports],
-        numbers=[one.number for one in reports],
-        workers=[one.worker for one in reports],
-        states=[one.state for one in reports],
-        problems=[None if one.problem is None else one.problem[:PROBLEM_MAX] for one in reports],
-        outstandings=[one.outstanding for one in reports],
-        paces=[one.pace for one in reports],
-        silents=[one.silent for one in reports],
-        lease_s=lease_s,
-    )
-    return {(row["carrier_id"], row["number"]) for row in rows}
-
-
-SQL_RELEASE: Final = Statement("""
-WITH held AS (
-    SELECT binds.carrier_id, binds.number
-      FROM binds
-      JOIN unnest(%(carrier_ids)s::integer[], %(numbers)s::smallint[]) AS given (carrier_id, number)
-     USING (carrier_id, number)
-     WHERE binds.worker = %(worker)s
-     ORDER BY binds.carrier_id, binds.number
-       FOR UPDATE OF binds
-)
-DELETE FROM binds
- USING held
- WHERE binds.carrier_id = held.carrier_id
-   AND binds.number = held.number
-   AND binds.worker = %(worker)s
-""")
-
-
-async def release(connection: Connection, worker: str, binds: Sequence[tuple[int, int]]) -> None:
-    """Give back the binds, as (carrier, number), that are this worker's."""
-    await SQL_RELEASE.rows(
-        connection,
-        worker=worker,
-        carrier_ids=[carrier_id for carrier_id, _ in binds],
-        numbers=[number for _, number in binds],
-    )
-
-
-# Locked, so that of several workers one buries it, and one that is not dead after all waits to say so.
-SQL_BURY_DEAD: Final = Statement("""
-SELECT id
-  FROM workers
- WHERE seen_at <= clock_timestamp() - make_interval(secs => %(lease_s)s)
- ORDER BY id
- LIMIT %(count_max)s
-   FOR UPDATE SKIP LOCKED
-""")
-
-
-async def bury_dead(connection: Connection, lease_s: float) -> Sequence[str]:
-    """Lock the workers that were not seen for so long, and return them: forget them in the transaction."""
-    rows = await SQL_BURY_DEAD.rows(connection, lease_s=lease_s, count_max=DEAD_MAX)
-    return [row["id"] for row in rows]
-
-
-SQL_FORGET_BINDS: Final = Statement("""
-WITH held AS (
-    SELECT carrier_id, number
-      FROM binds
-     WHERE worker = ANY(%(workers)s::text[])
-     ORDER BY carrier_id, number
-       FOR UPDATE
-)
-DELETE FROM binds
- USING held
- WHERE binds.carrier_id = held.carrier_id
-   AND binds.number = held.number
-   AND binds.worker = ANY(%(workers)s::text[])
-""")
-
-SQL_FORGET_WORKERS: Final = Statement("DELETE FROM workers WHERE id = ANY(%(workers)s::text[])")
-
-
-async def forget_workers(connection: Connection, workers: Sequence[str]) -> None:
-    """Delete workers that we hold and give back their binds, all in the order of the binds' key."""
-    await SQL_FORGET_BINDS.rows(connection, workers=workers)
-    await SQL_FORGET_WORKERS.rows(connection, workers=workers)
-
-
-SQL_WITHOUT_CARRIER: Final = Statement("""
-SELECT country
-  FROM destinations
- WHERE NOT EXISTS (
-       SELECT
-         FROM carriers
-         JOIN binds ON binds.carrier_id = carriers.id
-        WHERE carriers.removed_at IS NULL
-          AND (carriers.countries IS NULL OR destinations.country = ANY(carriers.countries))
-          AND binds.state = 'bound'
-          AND binds.leased_until > clock_timestamp()
-          AND (NOT carriers.simulator
-               OR NOT EXISTS (
-                  SELECT
-                    FROM carriers other
-                   WHERE NOT other.simulator
-                     AND other.removed_at IS NULL
-                     AND (other.countries IS NULL OR destinations.country = ANY(other.countries)))))
-""")
-
-
-async def countries_without_carrier(connection: Connection) -> set[str]:
-    """Return the countries for which no carrier is at work now."""
-    return {row["country"] for row in await SQL_WITHOUT_CARRIER.rows(connection)}

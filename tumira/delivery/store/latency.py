@@ -20,10 +20,10 @@ DAYS_KEPT: Final = 14
 NO_CARRIER: Final = 0
 
 
-class Step(StrEnum):
+class LatencyStep(StrEnum):
     """What takes time."""
 
-    HANDOVER = "handover"
+    SUBMISSION = "handover"
     """From the acceptance to the carrier's answer for the last segment."""
 
     RECEIPT = "receipt"
@@ -31,9 +31,9 @@ class Step(StrEnum):
 
 
 # A step, a network, its country, the lane of the queue (0 for a receipt, which has none) and the bucket.
-Timing = tuple[str, str, str, int, int]
+TimingKey = tuple[str, str, str, int, int]
 # A carrier, a network, its country, and how a message ended, why it did, or what a carrier answered.
-Outcome = tuple[int, str, str, str]
+OutcomeKey = tuple[int, str, str, str]
 
 
 def slot_of(at: datetime) -> datetime:
@@ -55,7 +55,7 @@ SELECT %(slot)s, step, network, country, lane, bucket, count
 """)
 
 
-async def add_timings(connection: Connection, slot: datetime, counts: Mapping[Timing, int]) -> None:
+async def add_timings(connection: Connection, slot: datetime, counts: Mapping[TimingKey, int]) -> None:
     """Count how long messages took."""
     timings = sorted(counts)
     await SQL_ADD_TIMINGS.rows(
@@ -82,7 +82,7 @@ SELECT %(slot)s, carrier_id, network, country, outcome, count
 """)
 
 
-async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[Outcome, int]) -> None:
+async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[OutcomeKey, int]) -> None:
     """Count how messages ended, and what carriers answered."""
     outcomes = sorted(counts)
     await SQL_ADD_OUTCOMES.rows(
@@ -96,7 +96,7 @@ async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[O
     )
 
 
-SQL_HANDED_OVER: Final = Statement("""
+SQL_SENT_AT: Final = Statement("""
 SELECT id, sent_at
   FROM messages
  WHERE id = ANY(%(ids)s::uuid[])
@@ -105,14 +105,14 @@ SELECT id, sent_at
 """)
 
 
-async def list_handed_over(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
+async def list_sent_at(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
     """Return when these messages were handed over."""
-    rows = await SQL_HANDED_OVER.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    rows = await SQL_SENT_AT.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row["id"]: row["sent_at"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SubmissionCount:
     """How many messages to one country took about so long, in the last slots and in some before too."""
 
     country: str
@@ -123,7 +123,7 @@ class Taken:
 
 
 # Where a range has an end too, it is planned as one, and found by its index.
-SQL_HANDOVERS: Final = Statement("""
+SQL_SUBMISSIONS: Final = Statement("""
 SELECT country, lane, bucket,
        coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
        sum(count)::bigint AS count
@@ -135,13 +135,17 @@ SELECT country, lane, bucket,
 """)
 
 
-async def list_handovers(connection: Connection, since: datetime, lately: datetime) -> Sequence[Taken]:
+async def list_submissions(
+    connection: Connection, since: datetime, lately: datetime
+) -> Sequence[SubmissionCount]:
     """Return how long hand-overs took since a slot, and of these since a later one."""
-    return [Taken(*row) for row in await SQL_HANDOVERS.rows(connection, since=since, lately=lately)]
+    return [
+        SubmissionCount(*row) for row in await SQL_SUBMISSIONS.rows(connection, since=since, lately=lately)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndCount:
     """How many messages to one country ended in one way, in the last slots and in some before too."""
 
     country: str
@@ -161,9 +165,40 @@ SELECT country, outcome,
 """)
 
 
-async def list_ends(connection: Connection, since: datetime, lately: datetime) -> Sequence[End]:
+async def list_ends(connection: Connection, since: datetime, lately: datetime) -> Sequence[EndCount]:
     """Return what was counted of ends since a slot, and of these since a later one."""
-    return [End(*row) for row in await SQL_ENDS.rows(connection, since=since, lately=lately)]
+    return [EndCount(*row) for row in await SQL_ENDS.rows(connection, since=since, lately=lately)]
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierTally:
+    """How often one thing was counted for a carrier, in the last slots and in some before too."""
+
+    carrier_id: int
+    outcome: str
+    lately: int
+    count: int
+
+
+# Where a range has an end too, it is planned as one, and found by its index.
+SQL_CARRIER_OUTCOMES: Final = Statement("""
+SELECT carrier_id, outcome,
+       coalesce(sum(count) FILTER (WHERE slot >= %(lately)s), 0)::bigint AS lately,
+       sum(count)::bigint AS count
+  FROM outcomes
+ WHERE slot BETWEEN %(since)s AND 'infinity'
+   AND carrier_id <> %(no_carrier)s
+ GROUP BY carrier_id, outcome
+ ORDER BY carrier_id, count DESC, outcome
+""")
+
+
+async def list_carrier_outcomes(
+    connection: Connection, since: datetime, lately: datetime
+) -> Sequence[CarrierTally]:
+    """Return what was counted for each carrier since a slot, and of this since a later one, most first."""
+    rows = await SQL_CARRIER_OUTCOMES.rows(connection, since=since, lately=lately, no_carrier=NO_CARRIER)
+    return [CarrierTally(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +240,7 @@ _COUNTS: Final = """
 class NetworkTimes:
     """How many messages to a network took about so long, in each of the windows."""
 
-    step: Step
+    step: LatencyStep
     network: str
     country: str
     bucket: int
@@ -229,7 +264,7 @@ async def list_network_times(
     """Return how long small sends and receipts took, by network."""
     rows = await SQL_NETWORK_TIMES.rows(connection, **windows.parameters(now))
     return [
-        NetworkTimes(Step(row["step"]), row["network"], row["country"], row["bucket"], tuple(row)[4:])
+        NetworkTimes(LatencyStep(row["step"]), row["network"], row["country"], row["bucket"], tuple(row)[4:])
         for row in rows
     ]
 

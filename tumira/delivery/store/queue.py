@@ -21,10 +21,10 @@ from tumira.postgres.statement import Statement
 SMALL: Final = 0
 BULK: Final = 1
 
-Stand = tuple[str, int]
+LaneKey = tuple[str, int]
 
 
-class Wanted(Struct, frozen=True):
+class ClaimRequest(Struct, frozen=True):
     """How many messages to claim in one country: of lane 0, and with what lane 0 leaves free, of lane 1.
 
     Messages that avoid the carrier `avoided` are left to another one.
@@ -39,7 +39,7 @@ class Wanted(Struct, frozen=True):
     avoided: int | None = None
 
 
-class Claimed(Struct, frozen=True):
+class ClaimedMessage(Struct, frozen=True):
     """A message that is ours to hand over."""
 
     id: MessageId
@@ -164,8 +164,14 @@ SQL_LET_GO: Final = Statement("DELETE FROM in_flight WHERE message_id = ANY(%(id
 
 
 async def claim(
-    connection: Connection, wanted: Sequence[Wanted], total: int, *, worker: str, bind: str, carrier_id: int
-) -> Sequence[Claimed] | None:
+    connection: Connection,
+    wanted: Sequence[ClaimRequest],
+    total: int,
+    *,
+    worker: str,
+    bind: str,
+    carrier_id: int,
+) -> Sequence[ClaimedMessage] | None:
     """Claim the next messages, at most `total`, lane 0 first; None if nothing waits.
 
     The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it hands any
@@ -216,7 +222,7 @@ SELECT message_id, country, lane, turn, again, avoid
 
 async def claim_avoiding(
     connection: Connection, countries: Sequence[str], total: int, *, worker: str, bind: str, carrier_id: int
-) -> Sequence[Claimed] | None:
+) -> Sequence[ClaimedMessage] | None:
     """Claim messages that avoid another carrier, at most `total`; None if there are none. Commit as above."""
     taken = await SQL_TAKE_AVOIDING.rows(
         connection, countries=countries, total=total, worker=worker, bind=bind, carrier_id=carrier_id
@@ -232,7 +238,7 @@ async def list_avoided(connection: Connection) -> Collection[tuple[str, int]]:
     return {(row["country"], row["avoid"]) for row in await SQL_AVOIDED.rows(connection)}
 
 
-async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[Claimed]:
+async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[ClaimedMessage]:
     """Move messages that were taken out of the queue to `sending`, and return those that still wait."""
     ids = [row[0] for row in taken]
     low, high = min(ids), max(ids)
@@ -243,7 +249,7 @@ async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Seq
     if len(started) < len(taken):
         await SQL_LET_GO.rows(connection, ids=[one for one in ids if one not in started])
     return [
-        Claimed(
+        ClaimedMessage(
             message_id,
             row[1],
             row[2],
@@ -286,7 +292,7 @@ def batch_high(message_id: UUID) -> UUID:
     return message_bounds(BatchId(message_id))[1]
 
 
-class Past(Struct, frozen=True):
+class PastAttempts(Struct, frozen=True):
     """What was done about a message before: which segments a carrier took, and what went wrong."""
 
     taken: frozenset[int]
@@ -310,7 +316,7 @@ SELECT message_id, kind
 """)
 
 
-async def read_past(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Past]:
+async def read_past_attempts(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, PastAttempts]:
     """Return what was done about these messages before."""
     bounds = {"ids": ids, "low": min(ids), "high": max(ids)}
     parts = await SQL_PARTS_BEFORE.rows(connection, **bounds)
@@ -322,7 +328,7 @@ async def read_past(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID
     for message_id, kind in incidents:
         kinds[message_id][kind] += 1
     return {
-        identifier: Past(
+        identifier: PastAttempts(
             taken=frozenset(taken[identifier]),
             reference=next((one for one in taken[identifier].values() if one is not None), None),
             retries=kinds[identifier]["retry"],
@@ -344,7 +350,7 @@ RETURNING country, lane, turn
 """)
 
 
-async def publish_clocks(connection: Connection, turns: Mapping[Stand, int]) -> Mapping[Stand, int]:
+async def publish_clocks(connection: Connection, turns: Mapping[LaneKey, int]) -> Mapping[LaneKey, int]:
     """Let everybody know the highest turns that were claimed, and return the highest that anybody did."""
     rows = await SQL_PUBLISH.rows(
         connection,
@@ -362,6 +368,6 @@ SELECT country
 """)
 
 
-async def waiting_countries(connection: Connection) -> Sequence[str]:
+async def list_waiting_countries(connection: Connection) -> Sequence[str]:
     """Return the countries for which messages wait."""
     return [row["country"] for row in await SQL_WAITING.rows(connection)]

@@ -9,7 +9,7 @@ import asyncpg
 from msgspec import Struct
 
 from tumira.core.ids import MessageId
-from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.receipt_rules import Receipt, UnmatchedReceipt
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -27,7 +27,7 @@ class Match(Struct, frozen=True):
 
 
 # Carriers use their ids again: the newest few are enough, and none older than the bounds.
-SQL_MATCH: Final = Statement("""
+SQL_FIND_SEGMENTS: Final = Statement("""
 SELECT wanted.place, wanted.key, part.message_id, part.number, part.attempt, part.claimed_at,
        message.recipient
   FROM unnest(%(places)s::integer[], %(keys)s::text[]) AS wanted (place, key)
@@ -50,14 +50,14 @@ SELECT wanted.place, wanted.key, part.message_id, part.number, part.attempt, par
 """)
 
 
-async def match(
+async def find_segments(
     connection: Connection,
     carrier_id: int,
     keys: Sequence[tuple[int, str]],
     bounds: tuple[UUID, UUID],
 ) -> Sequence[Match]:
     """Find segments by the spellings of their carrier's id, each given with the place of its receipt."""
-    rows = await SQL_MATCH.rows(
+    rows = await SQL_FIND_SEGMENTS.rows(
         connection,
         carrier_id=carrier_id,
         places=[place for place, _ in keys],
@@ -151,7 +151,7 @@ async def list_known_parts(connection: Connection, ids: Sequence[UUID]) -> Seque
     return [KnownPart(*row) for row in rows]
 
 
-SQL_BEING_HANDED_OVER: Final = Statement("""
+SQL_BEING_SUBMITTED: Final = Statement("""
 SELECT DISTINCT message.recipient
   FROM in_flight
  CROSS JOIN LATERAL (
@@ -166,27 +166,18 @@ SELECT DISTINCT message.recipient
 """)
 
 
-async def list_being_handed_over(
+async def list_being_submitted(
     connection: Connection, carrier_id: int, numbers: Sequence[str], bounds: tuple[UUID, UUID]
 ) -> frozenset[str]:
     """Return to which of these numbers a carrier is being handed a message; its receipt may be ahead."""
-    rows = await SQL_BEING_HANDED_OVER.rows(
+    rows = await SQL_BEING_SUBMITTED.rows(
         connection, carrier_id=carrier_id, numbers=numbers, low=bounds[0], high=bounds[1]
     )
     return frozenset(row["recipient"] for row in rows)
 
 
-class Unmatched(Struct, frozen=True):
-    """A receipt that matched nothing when it came."""
-
-    id: int
-    carrier_id: int
-    receipt: Receipt
-    received_at: datetime
-
-
 # When it came, by the clock of the database: that is compared with when messages were claimed.
-SQL_KEEP: Final = Statement("""
+SQL_INSERT_UNMATCHED: Final = Statement("""
 INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error, receipt, received_at,
                                 next_try_at)
 SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
@@ -197,10 +188,12 @@ SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
 """)
 
 
-async def keep(connection: Connection, carrier_id: int, receipts: Sequence[tuple[Receipt, datetime]]) -> None:
+async def insert_unmatched(
+    connection: Connection, carrier_id: int, receipts: Sequence[tuple[Receipt, datetime]]
+) -> None:
     """Keep receipts that match nothing yet, each with the time when it came by the clock of this machine."""
     now = datetime.now(UTC)
-    await SQL_KEEP.rows(
+    await SQL_INSERT_UNMATCHED.rows(
         connection,
         carrier_id=carrier_id,
         carrier_refs=[receipt.carrier_ref for receipt, _ in receipts],
@@ -216,7 +209,7 @@ _KEPT: Final = "id, carrier_id, carrier_ref, recipient, state, error, receipt, r
 
 # As many of each carrier, so that none waits behind another. Each waits again for as long as it is old, and
 # ten minutes at most. By a clock that stands still, so that the index tells what is due.
-SQL_TAKE: Final = Statement(f"""
+SQL_CLAIM_DUE: Final = Statement(f"""
 UPDATE unmatched_receipts
    SET next_try_at = clock_timestamp()
                      + least(greatest(clock_timestamp() - received_at, interval '1 second'),
@@ -237,10 +230,10 @@ RETURNING {_KEPT}
 """)  # noqa: S608 - only a constant is put in
 
 
-async def take_due(connection: Connection, count_max: int) -> Mapping[int, Sequence[Unmatched]]:
+async def claim_due(connection: Connection, count_max: int) -> Mapping[int, Sequence[UnmatchedReceipt]]:
     """Take receipts whose next try is due, so many of each carrier, and set the try after it."""
-    taken: dict[int, list[Unmatched]] = {}
-    for row in await SQL_TAKE.rows(connection, count_max=count_max):
+    taken: dict[int, list[UnmatchedReceipt]] = {}
+    for row in await SQL_CLAIM_DUE.rows(connection, count_max=count_max):
         taken.setdefault(row["carrier_id"], []).append(_unmatched(row))
     return taken
 
@@ -264,7 +257,7 @@ SELECT kept.*
 
 async def list_to_numbers(
     connection: Connection, carrier_id: int, ends: Collection[str]
-) -> Sequence[Unmatched]:
+) -> Sequence[UnmatchedReceipt]:
     """Return the receipts of a carrier to numbers with these last digits that match nothing."""
     rows = await SQL_TO_NUMBERS.rows(
         connection, carrier_id=carrier_id, ends=sorted(set(ends)), count_max=TO_NUMBER_MAX
@@ -272,19 +265,19 @@ async def list_to_numbers(
     return [_unmatched(row) for row in rows]
 
 
-def _unmatched(row: asyncpg.Record) -> Unmatched:
-    return Unmatched(row[0], row[1], Receipt(*row[2:7]), row[7])
+def _unmatched(row: asyncpg.Record) -> UnmatchedReceipt:
+    return UnmatchedReceipt(row[0], row[1], Receipt(*row[2:7]), row[7])
 
 
 # Not by waiting: whoever else holds one settles its message, and may wait for that.
-SQL_HOLD: Final = Statement("""
+SQL_LOCK: Final = Statement("""
 SELECT id FROM unmatched_receipts WHERE id = ANY(%(ids)s::bigint[]) FOR UPDATE SKIP LOCKED
 """)
 
 
-async def hold_free(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
+async def lock_free(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
     """Hold those of these receipts that are still there and that nobody else holds."""
-    return frozenset(row["id"] for row in await SQL_HOLD.rows(connection, ids=ids))
+    return frozenset(row["id"] for row in await SQL_LOCK.rows(connection, ids=ids))
 
 
 SQL_DELETE: Final = Statement("DELETE FROM unmatched_receipts WHERE id = ANY(%(ids)s::bigint[])")

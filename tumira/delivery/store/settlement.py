@@ -19,7 +19,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 
-class Standing(Struct, frozen=True):
+class LockedMessage(Struct, frozen=True):
     """A message as it stands while we hold it."""
 
     id: MessageId
@@ -35,7 +35,7 @@ class Standing(Struct, frozen=True):
     held_at: datetime
 
 
-_STANDING: Final = """
+_LOCKED: Final = """
 SELECT id, batch_id, account_id, country, recipient, status, segments, cost, refunded_at,
        clock_timestamp() AS held_at
   FROM messages
@@ -45,20 +45,20 @@ SELECT id, batch_id, account_id, country, recipient, status, segments, cost, ref
    FOR NO KEY UPDATE
 """
 
-SQL_HOLD: Final = Statement(_STANDING)
-SQL_HOLD_FREE: Final = Statement(_STANDING + "SKIP LOCKED")
+SQL_LOCK: Final = Statement(_LOCKED)
+SQL_LOCK_FREE: Final = Statement(_LOCKED + "SKIP LOCKED")
 
 
-async def hold(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+async def lock_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
     """Hold these messages until the end of the transaction; unknown ones are left out."""
-    rows = await SQL_HOLD.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: Standing(*row) for row in rows}
+    rows = await SQL_LOCK.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: LockedMessage(*row) for row in rows}
 
 
-async def hold_free(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
+async def lock_free_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
     """Hold those of these messages that nobody else holds."""
-    rows = await SQL_HOLD_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
-    return {row[0]: Standing(*row) for row in rows}
+    rows = await SQL_LOCK_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    return {row[0]: LockedMessage(*row) for row in rows}
 
 
 SQL_STATES: Final = Statement("""
@@ -93,7 +93,7 @@ async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[
     return [(row["message_id"], row["number"]) for row in rows]
 
 
-SQL_HOLD_BATCHES: Final = Statement("""
+SQL_LOCK_BATCHES: Final = Statement("""
 SELECT id, pending
   FROM batches
  WHERE id = ANY(%(ids)s::uuid[])
@@ -103,31 +103,31 @@ SELECT id, pending
 """)
 
 
-async def hold_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
+async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
     """Hold these batches, and return how many messages of each are not final yet."""
-    rows = await SQL_HOLD_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
+    rows = await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row["id"]: row["pending"] for row in rows}
 
 
-SQL_HOLD_ACCOUNTS: Final = Statement("""
+SQL_LOCK_ACCOUNTS: Final = Statement("""
 SELECT id FROM accounts WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
 """)
 
 
-async def hold_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
+async def lock_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
     """Hold the accounts that get money back."""
-    await SQL_HOLD_ACCOUNTS.rows(connection, ids=ids)
+    await SQL_LOCK_ACCOUNTS.rows(connection, ids=ids)
 
 
-class Change(Struct, frozen=True):
-    """Where a message stands from now on; a time or reason that is None stays as it was."""
+class MessageChange(Struct):
+    """The new status of a locked message; a time that is None stays as it was."""
 
-    id: MessageId
+    message: LockedMessage
     status: str
-    sent_at: datetime | None
-    delivered_at: datetime | None
-    refunded_at: datetime | None
-    reason: str | None
+    sent_at: datetime | None = None
+    delivered_at: datetime | None = None
+    refunded_at: datetime | None = None
+    reason: str | None = None
 
 
 class NewPart(Struct, gc=False):
@@ -238,7 +238,7 @@ SQL_SETTLE: Final = Statement(f"WITH {_MOVE}, {_LET_GO}, {_REPORT}, {_CLOSE} {_L
 
 async def write(
     connection: Connection,
-    changes: Sequence[Change],
+    changes: Sequence[MessageChange],
     landed: Sequence[UUID],
     reports: Sequence[PartReport],
     batches: Sequence[BatchChange],
@@ -247,7 +247,7 @@ async def write(
 
     Return how many of these were in flight.
     """
-    ids = [*(change.id for change in changes), *(report.message_id for report in reports)]
+    ids = [*(change.message.id for change in changes), *(report.message_id for report in reports)]
     parameters = {
         **_changes(changes),
         "low": min(ids, default=None),
@@ -262,9 +262,9 @@ async def write(
     return 0
 
 
-def _changes(changes: Sequence[Change]) -> dict[str, Any]:
+def _changes(changes: Sequence[MessageChange]) -> dict[str, Any]:
     return {
-        "ids": [change.id for change in changes],
+        "ids": [change.message.id for change in changes],
         "statuses": [change.status for change in changes],
         "sent_ats": [change.sent_at for change in changes],
         "delivered_ats": [change.delivered_at for change in changes],

@@ -18,7 +18,7 @@ from tumira.sending import lifecycle
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     """One thing that happened; `at` is None where nobody wrote down the time.
 
     Where the message waits for a moment, `at` is that moment. `attempt` counts how often a segment had been
@@ -50,7 +50,7 @@ class Timeline:
     cost: Decimal
     created_at: datetime
     reference: str | None
-    entries: Sequence[Entry]
+    entries: Sequence[TimelineEntry]
 
 
 # Of things that happened at the same moment, the one that led to the other stands first.
@@ -175,13 +175,13 @@ def _timeline(rows: Sequence[asyncpg.Record]) -> Timeline | None:
     )
 
 
-def _entry(row: asyncpg.Record) -> Entry:
+def _entry(row: asyncpg.Record) -> TimelineEntry:
     detail = row["detail"]
     if row["event"] in {"receipt", "late_receipt"} and detail is not None:
         detail = without_quote(detail)
     elif row["event"] == "refunded":
         detail = f"{money.write(Decimal(detail))} USD"
-    return Entry(
+    return TimelineEntry(
         row["at"],
         row["event"],
         row["carrier"],
@@ -193,18 +193,20 @@ def _entry(row: asyncpg.Record) -> Entry:
     )
 
 
-def _known_from_the_message(message: asyncpg.Record, entries: Sequence[Entry]) -> Iterator[Entry]:
-    yield Entry(message["created_at"], "queued")
+def _known_from_the_message(
+    message: asyncpg.Record, entries: Sequence[TimelineEntry]
+) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(message["created_at"], "queued")
     if message["sent_at"] is not None:
-        yield Entry(message["sent_at"], "sent")
+        yield TimelineEntry(message["sent_at"], "sent")
     status = message["status"]
     if lifecycle.is_final(status):
-        yield Entry(_ended_at(message, entries), status, detail=message["failure_reason"])
+        yield TimelineEntry(_ended_at(message, entries), status, detail=message["failure_reason"])
     elif status == "queued" and not any(entry.event == "waiting" for entry in entries):
-        yield Entry(None, "waiting", detail="for its turn")
+        yield TimelineEntry(None, "waiting", detail="for its turn")
 
 
-def _ended_at(message: asyncpg.Record, entries: Sequence[Entry]) -> datetime | None:
+def _ended_at(message: asyncpg.Record, entries: Sequence[TimelineEntry]) -> datetime | None:
     """Return when a message got its final status, as far as anybody wrote it down."""
     # Money goes back in the transaction that settles the message.
     written: datetime | None = message["delivered_at"] or message["refunded_at"]
@@ -215,7 +217,7 @@ def _ended_at(message: asyncpg.Record, entries: Sequence[Entry]) -> datetime | N
     return written
 
 
-def _moment(entry: Entry) -> tuple[bool, bool, float, int, int]:
+def _moment(entry: TimelineEntry) -> tuple[bool, bool, float, int, int]:
     return (
         entry.event == "waiting",
         entry.at is None,

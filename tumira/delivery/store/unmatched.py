@@ -24,7 +24,7 @@ MESSAGES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Unmatched:
+class ListedReceipt:
     """A receipt that matches nothing, over which carrier it came, and when it is tried again."""
 
     id: int
@@ -52,7 +52,9 @@ SQL_LIST: Final = Statement(
 )
 
 
-async def list_before(connection: Connection, count_max: int, before: int = LATEST) -> Sequence[Unmatched]:
+async def list_before(
+    connection: Connection, count_max: int, before: int = LATEST
+) -> Sequence[ListedReceipt]:
     """Return receipts that came before one of them, newest first."""
     rows = await SQL_LIST.rows(connection, before=before, count_max=count_max)
     return [_unmatched(*row) for row in rows]
@@ -61,19 +63,19 @@ async def list_before(connection: Connection, count_max: int, before: int = LATE
 SQL_FIND: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s")
 
 
-async def find(connection: Connection, receipt_id: int) -> Unmatched | None:
+async def find(connection: Connection, receipt_id: int) -> ListedReceipt | None:
     """Return a receipt, or None when it has found its message or was dismissed."""
     row = await SQL_FIND.row(connection, receipt_id=receipt_id)
     return None if row is None else _unmatched(*row)
 
 
 # Held until the commit: a worker that tries receipts again passes it over meanwhile.
-SQL_HOLD: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s FOR UPDATE OF u")
+SQL_LOCK: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s FOR UPDATE OF u")
 
 
-async def hold(connection: Connection, receipt_id: int) -> Unmatched | None:
+async def lock(connection: Connection, receipt_id: int) -> ListedReceipt | None:
     """Hold a receipt until the end of the transaction; None as above."""
-    row = await SQL_HOLD.row(connection, receipt_id=receipt_id)
+    row = await SQL_LOCK.row(connection, receipt_id=receipt_id)
     return None if row is None else _unmatched(*row)
 
 
@@ -84,8 +86,8 @@ def _unmatched(
     received_at: datetime,
     next_try_at: datetime,
     *receipt: str,
-) -> Unmatched:
-    return Unmatched(receipt_id, carrier_id, carrier, Receipt(*receipt), received_at, next_try_at)
+) -> ListedReceipt:
+    return ListedReceipt(receipt_id, carrier_id, carrier, Receipt(*receipt), received_at, next_try_at)
 
 
 SQL_COUNT: Final = Statement("""
@@ -99,7 +101,7 @@ async def count(connection: Connection, count_max: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class CandidateSegment:
     """A segment that a receipt may be about; `place` says which receipt's."""
 
     place: int
@@ -149,7 +151,7 @@ SQL_BY_ID: Final = Statement(f"""
 
 async def list_by_id(
     connection: Connection, keys: Sequence[tuple[int, int, str]], bounds: tuple[UUID, UUID]
-) -> Sequence[Segment]:
+) -> Sequence[CandidateSegment]:
     """Find segments by the place of a receipt, its carrier and a spelling of its id, whatever the number."""
     rows = await SQL_BY_ID.rows(
         connection,
@@ -160,7 +162,7 @@ async def list_by_id(
         high=bounds[1],
         count_max=SEGMENTS_MAX,
     )
-    return [Segment(*row) for row in rows]
+    return [CandidateSegment(*row) for row in rows]
 
 
 SQL_OF_MESSAGES: Final = Statement(f"""
@@ -186,7 +188,7 @@ SQL_OF_MESSAGES: Final = Statement(f"""
 
 async def list_by_number(
     connection: Connection, numbers: Sequence[tuple[int, str, UUID]], low: UUID
-) -> Sequence[Segment]:
+) -> Sequence[CandidateSegment]:
     """Find segments by the place of a receipt, the number and a bound of ids, whatever the carrier's id."""
     # What was made after the receipt came cannot be what it is about.
     found = [
@@ -200,4 +202,4 @@ async def list_by_number(
     rows = await SQL_OF_MESSAGES.rows(
         connection, places=[place for place, _ in found], ids=ids, low=min(ids), high=max(ids)
     )
-    return [Segment(*row) for row in rows]
+    return [CandidateSegment(*row) for row in rows]

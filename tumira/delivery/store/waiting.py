@@ -15,7 +15,7 @@ from tumira.postgres.statement import Statement
 AVOID_S: Final = 60.0
 
 
-class Entry(Struct, frozen=True):
+class QueueEntry(Struct, frozen=True):
     """A place in the queue; without a turn it is the clock's.
 
     `avoid` is the carrier at which it was in doubt: another one takes it if there is one.
@@ -43,7 +43,7 @@ SELECT entry.country, entry.lane,
 """)
 
 
-async def enqueue(connection: Connection, entries: Sequence[Entry]) -> None:
+async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None:
     """Let messages wait for their turn."""
     await SQL_ENQUEUE.rows(
         connection,
@@ -57,7 +57,7 @@ async def enqueue(connection: Connection, entries: Sequence[Entry]) -> None:
     )
 
 
-class Delay(Struct, frozen=True):
+class Retry(Struct, frozen=True):
     """A wait before another try, or in doubt for a receipt."""
 
     message_id: MessageId
@@ -66,7 +66,7 @@ class Delay(Struct, frozen=True):
     carrier_id: int
 
 
-SQL_PUT_OFF: Final = Statement("""
+SQL_INSERT_RETRIES: Final = Statement("""
 INSERT INTO retries (message_id, due_at, in_doubt, carrier_id)
 SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, carrier_id
   FROM unnest(%(message_ids)s::uuid[], %(waits_s)s::double precision[], %(in_doubt)s::boolean[],
@@ -74,9 +74,9 @@ SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, 
 """)
 
 
-async def put_off(connection: Connection, delays: Sequence[Delay]) -> None:
+async def insert_retries(connection: Connection, delays: Sequence[Retry]) -> None:
     """Let messages wait for a while."""
-    await SQL_PUT_OFF.rows(
+    await SQL_INSERT_RETRIES.rows(
         connection,
         message_ids=[delay.message_id for delay in delays],
         waits_s=[delay.wait_s for delay in delays],
@@ -85,7 +85,7 @@ async def put_off(connection: Connection, delays: Sequence[Delay]) -> None:
     )
 
 
-class Due(Struct, frozen=True):
+class DueRetry(Struct, frozen=True):
     """A message whose wait is over."""
 
     message_id: MessageId
@@ -103,12 +103,12 @@ SELECT message_id, in_doubt, carrier_id
 """)
 
 
-async def list_due(connection: Connection, count_max: int) -> Sequence[Due]:
+async def list_due(connection: Connection, count_max: int) -> Sequence[DueRetry]:
     """Return messages whose wait is over; they have to be held, and looked for again, before they move."""
-    return [Due(*row) for row in await SQL_LIST_DUE.rows(connection, count_max=count_max)]
+    return [DueRetry(*row) for row in await SQL_LIST_DUE.rows(connection, count_max=count_max)]
 
 
-SQL_TAKE_DUE: Final = Statement("""
+SQL_CLAIM_DUE: Final = Statement("""
 DELETE FROM retries
  WHERE message_id = ANY(%(ids)s::uuid[])
    AND due_at <= clock_timestamp()
@@ -116,9 +116,9 @@ RETURNING message_id, in_doubt, carrier_id
 """)
 
 
-async def take_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[Due]:
+async def claim_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[DueRetry]:
     """Take messages that we hold out of `retries`, as far as they are still due there."""
-    return [Due(*row) for row in await SQL_TAKE_DUE.rows(connection, ids=ids)]
+    return [DueRetry(*row) for row in await SQL_CLAIM_DUE.rows(connection, ids=ids)]
 
 
 # Where a message stands in the queue: its country, lane and turn.
@@ -167,7 +167,7 @@ DELETE FROM queue
 """)
 
 
-async def leave(
+async def delete_waiting(
     connection: Connection, countries: Mapping[UUID, str], known: Mapping[UUID, QueuePlace]
 ) -> None:
     """Take messages, given with their countries, out of wherever they wait.
@@ -192,7 +192,7 @@ async def leave(
         await SQL_LEAVE_QUEUE.rows(connection, ids=sorted(left), countries=where)
 
 
-SQL_OWN: Final = Statement("""
+SQL_END_FLIGHT: Final = Statement("""
 DELETE FROM in_flight
  WHERE message_id = ANY(%(ids)s::uuid[])
    AND worker = %(worker)s
@@ -200,9 +200,9 @@ RETURNING message_id, claimed_at
 """)
 
 
-async def land(connection: Connection, ids: Sequence[UUID], worker: str) -> Mapping[UUID, datetime]:
+async def end_flight(connection: Connection, ids: Sequence[UUID], worker: str) -> Mapping[UUID, datetime]:
     """Take messages out of flight as far as this worker still has them there; return when it claimed each."""
-    return {row[0]: row[1] for row in await SQL_OWN.rows(connection, ids=ids, worker=worker)}
+    return {row[0]: row[1] for row in await SQL_END_FLIGHT.rows(connection, ids=ids, worker=worker)}
 
 
 SQL_OF_WORKER: Final = Statement("""
@@ -221,7 +221,7 @@ async def list_in_flight(connection: Connection, worker: str, count_max: int) ->
 
 
 # With something still in flight it is left to be found dead, at once.
-SQL_SIGN_OFF: Final = Statement("""
+SQL_DELETE_WORKER: Final = Statement("""
 WITH left_behind AS (
     UPDATE workers
        SET seen_at = timestamptz 'epoch'
@@ -234,9 +234,9 @@ DELETE FROM workers
 """)
 
 
-async def sign_off(connection: Connection, worker: str) -> None:
+async def delete_worker(connection: Connection, worker: str) -> None:
     """Note that a worker has ended by itself."""
-    await SQL_SIGN_OFF.rows(connection, worker=worker)
+    await SQL_DELETE_WORKER.rows(connection, worker=worker)
 
 
 # A worker that was taken for dead may have woken, claimed and died before it said that it lives.
@@ -283,7 +283,7 @@ class Incident(Struct, frozen=True):
     claimed_at: datetime | None = None
 
 
-SQL_NOTE: Final = Statement("""
+SQL_INSERT_INCIDENTS: Final = Statement("""
 INSERT INTO incidents (message_id, kind, carrier_id, part, recipient, detail, claimed_at)
 SELECT *
   FROM unnest(%(message_ids)s::uuid[], %(kinds)s::text[], %(carrier_ids)s::integer[], %(parts)s::smallint[],
@@ -291,9 +291,9 @@ SELECT *
 """)
 
 
-async def note(connection: Connection, incidents: Sequence[Incident]) -> None:
+async def insert_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
     """Write down what did not go smoothly."""
-    await SQL_NOTE.rows(
+    await SQL_INSERT_INCIDENTS.rows(
         connection,
         message_ids=[incident.message_id for incident in incidents],
         kinds=[incident.kind for incident in incidents],

@@ -16,7 +16,7 @@ from tumira.audit_log import Actor
 from tumira.core.errors import Trouble
 from tumira.core.ids import MessageId
 from tumira.delivery.outcomes import Ended, Outcome
-from tumira.delivery.settle import settle_held
+from tumira.delivery.settle import settle_locked
 from tumira.delivery.store import settlement
 from tumira.operations.backup import dump as backups
 from tumira.operations.backup import restored
@@ -184,12 +184,12 @@ async def end_parked(database: Database, progress: Progress) -> int:
             ids = await restored.list_parked(connection, GROUP_MAX)
             if not ids:
                 return ended
-            held = await settlement.hold(connection, ids)
+            held = await settlement.lock_messages(connection, ids)
             await restored.unpark(connection, ids)
             outcomes: list[Outcome] = [
                 Ended(MessageId(one), "sending", "unconfirmed", None, incident="hold") for one in ids
             ]
-            await settle_held(connection, held, outcomes, worker="")
+            await settle_locked(connection, held, outcomes, worker="")
         ended += len(ids)
         progress(ended)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
-from tumira.delivery.store.settlement import hold_batches
+from tumira.delivery.store.settlement import lock_batches
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.phone_numbers import Subject
@@ -83,7 +83,7 @@ async def erase_messages(
     await SQL_ERASE_PARTS.rows(connection, **bounds)
     await SQL_ERASE_INCIDENTS.rows(connection, **bounds)
     # Messages before batches, as everybody holds them.
-    await hold_batches(connection, batch_ids)
+    await lock_batches(connection, batch_ids)
     return int(
         await SQL_ERASE_BATCHES.value(
             connection,

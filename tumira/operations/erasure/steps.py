@@ -16,7 +16,7 @@ from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, EndpointId, MessageId, first_id, made_at_ms
 from tumira.delivery.match_receipts import REACH
 from tumira.delivery.store import settlement
-from tumira.delivery.store.settlement import Standing
+from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
 from tumira.operations.erasure import quotes as erasure_of_quotes
 from tumira.operations.erasure import statements as erasure
@@ -111,7 +111,7 @@ async def _messages(connection: Connection, walk: Walk) -> Found:
 
 async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[MessageId]) -> Found:
     """Take the number out of those of these messages that nothing more is heard of."""
-    held = await settlement.hold(connection, sorted(ids))
+    held = await settlement.lock_messages(connection, sorted(ids))
     own = [one for one in held.values() if one.recipient == walk.subject.number]
     ended = [one for one in own if _has_ended(one, walk.now)]
     texts = 0
@@ -126,7 +126,7 @@ async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[Mess
     )
 
 
-def _has_ended(message: Standing, now: datetime) -> bool:
+def _has_ended(message: LockedMessage, now: datetime) -> bool:
     """Tell whether a message needs its number no more: a late receipt may be matched by nothing else."""
     if message.status == "unconfirmed":
         return made_at_ms(message.id) < int((now - REACH).timestamp() * 1000)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from tumira.delivery.smpp.encoding import Place, decode, split_udh
+from tumira.delivery.smpp.encoding import SegmentPlace, decode, split_udh
 from tumira.delivery.smpp.pdu import ShortMessage
 
 # Texts of which parts are missing; the oldest give way, so that a sender who never ends one fills nothing.
@@ -25,7 +25,7 @@ class _Unfinished:
     parts: dict[int, bytes] = field(default_factory=dict)
 
 
-class Joiner:
+class Reassembler:
     """Puts parts together as a handset does: by sender, recipient, reference and number of parts."""
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class Joiner:
         return decode(message.data_coding, b"".join(text.parts[each] for each in range(1, total + 1)))
 
 
-def _sar(tlvs: dict[int, bytes]) -> Place | None:
+def _sar(tlvs: dict[int, bytes]) -> SegmentPlace | None:
     values = [tlvs.get(tag) for tag in (_SAR_REFERENCE, _SAR_TOTAL, _SAR_NUMBER)]
     if not all(values):
         return None
     reference, total, number = (int.from_bytes(value or b"") for value in values)
-    return Place(reference, total, number)
+    return SegmentPlace(reference, total, number)

@@ -10,21 +10,23 @@ from typing import Final
 from tumira.core.errors import Trouble
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.receipt_rules import Receipt
-from tumira.delivery.responses import Status
-from tumira.delivery.smpp.connection import DEFAULT_TIMING, Timing
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import Address, BindRefusedError, connect
+from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, connect
 
 _ADVICE: Final[Mapping[int, str]] = {
-    Status.RINVPASWD: "the password is wrong",
-    Status.RINVSYSID: "it does not know this user",
-    Status.RBINDFAIL: "it does not let this user in; the user or the password may be wrong",
-    Status.RALYBND: "it takes no further bind beside those that are open; ask it how many you may have",
+    CommandStatus.RINVPASWD: "the password is wrong",
+    CommandStatus.RINVSYSID: "it does not know this user",
+    CommandStatus.RBINDFAIL: "it does not let this user in; the user or the password may be wrong",
+    CommandStatus.RALYBND: (
+        "it takes no further bind beside those that are open; ask it how many you may have"
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class BindCheck:
     """A carrier that let us in: who it says that it is, and how long it took to bind and to be asked."""
 
     system_id: str
@@ -32,7 +34,7 @@ class Tried:
     enquire_link_ms: float
 
 
-class _Deaf:
+class _IgnoreAll:
     """Hears a session and does nothing.
 
     A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
@@ -49,14 +51,16 @@ class _Deaf:
     def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
 
 
-async def try_out(settings: CarrierSettings, timing: Timing = DEFAULT_TIMING) -> Tried:
+async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> BindCheck:
     """Try a carrier out from here; Trouble says in one line why it does not let us in."""
-    address = Address(settings.host, settings.port, settings.tls, settings.system_id, settings.password)
+    address = CarrierAddress(
+        settings.host, settings.port, settings.tls, settings.system_id, settings.password
+    )
     command = Command.BIND_TRANSMITTER if settings.bind_mode == "pair" else Command.BIND_TRANSCEIVER
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
-        session = await connect(address, command, _Deaf(), timing=timing)
+        session = await connect(address, command, _IgnoreAll(), timing=timing)
         bind_s = clock() - began
         try:
             enquire_s = await session.enquire()
@@ -67,7 +71,7 @@ async def try_out(settings: CarrierSettings, timing: Timing = DEFAULT_TIMING) ->
         raise Trouble(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
     except OSError as error:
         raise Trouble(_explain(error, settings)) from None
-    return Tried(session.peer_system_id, round(bind_s * 1000, 1), round(enquire_s * 1000, 1))
+    return BindCheck(session.peer_system_id, round(bind_s * 1000, 1), round(enquire_s * 1000, 1))
 
 
 def _explain(error: OSError, settings: CarrierSettings) -> str:

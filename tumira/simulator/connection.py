@@ -4,46 +4,46 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tumira.delivery.smpp.pdu import Bind, Command, Pdu, write
+from tumira.delivery.smpp.pdu import BindRequest, Command, Pdu, write
 from tumira.delivery.smpp.server import ServerPeer
-from tumira.simulator.mailboxes import Letter
+from tumira.simulator.receipt_queue import QueuedReceipt
 
 GOODBYE_S: Final = 1.0
 
 _SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
 
 
-class Host(Protocol):
+class ConnectionOwner(Protocol):
     """The SMSC that a connection belongs to."""
 
-    def connected(self, line: "Line") -> None:
+    def connected(self, line: "SmscConnection") -> None:
         """Begin a connection."""
 
-    def binding(self, line: "Line", bind: Bind) -> int | None:
+    def binding(self, line: "SmscConnection", bind: BindRequest) -> int | None:
         """Return how a bind is answered; None for not at all."""
 
-    def joined(self, line: "Line") -> None:
+    def joined(self, line: "SmscConnection") -> None:
         """Send receipts to a connection that has bound for them."""
 
-    def submitted(self, line: "Line", sequence: int, body: bytes) -> None:
+    def submitted(self, line: "SmscConnection", sequence: int, body: bytes) -> None:
         """Take a submit_sm."""
 
-    def acknowledged(self, line: "Line", sequence: int, status: int) -> None:
+    def acknowledged(self, line: "SmscConnection", sequence: int, status: int) -> None:
         """Take the answer to a receipt."""
 
-    def retired(self, line: "Line") -> None:
+    def retired(self, line: "SmscConnection") -> None:
         """Send nothing more over a connection."""
 
-    def ended(self, line: "Line") -> None:
+    def ended(self, line: "SmscConnection") -> None:
         """Note that a connection is gone."""
 
 
-class Line(ServerPeer):
+class SmscConnection(ServerPeer):
     """One connection; `client` is who has bound."""
 
     system_id = "simulator"
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ConnectionOwner) -> None:
         super().__init__()
         self.client = ""
         # Set by those who misbehave: what leaves does so octet by octet.
@@ -75,7 +75,7 @@ class Line(ServerPeer):
         self._host.retired(self)
         self.abort()
 
-    def bound(self, bind: Bind, command: Command) -> int:
+    def bound(self, bind: BindRequest, command: Command) -> int:
         """Say whether somebody is let in."""
         status = self._host.binding(self, bind)
         if status is None:
@@ -145,12 +145,17 @@ class Exchange:
 
     __slots__ = ("_post", "body", "letters", "line", "sequence", "status")
 
-    def __init__(self, line: Line, sequence: int, post: Callable[[Line, Sequence[Letter]], None]) -> None:
+    def __init__(
+        self,
+        line: SmscConnection,
+        sequence: int,
+        post: Callable[[SmscConnection, Sequence[QueuedReceipt]], None],
+    ) -> None:
         self.line = line
         self.sequence = sequence
         self.status = 0
         self.body = b"\0"
-        self.letters: Sequence[Letter] = ()
+        self.letters: Sequence[QueuedReceipt] = ()
         self._post = post
 
     def answer(self) -> None:

@@ -18,27 +18,27 @@ from tests.support.processes.service import free_port
 from tumira.delivery import sender as links
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import Recorder
-from tumira.delivery.responses import Status
-from tumira.delivery.sender import Link
-from tumira.delivery.smpp.connection import Timing
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.sender import Sender
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.store import carriers, queue
-from tumira.delivery.store.queue import BULK, Claimed, Wanted
+from tumira.delivery.store.queue import BULK, ClaimedMessage, ClaimRequest
 
 WORKER: Final = "one"
 TEXT: Final = "Your statement of this month is ready. " * 5
 # A segment that is not answered is in doubt soon.
-TIMING: Final = Timing(response_s=1.0, bind_s=20.0)
+TIMING: Final = SmppTimeouts(response_s=1.0, bind_s=20.0)
 WAIT_S: Final = 30
 
 SILENCE: Final = -1
 # One of each that leads to something else: taken, throttled, temporary, unknown, link, refused, no answer.
 ANSWERS: Final = (
-    Status.ROK,
-    Status.RTHROTTLED,
-    Status.RSYSERR,
-    Status.RUNKNOWNERR,
-    Status.RINVBNDSTS,
-    Status.RINVDSTADR,
+    CommandStatus.ROK,
+    CommandStatus.RTHROTTLED,
+    CommandStatus.RSYSERR,
+    CommandStatus.RUNKNOWNERR,
+    CommandStatus.RINVBNDSTS,
+    CommandStatus.RINVDSTADR,
     SILENCE,
 )
 # What comes after the answers: nothing, the end of the line, or garbage in their packet.
@@ -117,9 +117,9 @@ class Bench:
     engine: Engine
     recorder: Recorder
     observer: Observer
-    links: list[Link]
+    links: list[Sender]
 
-    async def claim(self, count: int) -> Sequence[Claimed]:
+    async def claim(self, count: int) -> Sequence[ClaimedMessage]:
         """Send messages of two segments in lane 1, and claim them."""
         await self.engine.add_carrier("one", free_port())
         # With fewer recipients they would stand in lane 0.
@@ -127,7 +127,7 @@ class Bench:
         async with self.engine.database.transaction() as connection:
             claimed = await queue.claim(
                 connection,
-                [Wanted("ZW", 0, count, count, 0, 0)],
+                [ClaimRequest("ZW", 0, count, count, 0, 0)],
                 count,
                 worker=WORKER,
                 bind="one/1",
@@ -142,19 +142,19 @@ class Bench:
         self,
         port: int,
         name: str = "tester",
-        timing: Timing = TIMING,
+        timing: SmppTimeouts = TIMING,
         room: Callable[[], None] = lambda: None,
-    ) -> Link:
+    ) -> Sender:
         """Bind, under a name of its own; `room` is called whenever there is room."""
         async with self.engine.database.connection() as connection:
             carrier = (await carriers.list_active(connection))[0]
         carrier = replace(carrier, settings=replace(carrier.settings, port=port, system_id=name))
-        link = Link(carrier, 1, WORKER, self.recorder, self.observer, timing, room)
+        link = Sender(carrier, 1, WORKER, self.recorder, self.observer, timing, room)
         self.links.append(link)
         link.renew(asyncio.get_running_loop().time() + 1000, 0)
         return link
 
-    def hand_over(self, link: Link, claimed: Claimed) -> None:
+    def hand_over(self, link: Sender, claimed: ClaimedMessage) -> None:
         """Give a link a message."""
         link.take([link.writer.prepare(claimed, None)])
 
@@ -183,7 +183,7 @@ async def bench(database_url: str) -> AsyncIterator[Bench]:
         bench = Bench(engine, recorder, observer, [])
         yield bench
         for link in bench.links:
-            link.lose()
+            link.drop()
         await recorder.close()
 
 
@@ -232,7 +232,7 @@ async def test_all_answers_of_a_packet_count_when_one_of_them_ends_the_line(benc
         bench.hand_over(link, claimed)
         first, second = await line.hear_many(2)
         await line.say(
-            pdu(SUBMIT_RESP, first.sequence, b"", Status.RINVBNDSTS),
+            pdu(SUBMIT_RESP, first.sequence, b"", CommandStatus.RINVBNDSTS),
             pdu(SUBMIT_RESP, second.sequence, b"2\0"),
         )
         await bench.until(lambda: not link.claimed)
@@ -305,7 +305,7 @@ async def test_a_line_that_falls_before_it_answered_anything_counts_as_silence(b
         await line.let_in()
         await bench.until(lambda: link.is_open)
         # It is bound, and gets nothing for a while; then one message.
-        assert (link.is_well, link.free(), link.report().silent) == (False, 0, True)
+        assert (link.is_healthy, link.free(), link.report().silent) == (False, 0, True)
         await bench.check_all_ended()
 
 
@@ -326,5 +326,5 @@ async def test_a_line_that_answered_and_fell_is_used_again_at_once(bench: Bench)
         line = await peer.line()
         await line.let_in()
         await bench.until(lambda: link.is_open)
-        assert (link.is_well, link.report().silent) == (True, False)
+        assert (link.is_healthy, link.report().silent) == (True, False)
         await bench.check_all_ended()

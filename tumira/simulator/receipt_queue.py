@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from tumira.delivery.smpp.pdu import Status
+from tumira.delivery.smpp.pdu import CommandStatus
 
 # Receipts without an answer on one connection; the others wait for their turn.
 WINDOW: Final = 5_000
@@ -14,7 +14,7 @@ WAITING_MAX: Final = 100_000
 AGAIN_S: Final = 1.0
 
 # The command and the body.
-Letter = tuple[int, bytes]
+QueuedReceipt = tuple[int, bytes]
 
 
 class Receiver(Protocol):
@@ -24,14 +24,14 @@ class Receiver(Protocol):
         """Send a request, and return its sequence number."""
 
 
-class Mailbox:
+class ReceiptQueue:
     """The receipts for one system_id, whatever connections it has; a receipt stays until it is answered."""
 
     def __init__(self) -> None:
         self._receivers: list[Receiver] = []
-        self._unanswered: dict[Receiver, dict[int, Letter]] = {}
-        self._waiting: deque[Letter] = deque(maxlen=WAITING_MAX)
-        self._again: deque[Letter] = deque(maxlen=WAITING_MAX)
+        self._unanswered: dict[Receiver, dict[int, QueuedReceipt]] = {}
+        self._waiting: deque[QueuedReceipt] = deque(maxlen=WAITING_MAX)
+        self._again: deque[QueuedReceipt] = deque(maxlen=WAITING_MAX)
         self._next = 0
 
     @property
@@ -63,7 +63,7 @@ class Mailbox:
             self._waiting.extendleft(reversed(self._unanswered.pop(receiver).values()))
             self._pump()
 
-    def post(self, letters: Sequence[Letter]) -> None:
+    def post(self, letters: Sequence[QueuedReceipt]) -> None:
         """Send receipts to the connections in turn."""
         self._waiting.extend(letters)
         self._pump()
@@ -71,7 +71,7 @@ class Mailbox:
     def answered(self, receiver: Receiver, sequence: int, status: int) -> None:
         """Forget a receipt that was taken or refused for good; send one again that was refused for now."""
         letter = self._unanswered.get(receiver, {}).pop(sequence, None)
-        if letter is not None and status == Status.RX_T_APPN:
+        if letter is not None and status == CommandStatus.RX_T_APPN:
             if not self._again:
                 asyncio.get_running_loop().call_later(AGAIN_S, self._send_again)
             self._again.append(letter)
