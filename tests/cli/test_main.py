@@ -349,7 +349,7 @@ def test_migrating_says_what_it_did(server_url: str) -> None:
     with clone(server_url, "template1") as url:
         cli = Cli(url)
         applied = cli.json("migrate")["applied"]
-        assert applied[0] == "0001_spine_pre"
+        assert applied[0] == "0001_schema_pre"
         assert cli.json("migrate") == {"applied": []}
         assert cli.text("migrate") == "Nothing to do.\n"
 

@@ -1,7 +1,6 @@
 """Does the simulator keep away from messages of real carriers, and does a removed carrier keep its word?"""
 
 from collections.abc import AsyncIterator, Sequence
-from importlib import resources
 from typing import Final
 from uuid import UUID
 
@@ -165,19 +164,6 @@ async def test_a_removed_carrier_keeps_no_password(engine: Engine) -> None:
     assert await passwords(engine) == {"simulator": "simulate", "main": ""}
     await add_carrier(engine.database, "main", REAL, None, 1)
     assert (await passwords(engine))["main"] == "hushhush"
-
-
-async def test_the_migration_marks_the_simulator_and_forgets_old_passwords(engine: Engine) -> None:
-    await add_carrier(engine.database, "main", REAL, None, 1)
-    await add_carrier(engine.database, "gone", REAL, None, 1)
-    # As the version before left it.
-    await engine.rows("UPDATE carriers SET removed_at = now() WHERE name = 'gone'")
-    await engine.rows("ALTER TABLE carriers DROP COLUMN simulator")
-    migration = resources.files("tumira.postgres") / "migrations" / "0014_simulator_pre.sql"
-    async with engine.database.connection() as connection:
-        await connection.execute(migration.read_text())
-    assert await marked(engine) == {"simulator": True, "main": False}
-    assert await passwords(engine) == {"simulator": "simulate", "main": "hushhush", "gone": ""}
 
 
 @pytest.mark.parametrize(("in_doubt", "status"), [("hold", "unconfirmed"), ("resend", "queued")])

@@ -63,7 +63,7 @@ async def test_a_migration_that_was_edited_after_it_ran_is_refused(database_url:
     database = Database(database_url, connections_max=1)
     async with database.connection() as connection:
         await connection.execute("UPDATE schema_migrations SET checksum = 'x' WHERE number = 1")
-    with pytest.raises(Trouble, match="0001_spine_pre was changed"):
+    with pytest.raises(Trouble, match="0001_schema_pre was changed"):
         await migrate.migrate(database)
     await database.close()
 

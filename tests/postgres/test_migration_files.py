@@ -10,8 +10,8 @@ from tumira.postgres.migrate import known
 from tumira.postgres.migration_files import Migration
 from tumira.postgres.partitions import TABLES
 
-# Written before there was anybody to be careful of.
-FREE_UP_TO: Final = 8
+# The first one makes all tables, in an empty database.
+FREE_UP_TO: Final = 1
 
 # What a `_pre` never says, and why.
 FORBIDDEN: Final = {

@@ -1,17 +1,14 @@
 """Is every end of a message counted once, where it belongs, and is it known what the others wait for?"""
 
 import asyncio
-import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import asyncpg
 import pytest
 
-import tumira.postgres
 from tests.support.delivery.engine import numbers
 from tests.support.delivery.settling import WORKER, World
 from tests.support.delivery.traffic import miscounted
@@ -285,31 +282,6 @@ async def test_without_the_order_two_groups_would_wait_for_each_other(world: Wor
         assert [type(result) for result in results].count(asyncpg.DeadlockDetectedError) == 1
         for connection in (one, other):
             await connection.execute("ROLLBACK")
-
-
-async def test_what_the_migration_counts_is_what_is_counted_from_then_on(world: World) -> None:
-    await world.send(6)
-    ends = await world.claim(6)
-    states = ("DELIVRD", "DELIVRD", "UNDELIV", "EXPIRED")
-    for claimed, state in zip(ends, states, strict=False):
-        await end_by_receipt(world, claimed, state)
-    await world.settle(world.refused(ends[4]), world.taken(ends[5]))
-    midnight = datetime.now(UTC).replace(hour=22, minute=0, second=0, microsecond=0) - timedelta(days=1)
-    for at in (midnight - timedelta(microseconds=1), midnight):
-        await world.settle(*(failed(one) for one in await accepted(world, world.caller.id, at, ["ZA"])))
-    await world.give_up_receipts(THREE_DAYS)
-    before = await world.rows("TABLE traffic ORDER BY account_id, day, country")
-    assert len(before) >= 3
-    assert sum(sum(row[status] for status in STATUSES) for row in before) == 8
-
-    directory = Path(tumira.postgres.__file__).parent / "migrations"
-    (backfill,) = re.findall(
-        r"INSERT INTO traffic\b[^;]*;", (directory / "0005_dashboard_pre.sql").read_text()
-    )
-    await world.rows("TRUNCATE traffic")
-    await world.rows(backfill)
-
-    assert await world.rows("TABLE traffic ORDER BY account_id, day, country") == before
 
 
 async def test_a_late_receipt_for_what_nobody_counted_shows_no_number_below_zero(world: World) -> None:

@@ -9,10 +9,9 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest_asyncio
 
-from tests.support.postgres.databases import clone, execute, sibling
+from tests.support.postgres.databases import clone
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
-from tumira.postgres import migrate, partitions
-from tumira.postgres.pool import Database
+from tumira.postgres import partitions
 from tumira.sending import recipients
 
 RARE: Final = "+263771200001"
@@ -173,42 +172,6 @@ async def test_new_weeks_have_the_index_and_are_vacuumed_often(world: World) -> 
     assert await world.connection.fetchval(
         "SELECT indisvalid FROM pg_index WHERE indexrelid = 'messages_by_number'::regclass"
     )
-
-
-async def test_the_weeks_of_an_older_database_get_the_index_and_lose_the_old_one_last(
-    server_url: str,
-) -> None:
-    execute(server_url, "CREATE DATABASE tumira_older TEMPLATE template0")
-    url = sibling(server_url, "tumira_older")
-    database = Database(url)
-    await migrate.migrate(database, [step for step in migrate.known() if step.number < 9])
-    ids = message_ids(BatchId(new_id(int(datetime.now(UTC).timestamp() * 1000))), 300)
-    async with database.connection() as connection:
-        await connection.executemany(
-            "INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)"
-            " VALUES ($1, $1, $1, 1, 'ZW', $2, 0.04)",
-            [(one, RARE if place % 100 == 0 else OTHER) for place, one in enumerate(ids)],
-        )
-    # As a crash leaves it behind that came while the first week's was built.
-    async with database.connection() as connection:
-        (first, *_) = await partitions.names(connection, "messages")
-        await connection.execute(f"CREATE INDEX {first}_by_number ON {first} USING brin (recipient)")
-    await migrate.migrate(database)
-    async with database.connection() as connection:
-        for is_finished in (False, True):
-            rows = await connection.fetch(INDEXES)
-            assert {row["relname"] for row in rows} == set(await partitions.names(connection, "messages"))
-            assert all(row["indisvalid"] and row["index_options"] == ["pages_per_range=32"] for row in rows)
-            assert all("autovacuum_vacuum_insert_threshold=100000" in row["week_options"] for row in rows)
-            assert (
-                await connection.fetchval("SELECT to_regclass('messages_by_recipient') IS NULL")
-                is is_finished
-            )
-            found = await recipients.list_sent(connection, RARE, ALL, 10, newest_first=False)
-            assert [one.id for one in found] == [ids[0], ids[100], ids[200]]
-            await migrate.finish(database)
-    await database.close()
-    execute(server_url, "DROP DATABASE tumira_older WITH (FORCE)")
 
 
 async def test_weeks_ahead_are_not_looked_at(world: World) -> None:
