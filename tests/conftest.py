@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.delivery.settling import World, open_world
 from tests.support.delivery.smpp_peer import Carrier
+from tests.support.markers import kind_of
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory, temporary_base
 from tests.support.postgres.embedded_starts import quiet
@@ -32,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize=config.getoption("markexpr") == "not long",
     )
     settings.load_profile("steady")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark each test by what it needs, so that `-m unit` runs the quick ones."""
+    if isinstance(item, pytest.Function):
+        item.add_marker(kind_of(item))
 
 
 @pytest.fixture(scope="session", autouse=True)
