@@ -4,7 +4,6 @@ Their first password is made by the command line and is good for one thing: to c
 the second factor.
 """
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,10 +28,6 @@ from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
 ONE_TIME_FOR: Final = timedelta(hours=72)
-# Without what looks like something else; 16 of them are 79 bits.
-_ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"
-_LENGTH: Final = 16
-_GROUP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +49,9 @@ class MovedIn:
     recovery_codes: Sequence[str]
 
 
-def new_password() -> str:
-    """Make a password that is good once."""
-    letters = "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
-    return "-".join(letters[start : start + _GROUP] for start in range(0, _LENGTH, _GROUP))
-
-
 async def create(database: Database, *, phone: str, name: str, role: Role, actor: Actor) -> str:
     """Add an operator, and return their password, which is shown once."""
-    password = new_password()
+    password = totp.new_random_code()
     password_hash = await hash_secret(password, LOCAL)
     name = clean_name(name)
     fault = check_name(name)
@@ -93,7 +82,7 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
 
 async def reset(database: Database, *, phone: str, actor: Actor) -> str:
     """Give an operator a new first password, which ends their sessions and their second factor."""
-    password = new_password()
+    password = totp.new_random_code()
     password_hash = await hash_secret(password, LOCAL)
     async with database.transaction() as connection:
         operator = await _existing(connection, phone)

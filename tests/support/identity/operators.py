@@ -36,7 +36,7 @@ class OperatorBrowser:
 
     def code(self, steps_ahead: int = 0) -> str:
         """Return what the device shows, or will show some steps later; a step's code is good once."""
-        return totp.code_at(self.secret, totp.step_at(datetime.now(UTC)) + steps_ahead)
+        return totp.authenticator(self.secret).at(datetime.now(UTC), steps_ahead)
 
 
 def create(service: Service, role: Role = Role.ADMIN, name: str = "Rudo Operator") -> tuple[str, str]:
@@ -60,7 +60,7 @@ def new_operator(service: Service, role: Role = Role.ADMIN, name: str = "Rudo Op
     entered = browser.post("/operator/sign-in", data={"phone": phone, "password": password})
     assert entered.headers["location"] == "/operator/set-up", entered.text
     secret = read_secret(browser.get("/operator/set-up").text)
-    code = totp.code_at(secret, totp.step_at(datetime.now(UTC)))
+    code = totp.authenticator(secret).now()
     moved_in = browser.post("/operator/set-up", data={"password": PASSWORD, "code": code})
     assert "Recovery codes" in moved_in.text, moved_in.text
     return OperatorBrowser(browser, phone, name, secret)
