@@ -13,7 +13,7 @@ from tumira.core.settings.tracing import Tracing
 from tumira.core.trace_exporter import tracing
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
-from tumira.mail.worker import Postman
+from tumira.mail.worker import MailWorker
 from tumira.operations.maintenance import run_chores
 from tumira.operations.metrics_server import show_metrics
 from tumira.postgres.pool import Database
@@ -62,7 +62,7 @@ async def run_worker(
         )
         group.create_task(notifier.run())
         if smtp is not None:
-            group.create_task(Postman(database, smtp).run())
+            group.create_task(MailWorker(database, smtp).run())
         # Also with nobody to ask: what was started while there was somebody has to end.
         group.create_task(TopUpWorker(database, open_providers(payments, public_url)).run())
         if payments.usdt is not None:

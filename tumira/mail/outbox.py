@@ -1,4 +1,4 @@
-"""Which mails wait to be sent? A row goes when its mail has gone, or is too old to be of use."""
+"""The outbox: mails that wait to be sent; a row is deleted once its mail is sent or has expired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from tumira.postgres.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """A mail that was claimed: how often, and for how long it is still of use."""
+    """A claimed mail, with the number of tries and the seconds until it expires."""
 
     id: UUID
     recipient: str = field(repr=False)
@@ -31,14 +31,14 @@ VALUES (%(mail_id)s, %(recipient)s, %(subject)s, %(body)s, %(expires_at)s)
 async def insert(
     connection: Connection, mail_id: UUID, recipient: str, subject: str, body: str, expires_at: datetime
 ) -> None:
-    """Have a mail sent soon after the commit; after `expires_at` it is not sent any more."""
+    """Queue a mail, to be sent after the commit and before `expires_at`."""
     await SQL_INSERT.rows(
         connection, mail_id=mail_id, recipient=recipient, subject=subject, body=body, expires_at=expires_at
     )
 
 
-# Whoever claims a mail and dies leaves it to the next one, once the lease has ended. So the try is counted
-# here, and not at its end, which may never come.
+# When a worker dies, another one claims its mails after the lease. So the try is counted here, and not at
+# its end, which may never come.
 SQL_CLAIM_DUE: Final = Statement("""
 WITH due AS MATERIALIZED (
     SELECT id
@@ -60,7 +60,7 @@ RETURNING m.id, m.recipient, m.subject, m.body, m.tries,
 
 
 async def claim_due(connection: Connection, count_max: int, lease_s: float) -> Sequence[Mail]:
-    """Take mails that are due, those that wait longest first; nobody else gets them while the lease lasts."""
+    """Claim due mails, longest waiting first; no other worker gets them during the lease."""
     rows = await SQL_CLAIM_DUE.rows(connection, count_max=count_max, lease=timedelta(seconds=lease_s))
     return [Mail(*row) for row in rows]
 
@@ -69,7 +69,6 @@ SQL_DELETE: Final = Statement("DELETE FROM mails WHERE id = %(mail_id)s")
 
 
 async def delete(connection: Connection, mail_id: UUID) -> None:
-    """Forget a mail that was sent, or never can be."""
     await SQL_DELETE.rows(connection, mail_id=mail_id)
 
 
@@ -81,12 +80,11 @@ UPDATE mails
 
 
 async def put_off(connection: Connection, mail_id: UUID, wait_s: float) -> None:
-    """Have a mail tried again after a while."""
     await SQL_PUT_OFF.rows(connection, mail_id=mail_id, wait=timedelta(seconds=wait_s))
 
 
-# The table holds the mails of some minutes, so it is read whole; what is just being claimed is left for the
-# next time.
+# The table holds the mails of some minutes, so a full scan is cheap. Rows that are being claimed are left
+# for the next run.
 SQL_DELETE_EXPIRED: Final = Statement("""
 WITH expired AS MATERIALIZED (
     SELECT id
@@ -102,5 +100,5 @@ RETURNING 1
 
 
 async def delete_expired(connection: Connection, count_max: int) -> int:
-    """Forget mails that are too old to be of use, up to so many, and return how many."""
+    """Delete up to `count_max` expired mails and return how many."""
     return len(await SQL_DELETE_EXPIRED.rows(connection, count_max=count_max))

@@ -1,268 +1,196 @@
-"""How is a mail handed to the operator's mail server, so that it can neither be led astray nor hold us up?
-
-Bounds: a mail takes at most the time it is given, with all that belongs to it. The server is spoken to in a
-thread, over a connection that is made outside of it and cut when the time is over, which ends the thread too.
-"""
+"""SMTP client: hands a mail to the operator's mail server, within a time limit."""
 
 import asyncio
 import os
 import re
-import smtplib
 import socket
 import ssl
-import threading
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime
-from typing import Final, assert_never
-from uuid import UUID
+from typing import Final
+
+import aiosmtplib
 
 from tumira.core.dns import Resolver
 from tumira.core.settings import MAIL_ADDRESS, Encryption, Smtp
+from tumira.mail.outbox import Mail
 
-# How long a mail may take at most.
-MAIL_S: Final = 30.0
-CONNECT_S: Final = 5.0
+MAIL_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
 
 _ADDRESSES_MAX: Final = 8
 _PERMANENT: Final = 500
-# RFC 3463: what a server adds to its three digits. The rest of its words may repeat the address.
-_DETAIL: Final = re.compile(rb"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")
-# What ends a line, for Python or for a mail server, is among these.
+# RFC 3463: the detailed status after the three digits. The rest of the answer may repeat the address.
+_DETAIL: Final = re.compile(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9.])")
+# Every character that Python or a mail server takes for the end of a line is in these categories.
 _BREAKS: Final = frozenset({"Cc", "Zl", "Zp"})
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A mail to be sent; the id makes its Message-ID, which is the same for every try."""
-
-    id: UUID
-    recipient: str = field(repr=False)
-    subject: str = field(repr=False)
-    body: str = field(repr=False)
-
-
 class MailError(Exception):
-    """A mail was not sent; the words are for the operator, and name no recipient and nothing of its text."""
+    """A mail was not sent; the message is for the operator and names neither recipient nor text."""
 
 
 class MailDelayedError(MailError):
-    """The mail may go another time: nobody answered, or the server does not want any of ours just now."""
+    """The mail may be sent later: the server was unreachable or refused it for now."""
 
 
 class MailRefusedError(MailError):
-    """The mail never will go: the server, or we, refuse its recipient or its text."""
-
-
-def default_tls() -> ssl.SSLContext:
-    """Return a context that trusts whom the system trusts."""
-    return ssl.create_default_context()
+    """The mail can never be sent: its recipient or its text was refused."""
 
 
 class Mailer:
-    """Sends mails through one server, each over a connection of its own."""
+    """Sends mails through one server, each over its own connection."""
 
     def __init__(self, smtp: Smtp, *, tls: ssl.SSLContext | None = None) -> None:
         self._smtp = smtp
-        self._tls = tls or default_tls()
+        self._tls = tls or ssl.create_default_context()
         self._resolve = Resolver()
 
-    async def send(self, letter: Letter, time_s: float = MAIL_S) -> None:
+    async def send(self, mail: Mail, timeout_s: float = MAIL_TIMEOUT_S) -> None:
         """Send a mail within this time; a MailError says why it was not sent."""
-        content = write_letter(self._smtp, letter, datetime.now(UTC))
-        deadline = asyncio.get_running_loop().time() + time_s
+        content = write_mail(self._smtp, mail, datetime.now(UTC))
+        is_accepted = False
         try:
-            async with asyncio.timeout_at(deadline):
-                connected = await self._connect()
-        except OSError as error:
-            raise MailDelayedError(f"The mail server cannot be reached: {_why(error)}.") from error
-        conversation = _Conversation(self._smtp, self._tls, connected)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await conversation.hold(letter.recipient, content)
+            async with asyncio.timeout(timeout_s):
+                client = await self._connect()
+                try:
+                    await self._hand_over(client, mail.recipient, content)
+                    is_accepted = True
+                    with suppress(aiosmtplib.SMTPException, OSError):
+                        await client.quit()
+                finally:
+                    client.close()
         except TimeoutError:
-            # Taken is taken, even when the server is slow to say goodbye.
-            if not conversation.is_taken:
-                raise MailDelayedError(f"The mail server took longer than {time_s:.3g} seconds.") from None
+            # An accepted mail is sent, even when the server is slow to answer QUIT.
+            if not is_accepted:
+                raise MailDelayedError(f"The mail server took longer than {timeout_s:.3g} seconds.") from None
 
-    async def _connect(self) -> socket.socket:
+    async def _connect(self) -> aiosmtplib.SMTP:
+        try:
+            connected = await self._connect_socket()
+        except OSError as error:
+            raise MailDelayedError(f"The mail server cannot be reached: {_reason(error)}.") from error
+        # RFC 5321, section 4.1.3: an address literal, because looking up our own name may take long.
+        own = connected.getsockname()[0]
+        client = aiosmtplib.SMTP(
+            hostname=self._smtp.host,
+            local_hostname=f"[IPv6:{own}]" if ":" in own else f"[{own}]",
+            sock=connected,
+            use_tls=self._smtp.encryption is Encryption.FROM_START,
+            # After EHLO, so that an error names the step that failed.
+            start_tls=False,
+            tls_context=self._tls,
+            # `send` limits the time of all steps together.
+            timeout=None,
+        )
+        with _explained("its greeting"):
+            await client.connect()
+        return client
+
+    async def _connect_socket(self) -> socket.socket:
         addresses = await self._resolve(self._smtp.host, self._smtp.port)
         problem: OSError = OSError("its name has no address")
         for address in addresses[:_ADDRESSES_MAX]:
+            connected = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             try:
-                return await _connect(address, self._smtp.port)
+                connected.settimeout(0)
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await asyncio.get_running_loop().sock_connect(connected, (address, self._smtp.port))
             except OSError as error:
+                connected.close()
                 problem = error
+            except BaseException:
+                connected.close()
+                raise
+            else:
+                return connected
         raise problem
 
+    async def _hand_over(self, client: aiosmtplib.SMTP, recipient: str, content: bytes) -> None:
+        smtp = self._smtp
+        with _explained("its greeting"):
+            await client.ehlo()
+        if smtp.encryption is Encryption.REQUIRED or (
+            smtp.encryption is Encryption.WHEN_OFFERED and client.supports_extension("starttls")
+        ):
+            with _explained("STARTTLS"):
+                await client.starttls()
+        if smtp.user is not None and smtp.password is not None:
+            with _explained("the user and password of TUMIRA_SMTP_URL"):
+                await client.login(smtp.user, smtp.password)
+        with _explained("the mail"):
+            await client.sendmail(smtp.sender_address, recipient, content)
 
-async def _connect(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    connected = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        connected.settimeout(0)
-        async with asyncio.timeout(CONNECT_S):
-            await asyncio.get_running_loop().sock_connect(connected, (address, port))
-        connected.settimeout(MAIL_S)
-    except BaseException:
-        connected.close()
-        raise
-    return connected
 
-
-def write_letter(smtp: Smtp, letter: Letter, at: datetime) -> bytes:
-    """Write a mail as it goes over the line; what could forge a header or another recipient is refused."""
+def write_mail(smtp: Smtp, mail: Mail, at: datetime) -> bytes:
+    """Write a mail as it is transmitted; refuse text that could forge a header or another recipient."""
     # Nothing in such an address can end a line, close the angle brackets or begin another address.
-    if not MAIL_ADDRESS.fullmatch(letter.recipient):
+    if not MAIL_ADDRESS.fullmatch(mail.recipient):
         raise MailRefusedError("The recipient is no address that mails can be sent to.")
-    if any(unicodedata.category(character) in _BREAKS for character in letter.subject):
+    if any(unicodedata.category(character) in _BREAKS for character in mail.subject):
         raise MailRefusedError("The subject has a line break or another control character.")
     domain = smtp.sender_address.rpartition("@")[2]
-    message = EmailMessage(policy=SMTP)
+    message = EmailMessage(policy=SMTP_POLICY)
     try:
         message["From"] = Address(smtp.sender_name, addr_spec=smtp.sender_address)
-        message["To"] = Address(addr_spec=letter.recipient)
-        message["Subject"] = letter.subject
+        message["To"] = Address(addr_spec=mail.recipient)
+        message["Subject"] = mail.subject
         message["Date"] = format_datetime(at)
-        message["Message-ID"] = f"<{letter.id}@{domain}>"
-        # RFC 3834: nobody's holiday notice shall answer.
+        # The same for every attempt, so that a mail client can recognise a repetition.
+        message["Message-ID"] = f"<{mail.id}@{domain}>"
+        # RFC 3834: suppresses automatic replies.
         message["Auto-Submitted"] = "auto-generated"
-        # Goes through every server, whatever it thinks of eight bits and long lines.
-        message.set_content(letter.body, charset="utf-8", cte="quoted-printable")
+        # Passes every server, whether or not it accepts eight bits and long lines.
+        message.set_content(mail.body, charset="utf-8", cte="quoted-printable")
         return message.as_bytes()
     except (ValueError, MessageError) as error:
         raise MailRefusedError(f"The mail cannot be written ({type(error).__name__}).") from None
 
 
-class _Client(smtplib.SMTP):
-    """The standard library's client, on a connection that is there already."""
-
-    def __init__(self, smtp: Smtp, connected: socket.socket) -> None:
-        self._connected = connected
-        # RFC 5321, section 4.1.3. To ask for our own name may take long, and it is often none.
-        own = connected.getsockname()[0]
-        own_name = f"[IPv6:{own}]" if ":" in own else f"[{own}]"
-        super().__init__(smtp.host, smtp.port, local_hostname=own_name, timeout=MAIL_S)
-
-    def _get_socket(self, _host: str, _port: int, _timeout: float) -> socket.socket:
-        return self._connected
-
-
-class _Conversation:
-    """Hands one mail over in a thread that ends when the connection is cut."""
-
-    def __init__(self, smtp: Smtp, tls: ssl.SSLContext, connected: socket.socket) -> None:
-        self.is_taken = False
-        self._smtp = smtp
-        self._tls = tls
-        self._connected = connected
-        # TLS takes the connection over; a second handle on it stays ours to cut it by.
-        self._handle = connected.dup()
-        self._handle_free = threading.Lock()
-
-    async def hold(self, recipient: str, content: bytes) -> None:
-        """Hand the mail over, or cut the connection when cancelled."""
-        work = asyncio.ensure_future(asyncio.to_thread(self._talk, recipient, content))
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self._cut()
-            # The thread ends at once; waiting for it keeps its number bounded, and hears its complaint.
-            await asyncio.wait([work])
-            work.exception()
-            raise
-
-    def _cut(self) -> None:
-        with self._handle_free, suppress(OSError):
-            self._handle.shutdown(socket.SHUT_RDWR)
-
-    def _talk(self, recipient: str, content: bytes) -> None:
-        try:
-            with _explained("its greeting"):
-                client = self._greet()
-            try:
-                self._hand_over(client, recipient, content)
-                self.is_taken = True
-                with suppress(smtplib.SMTPException, OSError):
-                    client.quit()
-            finally:
-                client.close()
-        finally:
-            self._connected.close()
-            with self._handle_free:
-                self._handle.close()
-
-    def _greet(self) -> smtplib.SMTP:
-        if self._smtp.encryption is Encryption.FROM_START:
-            self._connected = self._tls.wrap_socket(self._connected, server_hostname=self._smtp.host)
-        return _Client(self._smtp, self._connected)
-
-    def _hand_over(self, client: smtplib.SMTP, recipient: str, content: bytes) -> None:
-        with _explained("its greeting"):
-            client.ehlo_or_helo_if_needed()
-        with _explained("STARTTLS"):
-            self._encrypt(client)
-        if self._smtp.user is not None and self._smtp.password is not None:
-            with _explained("the user and password of TUMIRA_SMTP_URL"):
-                client.login(self._smtp.user, self._smtp.password)
-        with _explained("the mail"):
-            client.sendmail(self._smtp.sender_address, [recipient], content)
-
-    def _encrypt(self, client: smtplib.SMTP) -> None:
-        match self._smtp.encryption:
-            case Encryption.FROM_START:
-                pass
-            case Encryption.REQUIRED:
-                client.starttls(context=self._tls)
-            case Encryption.WHEN_OFFERED:
-                if client.has_extn("starttls"):
-                    client.starttls(context=self._tls)
-            case _:
-                assert_never(self._smtp.encryption)
-
-
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn what a server answers, and what happens on the line, into a MailError.
+def _explained(step: str) -> Iterator[None]:
+    """Turn the server's answers and connection errors of a step into a MailError.
 
-    Only what is answered to the recipient or to the text is final: a user or a sender that is refused is the
-    operator's to put right, and mails wait for that as long as they are of use.
+    Only an answer to the recipient or to the text is permanent: the operator can correct a user or a sender
+    that is refused, and mails wait for that until they expire.
     """
     try:
         yield
-    except smtplib.SMTPRecipientsRefused as error:
-        ((code, words),) = error.recipients.values()
-        raise _answered(code, words, "the recipient", may_be_final=True) from None
-    except smtplib.SMTPSenderRefused as error:
-        raise _answered(error.smtp_code, error.smtp_error, "the sender") from None
-    except smtplib.SMTPResponseException as error:
-        may_be_final = isinstance(error, smtplib.SMTPDataError)
-        raise _answered(error.smtp_code, error.smtp_error, what, may_be_final=may_be_final) from None
-    except smtplib.SMTPServerDisconnected:
-        raise MailDelayedError(f"The mail server closed the connection at {what}.") from None
-    except smtplib.SMTPException:
-        raise MailDelayedError(f"The mail server has no way that we know for {what}.") from None
-    except (OSError, ValueError) as error:
-        raise MailDelayedError(
-            f"The connection to the mail server failed at {what}: {_why(error)}."
-        ) from None
+    except aiosmtplib.SMTPRecipientsRefused as error:
+        (refused,) = error.recipients
+        raise _answered(refused, "the recipient", may_be_permanent=True) from None
+    except aiosmtplib.SMTPSenderRefused as error:
+        raise _answered(error, "the sender") from None
+    except aiosmtplib.SMTPResponseException as error:
+        may_be_permanent = isinstance(error, aiosmtplib.SMTPDataError)
+        raise _answered(error, step, may_be_permanent=may_be_permanent) from None
+    except (aiosmtplib.SMTPException, OSError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        if isinstance(cause, aiosmtplib.SMTPServerDisconnected):
+            raise MailDelayedError(f"The mail server closed the connection at {step}.") from None
+        if isinstance(cause, OSError | ValueError):
+            problem = f"The connection to the mail server failed at {step}: {_reason(cause)}."
+            raise MailDelayedError(problem) from None
+        raise MailDelayedError(f"The mail server has no way that we know for {step}.") from None
 
 
-def _answered(code: int, words: bytes | str, what: str, *, may_be_final: bool = False) -> MailError:
-    kind = MailRefusedError if may_be_final and code >= _PERMANENT else MailDelayedError
-    detail = _DETAIL.match(words if isinstance(words, bytes) else words.encode())
-    shown = f"{code} {detail[0].decode()}" if detail else str(code)
-    return kind(f"The mail server answered {shown} to {what}.")
+def _answered(
+    error: aiosmtplib.SMTPResponseException, step: str, *, may_be_permanent: bool = False
+) -> MailError:
+    kind = MailRefusedError if may_be_permanent and error.code >= _PERMANENT else MailDelayedError
+    detail = _DETAIL.match(error.message)
+    shown = f"{error.code} {detail[0]}" if detail else str(error.code)
+    return kind(f"The mail server answered {shown} to {step}.")
 
 
-def _why(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
     if isinstance(error, TimeoutError):
@@ -270,7 +198,7 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or type(error).__name__
     if isinstance(error, ConnectionError) and error.errno:
-        # The event loop's own words name the address instead of the reason.
+        # The event loop's own message names the address instead of the reason.
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -42,7 +42,7 @@ class ReceivedMail:
 
 @dataclass(slots=True)
 class MailServer:
-    """What a test sees of the server; the answers are given once each, then all is well again."""
+    """What a test sees of the server; each answer is given once, then every mail is accepted."""
 
     port: int
     scheme: str
@@ -50,7 +50,7 @@ class MailServer:
     mails: list[ReceivedMail] = field(default_factory=list)
     # Every user and password that came, right or wrong.
     logins: list[tuple[str, str]] = field(default_factory=list)
-    # For whom somebody wanted to send, taken or not.
+    # Every recipient that was named, accepted or not.
     asked: list[str] = field(default_factory=list)
     sender_answers: deque[str] = field(default_factory=deque)
     recipient_answers: deque[str] = field(default_factory=deque)
@@ -64,18 +64,17 @@ class MailServer:
         return f"{self.scheme}://{credentials}127.0.0.1:{self.port}"
 
     def wait_for(self, recipient: str, count: int = 1, timeout_s: float = WAIT_S) -> ReceivedMail:
-        """Wait until somebody has got so many mails, and return the last of those."""
+        """Wait until a recipient has `count` mails, and return the last of them."""
         with self.changed:
             came = self.changed.wait_for(lambda: len(self.mails_to(recipient)) >= count, timeout_s)
             assert came, f"{len(self.mails_to(recipient))} of {count} mails came to {recipient}"
             return self.mails_to(recipient)[count - 1]
 
     async def arrival(self, recipient: str, count: int = 1, timeout_s: float = WAIT_S) -> ReceivedMail:
-        """Wait as `wait_for` does, and let the event loop go on meanwhile."""
         return await asyncio.to_thread(self.wait_for, recipient, count, timeout_s)
 
     async def asking(self, recipient: str, count: int = 1, timeout_s: float = WAIT_S) -> None:
-        """Wait until somebody has wanted to send to this recipient so many times."""
+        """Wait until this recipient was named `count` times."""
 
         def wait() -> bool:
             with self.changed:
@@ -84,7 +83,6 @@ class MailServer:
         assert await asyncio.to_thread(wait), f"nobody wanted to send to {recipient} {count} times"
 
     def mails_to(self, recipient: str) -> list[ReceivedMail]:
-        """Return the mails to somebody, in the order in which they came."""
         return [mail for mail in self.mails if mail.recipient == recipient]
 
 
