@@ -14,7 +14,7 @@ import asyncpg
 from tumira.core import logging as logs
 from tumira.core.backoff import restart_wait_s
 from tumira.core.database_errors import UNAVAILABLE
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.delivery.store import carriers
@@ -34,7 +34,7 @@ REMINDER_S: Final = 30.0
 WORDS_MAX: Final = 20
 
 # How the preparation of a database fails that may succeed a little later.
-NOT_PREPARED: Final = (TemporaryTrouble, *UNAVAILABLE, asyncpg.PostgresError)
+NOT_PREPARED: Final = (TemporaryOperatorError, *UNAVAILABLE, asyncpg.PostgresError)
 
 
 class Retries:
@@ -80,7 +80,7 @@ class Retries:
 def configure_logging(level: str) -> None:
     """Write log lines as JSON to standard error."""
     if level not in LOG_LEVELS:
-        raise Trouble(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
+        raise OperatorError(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
     logs.configure(logging.getLevelNamesMapping()[level.upper()])
 
 
@@ -135,7 +135,7 @@ def wait_until_prepared(who: str, url: str, tell: Tell, stopping: Stopping) -> N
 def in_one_line(error: BaseException) -> str:
     """Return what an error says, with its kind where that is not written for people."""
     words = " ".join(str(error).split())
-    return words if isinstance(error, Trouble) else f"{type(error).__name__}: {words}"
+    return words if isinstance(error, OperatorError) else f"{type(error).__name__}: {words}"
 
 
 async def is_ready(database: Database) -> str | None:
@@ -147,8 +147,8 @@ async def is_ready(database: Database) -> str | None:
             weeks = await partitions.weeks_left(connection)
             if weeks < partitions.WEEKS_AHEAD_MIN:
                 return f"Tables are ready for {weeks} weeks only; is a worker running?"
-    except Trouble as trouble:
-        return str(trouble)
+    except OperatorError as error:
+        return str(error)
     except Exception as error:  # noqa: BLE001 - whatever it is, this node cannot serve
         return f"The database cannot be reached: {error!r}"
     return None

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.errors import OPERATOR_EXIT_CODE, OperatorError, TemporaryOperatorError
 from tumira.core.settings import PREFIX, Settings
 from tumira.core.shutdown import Stopping
 from tumira.delivery import manage_carriers
@@ -113,8 +113,8 @@ def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterato
             retries.begin()
             try:
                 server = at_the_end.enter_context(embedded.hold(settings.data_dir, tell))
-            except TemporaryTrouble as trouble:
-                retries.fail(f"{trouble} Trying again …", tell)
+            except TemporaryOperatorError as error:
+                retries.fail(f"{error} Trying again …", tell)
         yield server
 
 
@@ -186,8 +186,8 @@ class ProcessSupervisor:
         try:
             # It may recover for a while, and the other parts are looked after meanwhile.
             server.start(self._heed)
-        except TemporaryTrouble as trouble:
-            retries.fail(f"{trouble} Trying again …", self._tell)
+        except TemporaryOperatorError as error:
+            retries.fail(f"{error} Trying again …", self._tell)
         else:
             self._server_runs = True
 
@@ -224,7 +224,7 @@ class ProcessSupervisor:
         part.process = None
         self._is_ready = False
         if code == OPERATOR_EXIT_CODE:
-            raise Trouble(f"{part.name} cannot run here; its last line above says what to put right.")
+            raise OperatorError(f"{part.name} cannot run here; its last line above says what to put right.")
         part.retries.fail(f"{part.name} ended with code {code}; starting it again.", self._tell)
 
     def _start(self, part: Part) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import uvicorn
 
-from tumira.core.errors import port_trouble
+from tumira.core.errors import port_error
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.http_protocol import CROWDED, HttpProtocol, connections_max
@@ -30,7 +30,7 @@ def listen(settings: Settings) -> socket.socket:
     except (OSError, UnicodeError) as error:
         # Python adds the address to the system's words, and it stands in ours already.
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        raise port_trouble(
+        raise port_error(
             error,
             f"Port {settings.port} on {settings.host} cannot be used ({reason}): "
             "stop what uses it, or set TUMIRA_PORT or TUMIRA_HOST.",

@@ -14,7 +14,7 @@ from tumira.core.trace_exporter import tracing
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
 from tumira.mail.worker import MailWorker
-from tumira.operations.maintenance import run_chores
+from tumira.operations.maintenance import run_maintenance
 from tumira.operations.metrics_server import show_metrics
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
@@ -48,7 +48,7 @@ async def run_worker(
         tracing(traces, "worker") as tracer,
         asyncio.TaskGroup() as group,
     ):
-        group.create_task(run_chores(database, keep_weeks))
+        group.create_task(run_maintenance(database, keep_weeks))
         group.create_task(run_uploader(database))
         group.create_task(Supervisor(database, name, timing, tracer).run())
         notifier = WebhookWorker(

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tumira.accounts import ledger
-from tumira.core.errors import InsufficientBalance, Trouble
+from tumira.core.errors import InsufficientBalance, OperatorError
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Refused
@@ -92,7 +92,7 @@ async def test_a_transfer_is_never_changed(database: Database, caller: Caller, c
 
 
 async def test_no_balance_goes_below_zero(database: Database, caller: Caller) -> None:
-    with pytest.raises(Trouble, match="has less than that"):
+    with pytest.raises(OperatorError, match="has less than that"):
         await manage_accounts.credit(database, caller.id, Decimal("-100.0001"), note="n", actor="a")
     account = await manage_accounts.credit(database, caller.id, Decimal(-100), note="n", actor="a")
     assert account.balance == 0

@@ -20,11 +20,11 @@ from tumira.accounts.ledger import Kind
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.identity import manage_accounts
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Call
 
-ADD_UP: Final = next(chore for chore in CHORES if chore.name == "add up ledgers")
+ADD_UP: Final = next(task for task in MAINTENANCE_TASKS if task.name == "add up ledgers")
 COUNT: Final = 3_500
 TURNS_MAX: Final = 20
 
@@ -282,7 +282,7 @@ async def test_all_is_added_up_from_the_first_on_in_bounded_turns(
     assert stands.adds_up
     assert stands.balance == stands.total
     # It is not due again so soon.
-    assert await run_chore(database, ADD_UP) == 0
+    assert await run_task(database, ADD_UP) == 0
 
 
 # What breaks an account's books; the last tells whether the audit, which knows no marks, sees it too.

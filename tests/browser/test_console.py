@@ -34,10 +34,10 @@ from tumira.identity import profile as manage_login
 from tumira.identity import totp
 from tumira.identity.store.operators import Role
 from tumira.operations import run_audit
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
-DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")
+DUE: Final = next(task for task in MAINTENANCE_TASKS if task.name == "put prices into force")
 LONG: Final = "Kubatana-Tose-Trading-" * 4
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
@@ -190,7 +190,7 @@ def test_a_country_is_added_and_its_price_set_now_and_for_later(
     row = page.get_by_role("row", name=name).filter(has_text="US$0.0199")
     expect(row).to_contain_text(f"{moment:%-d %b %Y, %H:%M}")
     service.sql("UPDATE price_schedule SET from_at = from_at - interval '2 days' WHERE country = $1", code)
-    assert service.run(run_chore, DUE) == 1
+    assert service.run(run_task, DUE) == 1
     page.reload()
     expect(page.get_by_role("row", name=name)).to_contain_text("US$0.0199")
 

@@ -24,7 +24,7 @@ from tests.support.browser import (
 from tests.support.identity.customers import ONE
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Service, run_web
-from tumira.operations.maintenance import run_chore
+from tumira.operations.maintenance import run_task
 
 FIRST_BYTES_MAX: Final = 60_000
 NEXT_BYTES_MAX: Final = 15_000
@@ -51,7 +51,7 @@ def customer(dashboard: Service) -> Owner:
     """Give somebody whose money has moved in all ways."""
     one = sign_in(dashboard, "1234567.8912")
     one.fill(1030)
-    dashboard.run(run_chore, ADD_UP)
+    dashboard.run(run_task, ADD_UP)
     one.top_up("5")
     one.send(ONE, "+27821230001", reference="W" * 64)
     one.refund(one.send(reference="order-7"), "HANDSET_ERROR")

@@ -1,6 +1,6 @@
 """Nobody waits in a circle when everything that locks rows runs at once against one PostgreSQL.
 
-Claims, answers, receipts of two carriers, every chore that moves messages, dead workers, leases, sends,
+Claims, answers, receipts of two carriers, every task that moves messages, dead workers, leases, sends,
 top-ups, webhooks and an erasure work on few accounts and few messages, so that they meet all the time.
 """
 

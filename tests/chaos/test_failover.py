@@ -25,7 +25,7 @@ from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.scrape import Scrape
 from tumira.postgres import replication
 from tumira.postgres.connect import UnsureCommitError
-from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
 from tumira.runtime import waits_for_standby
 from tumira.sending.types import Admitted, Answered, Call, Decision, Refused
@@ -146,7 +146,7 @@ async def test_twin_a_plain_connection_takes_a_cancelled_wait_for_a_success(pair
 
 async def test_what_was_seen_is_relied_on_only_when_the_standby_has_it(pair: Pair) -> None:
     database = Database(pair.url)
-    line = Line(database, timeout_s=0.5)
+    line = PinnedConnection(database, timeout_s=0.5)
     try:
         await line.begin()
         await line.end_sure()
@@ -158,7 +158,7 @@ async def test_what_was_seen_is_relied_on_only_when_the_standby_has_it(pair: Pai
         await line.begin()
         await line.end_sure()
     finally:
-        line.hang_up()
+        line.terminate()
         await database.close()
 
 

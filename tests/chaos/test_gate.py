@@ -11,7 +11,7 @@ import pytest
 from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises, open_gates, read_call, send_call
 from tumira.core.errors import InternalError, ServiceUnavailable
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import clock, partitions
 from tumira.sending.types import Admitted, Answered, Refused
 
@@ -112,7 +112,9 @@ async def test_without_a_partition_for_this_week_only_sends_are_answered_503_unt
         assert "no partition for this week" in said
         assert "Traceback" not in said
 
-        await run_chore(gates.database, next(one for one in CHORES if one.name == "create partitions"))
+        await run_task(
+            gates.database, next(one for one in MAINTENANCE_TASKS if one.name == "create partitions")
+        )
         assert all(isinstance(decision, Answered) for decision in await gates.ask_all(sends))
         assert await broken_promises(gates.database) == []
 

@@ -11,12 +11,12 @@ import pytest
 from tests.support.identity.people import goes_to, new_browser, new_phone
 from tests.support.processes.programs import Cli
 from tests.support.processes.service import Service
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 
 OPERATOR_KEYS: Final = ["operator_id", "phone", "name", "role"]
 LISTED_KEYS: Final = [*OPERATOR_KEYS, "second_factor", "seen_at", "created_at", "removed_at"]
 SCHEDULED_KEYS: Final = ["channel", "country", "price_usd", "from_at", "set_by"]
-DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")
+DUE: Final = next(task for task in MAINTENANCE_TASKS if task.name == "put prices into force")
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_price_is_scheduled_withdrawn_and_put_into_force(service: Service, cli
 
     cli.json("price", "schedule", "--country", "ZA", "--price", "0.0555", "--from", same)
     service.sql("UPDATE price_schedule SET from_at = from_at - interval '3 days'")
-    assert service.run(run_chore, DUE) == 1
+    assert service.run(run_task, DUE) == 1
     (price,) = [
         one for one in cli.json("price", "list") if (one["country"], one["status"]) == ("ZA", "active")
     ]

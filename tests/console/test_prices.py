@@ -14,14 +14,14 @@ from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, at_once, goes_to
 from tests.support.processes.service import Service
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.html.page import LOCAL
 from tumira.identity.store.operators import Role
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.pricing import actions
 
 PRICES: Final = "/operator/prices"
-DUE: Final = next(chore for chore in CHORES if chore.name == "put prices into force")
+DUE: Final = next(task for task in MAINTENANCE_TASKS if task.name == "put prices into force")
 ZAMBIA: Final = {"new_country": "zm", "name": "Zambia", "calling_code": "+260", "lengths": "9"}
 NUMBER: Final = "+260771200001"
 
@@ -184,15 +184,15 @@ def test_a_scheduled_price_is_confirmed_beside_the_present_one_and_counts_once(
     # What was written in the form is local time, two hours ahead.
     assert row["from_at"] == datetime.fromisoformat(asked["from_at"]).replace(tzinfo=UTC) - timedelta(hours=2)
     assert row["set_by"] == "operator:Petra Prices"
-    assert service.run(run_chore, DUE) == 0
+    assert service.run(run_task, DUE) == 0
     assert price_of(service, "ZA") == present
 
     # Announced meanwhile, as the customers see it; what has come true is announced no more.
     announced = {"country": "ZA", "price": "0.0222", "status": "coming_soon", "confirmed": "yes"}
     admin.browser.post(PRICES + "/set", data=announced)
     make_due(service, "ZA")
-    assert service.run(run_chore, DUE) == 1
-    assert service.run(run_chore, DUE) == 0
+    assert service.run(run_task, DUE) == 1
+    assert service.run(run_task, DUE) == 0
     assert price_of(service, "ZA") == Decimal("0.0222")
     assert price_of(service, "ZA", "coming_soon") is None
     sent = service.send(caller, to="+27821230001", dry_run=True).json()
@@ -206,7 +206,7 @@ def test_two_that_are_due_count_in_their_order(service: Service, admin: Operator
     for minutes, price in ((120, "0.0502"), (60, "0.0501")):
         assert goes_to(schedule(admin, "ZW", price, later(minutes))) == PRICES + "?done=scheduled"
     make_due(service, "ZW")
-    assert service.run(run_chore, DUE) == 2
+    assert service.run(run_task, DUE) == 2
     assert price_of(service, "ZW") == Decimal("0.0502")
 
 
@@ -237,10 +237,10 @@ def test_a_price_that_was_withdrawn_as_it_came_due_counts_or_does_not_and_never_
     assert goes_to(schedule(admin, "ZW", "0.09", later(400))) == PRICES + "?done=scheduled"
     make_due(service, "ZW")
     with service.holding("DELETE FROM price_schedule WHERE country = 'ZW' RETURNING 1"):
-        # Whoever withdraws it has it; the chore does not wait and does not charge it.
-        assert service.run(run_chore, DUE) == 0
+        # Whoever withdraws it has it; the task does not wait and does not charge it.
+        assert service.run(run_task, DUE) == 0
         assert price_of(service, "ZW") == before
-    assert service.run(run_chore, DUE) == 1
+    assert service.run(run_task, DUE) == 1
     assert price_of(service, "ZW") == Decimal("0.0900")
 
 
@@ -251,7 +251,7 @@ def test_there_is_a_most_of_prices_to_come(service: Service) -> None:
         " SELECT 'sms', 'ZW', 1, now() + (100 + n) * interval '1 hour', 'test' FROM generate_series(1, 200) n"
     )
     try:
-        with pytest.raises(Trouble, match="withdraw one"):
+        with pytest.raises(OperatorError, match="withdraw one"):
             service.run(
                 actions.schedule_price,
                 channel="sms",

@@ -19,14 +19,14 @@ from tumira.console.pages.system import write_size
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.identity.store.operators import Role
 from tumira.operations import audit_checks, audit_runs, run_audit
-from tumira.operations.maintenance import CHORES, run_chore, run_chores
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_maintenance, run_task
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.web import heartbeat
 
 SYSTEM: Final = "/operator/system"
 CHANGES: Final = "/operator/changes"
-CHORE: Final = {chore.name: chore for chore in CHORES}
+TASK: Final = {task.name: task for task in MAINTENANCE_TASKS}
 WAIT_TRIES: Final = 2_000
 
 
@@ -192,7 +192,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
 
     async def work(url: str) -> None:
         database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
-        working = asyncio.create_task(run_chores(database))
+        working = asyncio.create_task(run_maintenance(database))
         try:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:
@@ -241,16 +241,16 @@ def test_every_night_has_one_audit(service: Service) -> None:
     assert service.run(ask, always) == 1
     finish_all(service)
     # By the worker's own clock it is one hour or another; it never asks twice.
-    assert service.run(run_chore, CHORE["ask for the nightly audit"]) == 0
+    assert service.run(run_task, TASK["ask for the nightly audit"]) == 0
 
 
 def test_old_audits_are_forgotten(service: Service) -> None:
-    chore = CHORE["forget old audits"]
+    task = TASK["forget old audits"]
     service.sql(
         "INSERT INTO audits (asked_by, asked_at, finished_at)"
         " SELECT 'old', now() - days * interval '1 day', now() FROM unnest(ARRAY[401, 399]) AS days"
     )
-    assert service.run(run_chore, chore) == 1
+    assert service.run(run_task, task) == 1
     assert count(service, "SELECT count(*) FROM audits WHERE asked_by = 'old'") == 1
     service.sql("DELETE FROM audits WHERE asked_by = 'old'")
 

@@ -18,14 +18,14 @@ from tumira.content import store as content_refusals
 from tumira.content.check import note
 from tumira.content.store import ContentRefusal, NewRefusal
 from tumira.content.templates import TemplateVerdict
-from tumira.core.errors import ContentRejected, Trouble
+from tumira.core.errors import ContentRejected, OperatorError
 from tumira.core.ids import AccountId, TemplateId, new_id
 from tumira.identity import manage_accounts
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered, Decision, Refused
 
-FORGET: Final = next(chore for chore in CHORES if chore.name == "forget refused texts")
+FORGET: Final = next(task for task in MAINTENANCE_TASKS if task.name == "forget refused texts")
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
 OTHER: Final = "Mega deals today: 30% off every phone in store. Hurry and shop now, limited offer!"
 PARCEL: Final = "Your parcel {number} waits at {shop}."
@@ -169,8 +169,8 @@ async def test_refusals_are_forgotten_after_30_days_without_another_and_not_befo
             noted.digest,
             days,
         )
-    assert await run_chore(gates.database, FORGET) == 1
-    assert await run_chore(gates.database, FORGET) == 0
+    assert await run_task(gates.database, FORGET) == 1
+    assert await run_task(gates.database, FORGET) == 0
     await refuse(gates, caller, OTHER)
     (kept,) = await refused(gates)
     assert kept.count == 2
@@ -198,8 +198,8 @@ async def test_an_account_keeps_its_newest_and_others_lose_nothing(
     other = await new_caller(database_url)
     await fill(gates, caller, 130)
     await fill(gates, other, 100)
-    assert await run_chore(gates.database, FORGET) == 30
-    assert await run_chore(gates.database, FORGET) == 0
+    assert await run_task(gates.database, FORGET) == 30
+    assert await run_task(gates.database, FORGET) == 0
     rows = await execute(
         gates,
         "SELECT account_id, count(*), extract(epoch FROM max(last_at) - min(last_at))::integer AS span"
@@ -214,7 +214,7 @@ async def test_an_account_keeps_its_newest_and_others_lose_nothing(
 async def test_what_is_too_old_goes_in_lots(gates: Gates, caller: Caller) -> None:
     await fill(gates, caller, 2500, days=31)
     assert FORGET.more_at == 1000
-    assert [await run_chore(gates.database, FORGET) for _ in range(4)] == [1000, 1000, 500, 0]
+    assert [await run_task(gates.database, FORGET) for _ in range(4)] == [1000, 1000, 500, 0]
 
 
 async def test_forgetting_does_not_wait_for_a_text_that_is_being_refused(
@@ -225,7 +225,7 @@ async def test_forgetting_does_not_wait_for_a_text_that_is_being_refused(
         (digest,) = await connection.fetchrow("SELECT digest FROM content_refusals LIMIT 1") or (b"",)
         again = NewRefusal(caller.id, digest, datetime.now(UTC), "marketing", 0.9, [], None)
         await content_refusals.record(connection, [again])
-        assert await run_chore(gates.database, FORGET) == 2
+        assert await run_task(gates.database, FORGET) == 2
     (kept,) = await refused(gates)
     assert kept.count == 2
 
@@ -283,7 +283,7 @@ async def test_of_two_who_add_the_same_template_one_does(gates: Gates, caller: C
             *(allow(gates.database, PARCEL, account_id) for _ in range(4)), return_exceptions=True
         )
         added = [one for one in done if isinstance(one, template_store.Template)]
-        said = [str(one) for one in done if isinstance(one, Trouble)]
+        said = [str(one) for one in done if isinstance(one, OperatorError)]
         assert (len(added), len(said)) == (1, 3)
         assert all(one.startswith("There is such a template already: tpl_") for one in said)
     assert len(await manage_templates.list_templates(gates.database, caller.id)) == 2
@@ -299,11 +299,11 @@ async def test_there_are_at_most_so_many_templates(
         *(allow(gates.database, f"{PARCEL} Number {number}.", caller.id) for number in range(4)),
         return_exceptions=True,
     )
-    assert [str(one) for one in done if isinstance(one, Trouble)] == [
+    assert [str(one) for one in done if isinstance(one, OperatorError)] == [
         "There are 2 templates of this account, the most there can be: remove one."
     ] * 2
     await allow(gates.database, PARCEL, other.id)
-    with pytest.raises(Trouble, match="There are 3 templates, the most there can be"):
+    with pytest.raises(OperatorError, match="There are 3 templates, the most there can be"):
         await allow(gates.database, PARCEL)
 
 
@@ -318,7 +318,7 @@ async def test_there_are_at_most_so_many_templates(
 async def test_a_template_that_cannot_be_added_is_said_in_one_line(
     gates: Gates, text: str, note: str, said: str
 ) -> None:
-    with pytest.raises(Trouble, match=said):
+    with pytest.raises(OperatorError, match=said):
         await review_refusals.add_template(
             gates.database, text, None, TemplateVerdict.ALLOW, note=note, actor=TESTER
         )
@@ -332,9 +332,9 @@ async def test_an_account_or_template_that_is_not_there_is_said(gates: Gates) ->
         manage_templates.list_refusals(gates.database, nobody, 10),
         manage_accounts.review(gates.database, nobody, consent=True),
     ):
-        with pytest.raises(Trouble, match="no such account"):
+        with pytest.raises(OperatorError, match="no such account"):
             await action
-    with pytest.raises(Trouble, match="no such template"):
+    with pytest.raises(OperatorError, match="no such template"):
         await review_refusals.remove_template(gates.database, TemplateId(new_id(0)), TESTER)
 
 

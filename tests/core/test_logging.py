@@ -1,7 +1,7 @@
 """Does any log line hold a text or a number that somebody sent, and is each request's lines' id in them?
 
 A known text and known numbers go every way through a gateway whose parts all log at debug level, and meet all
-kinds of trouble. Then every line of web, worker, simulator and PostgreSQL is searched for them.
+kinds of error. Then every line of web, worker, simulator and PostgreSQL is searched for them.
 """
 
 import json
@@ -75,7 +75,7 @@ class World:
 
 
 def drive(world: World) -> None:
-    """Send the text every way, and into every trouble."""
+    """Send the text every way, and into every error."""
     service, browser = world.service, world.person.browser
     with closed_port() as port:
         hook = f"http://127.0.0.1:{port}/hook"
@@ -188,7 +188,9 @@ def test_the_troubles_were_logged_all_the_same(said: Said) -> None:
     assert len(failed) == 2
     assert all('violates check constraint "poisoned"' in line["exception"] for line in failed)
     assert all("admit_calls.py" in failed[0]["exception"] or "gate.py" in one["exception"] for one in failed)
-    assert {"carrier cannot be reached", "mail sent", "chore done"} <= {line["event"] for line in worker}
+    assert {"carrier cannot be reached", "mail sent", "maintenance task done"} <= {
+        line["event"] for line in worker
+    }
     assert 'violates check constraint "poisoned"' in said.lines["postgres"]
     for line in [*web, *worker]:
         assert {"event", "level", "timestamp"} <= line.keys(), line

@@ -8,7 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from tumira.core import loops
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 
 async def _run_until_done(step: Callable[[], Awaitable[float | None]], every_s: float = 0.0) -> None:
@@ -19,7 +19,13 @@ async def _run_until_done(step: Callable[[], Awaitable[float | None]], every_s: 
 
 async def test_a_failure_is_logged_once_per_outage_and_its_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "RETRY_FIRST_S", 0.0)
-    results = [OSError("away"), OSError("still away"), None, Trouble("the disk is full"), ValueError("ours")]
+    results = [
+        OSError("away"),
+        OSError("still away"),
+        None,
+        OperatorError("the disk is full"),
+        ValueError("ours"),
+    ]
 
     async def step() -> None:
         if not results:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Payments, read_payments
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
@@ -49,7 +49,7 @@ def read(settings: Mapping[str, str]) -> Payments:
 
 
 def refusal(settings: Mapping[str, str]) -> str:
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(OperatorError) as caught:
         read(settings)
     words = str(caught.value)
     assert "hush" not in words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings import Encryption, Settings, Smtp, load
 from tumira.core.settings.payments import Payments
 
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_bytes(b"TUMIRA_HOST=\xff\n")
 
-    with pytest.raises(Trouble, match=r"\.env cannot be read"):
+    with pytest.raises(OperatorError, match=r"\.env cannot be read"):
         settings({}, env_file)
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     "port", ["0", "65536", "-1", "8080.0", "http", "\N{FULLWIDTH DIGIT EIGHT}", "1e3", " 80"]
 )
 def test_a_port_that_is_none_is_refused(name: str, port: str) -> None:
-    with pytest.raises(Trouble, match=rf"{name} is .*; it must be a number from 1 to 65535"):
+    with pytest.raises(OperatorError, match=rf"{name} is .*; it must be a number from 1 to 65535"):
         settings({name: port})
 
 
@@ -140,7 +140,7 @@ def test_a_database_of_the_operators_own_has_a_simulator_only_when_asked() -> No
 
 
 def test_two_listeners_on_one_port_are_refused() -> None:
-    with pytest.raises(Trouble, match="TUMIRA_PORT and TUMIRA_SIMULATOR_PORT are both 2775"):
+    with pytest.raises(OperatorError, match="TUMIRA_PORT and TUMIRA_SIMULATOR_PORT are both 2775"):
         settings({"TUMIRA_PORT": "2775"})
 
 
@@ -182,7 +182,7 @@ def test_a_data_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_home_that_is_missing_is_said() -> None:
-    with pytest.raises(Trouble, match="set TUMIRA_DATA_DIR"):
+    with pytest.raises(OperatorError, match="set TUMIRA_DATA_DIR"):
         settings({"TUMIRA_DATA_DIR": "~nobody-of-this-name/data"})
 
 
@@ -273,7 +273,7 @@ def test_a_user_and_password_for_mails_are_percent_decoded_and_a_plus_stays_one(
     ],
 )
 def test_what_is_no_mail_server_is_refused_in_one_line_without_the_password(url: str) -> None:
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(OperatorError) as caught:
         smtp(url)
 
     said = str(caught.value)
@@ -343,7 +343,7 @@ def test_mails_come_from_the_services_own_host_unless_the_operator_says(
     ],
 )
 def test_what_is_no_sender_is_refused_even_where_no_mails_are_sent(text: str) -> None:
-    with pytest.raises(Trouble, match=r"TUMIRA_MAIL_FROM is .*: write it as") as caught:
+    with pytest.raises(OperatorError, match=r"TUMIRA_MAIL_FROM is .*: write it as") as caught:
         settings({"TUMIRA_MAIL_FROM": text})
     assert "\n" not in str(caught.value)
 
@@ -351,7 +351,7 @@ def test_what_is_no_sender_is_refused_even_where_no_mails_are_sent(text: str) ->
 @pytest.mark.parametrize("name", ["CODES_PER_ADDRESS", "CODES_PER_HOUR"])
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "1000001", "٣"])
 def test_a_number_of_codes_that_is_none_is_said(name: str, text: str) -> None:
-    with pytest.raises(Trouble, match=f"TUMIRA_{name} is .*a number from 1 to 1000000"):
+    with pytest.raises(OperatorError, match=f"TUMIRA_{name} is .*a number from 1 to 1000000"):
         load({f"TUMIRA_{name}": text}, Path("/nowhere/.env"))
 
 
@@ -366,5 +366,7 @@ def test_messages_are_kept_for_two_years_or_as_long_as_the_operator_says(
 
 @pytest.mark.parametrize("text", ["13", "1", "-1", "5201", "14.0", "None", "for good", "٣٣"])
 def test_a_time_for_which_nothing_can_be_kept_is_refused(text: str) -> None:
-    with pytest.raises(Trouble, match=r"TUMIRA_KEEP_WEEKS is .*a number of weeks from 14 to 5200, or none"):
+    with pytest.raises(
+        OperatorError, match=r"TUMIRA_KEEP_WEEKS is .*a number of weeks from 14 to 5200, or none"
+    ):
         settings({"TUMIRA_KEEP_WEEKS": text})

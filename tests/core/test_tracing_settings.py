@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings import Settings, load
 from tumira.core.settings.tracing import Tracing
 
@@ -34,19 +34,19 @@ def test_the_collector_is_found(given: str, url: str) -> None:
     "given", ["collector:4318", "ftp://collector", "http://", "http://a:b", "http://a:0"]
 )
 def test_an_address_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(Trouble, match="TUMIRA_OTLP_URL is no address"):
+    with pytest.raises(OperatorError, match="TUMIRA_OTLP_URL is no address"):
         read(OTLP_URL=given)
 
 
 @pytest.mark.parametrize("given", ["2", "-1", "half", "1.5", "0.1e1", "nan"])
 def test_a_share_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(Trouble, match="TUMIRA_OTLP_SAMPLE"):
+    with pytest.raises(OperatorError, match="TUMIRA_OTLP_SAMPLE"):
         read(OTLP_SAMPLE=given)
 
 
 def test_metrics_need_a_port_of_their_own() -> None:
     assert read(WORKER_METRICS_PORT="9100").worker_metrics_port == 9100
-    with pytest.raises(Trouble, match="are both 8080"):
+    with pytest.raises(OperatorError, match="are both 8080"):
         read(WORKER_METRICS_PORT="8080")
-    with pytest.raises(Trouble, match="a number from 1"):
+    with pytest.raises(OperatorError, match="a number from 1"):
         read(WORKER_METRICS_PORT="0")

@@ -20,7 +20,7 @@ from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.identity import manage_accounts
 from tumira.operations import audit_checks
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.pricing.actions import add_destination, set_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus
@@ -31,7 +31,7 @@ LOCAL_TIME: Final = timedelta(hours=2)
 HOSTILE: Final = '"><script>alert(1)</script><b>{{ 7 * 7 }}'
 SOUND: Final = "These entries add up to your balance"
 BROKEN: Final = "Something is wrong: these entries do not add up to your balance."
-ADD_UP: Final = next(chore for chore in CHORES if chore.name == "add up ledgers")
+ADD_UP: Final = next(task for task in MAINTENANCE_TASKS if task.name == "add up ledgers")
 
 _ROW: Final = re.compile(r'<tr>\s*<th scope="row">(.*?)</tr>', re.DOTALL)
 
@@ -322,7 +322,7 @@ def test_the_page_says_what_was_proved_and_when(own_service: Service) -> None:
     customer.fill(2500)
     assert f"{SOUND} Just now all 2,502 entries, from the first to the last, came to" in proof(customer)
     assert "anew" not in proof(customer)
-    own_service.run(run_chore, ADD_UP)
+    own_service.run(run_task, ADD_UP)
     customer.send()
     assert (
         f"{SOUND} Just now the 503 entries after TIME, added to the sum that was noted there, came to"
@@ -351,7 +351,7 @@ def test_the_page_equals_the_audit_on_good_and_on_broken_books(own_service: Serv
     for is_marked in (False, True):
         if is_marked:
             own_service.sql("UPDATE ledger_proofs SET due_at = now()")
-            own_service.run(run_chore, ADD_UP)
+            own_service.run(run_task, ADD_UP)
         found = own_service.run(accounts_that_do_not_add_up)
         is_broken = customer.caller.id in found
         assert is_broken == (not change.startswith("SELECT"))
@@ -373,7 +373,7 @@ def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
     with clone(server_url) as url, run_web(url) as service:
         customer = sign_in(service)
         customer.fill(2500)
-        service.run(run_chore, ADD_UP)
+        service.run(run_task, ADD_UP)
         service.sql(
             "UPDATE ledger_marks SET balance = balance + 1"
             " WHERE transfer_id = (SELECT min(transfer_id) FROM ledger_marks)"
@@ -391,7 +391,7 @@ def test_a_wrong_mark_shows_no_balance_and_the_operator_is_informed(
         assert "ledger does not add up" in said
         assert customer.caller.account_id in said
         service.sql("UPDATE ledger_proofs SET due_at = now()")
-        service.run(run_chore, ADD_UP)
+        service.run(run_task, ADD_UP)
         assert BROKEN in words(customer.page(LEDGER))
         assert "All was well on" in words(customer.page(LEDGER))
 

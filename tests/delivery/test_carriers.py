@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.manage_carriers import CarrierHealth, CarrierState
 from tumira.delivery.store import binds, carriers
@@ -336,7 +336,7 @@ async def test_a_simulator_that_the_operator_moved_away_stays_there(database: Da
 async def test_what_cannot_be_a_carrier_is_refused_in_words(
     database: Database, name: str, url: str, countries: Sequence[str] | None, priority: int, words: str
 ) -> None:
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(OperatorError) as refused:
         await manage_carriers.add_carrier(database, name, url, countries, priority)
     assert words in str(refused.value)
     assert PASSWORD not in str(refused.value)
@@ -359,9 +359,9 @@ async def test_the_database_refuses_what_no_url_can_say(connection: Connection) 
 
 
 async def test_a_carrier_that_is_not_there_cannot_be_removed(database: Database) -> None:
-    with pytest.raises(Trouble, match="There is no carrier main; `tumira carrier list`"):
+    with pytest.raises(OperatorError, match="There is no carrier main; `tumira carrier list`"):
         await manage_carriers.remove_carrier(database, "main")
     assert await manage_carriers.add_carrier(database, "main", URL, ["ZA", "ZW", "ZA"], 1)
     await manage_carriers.remove_carrier(database, "main")
-    with pytest.raises(Trouble, match="removed before"):
+    with pytest.raises(OperatorError, match="removed before"):
         await manage_carriers.remove_carrier(database, "main")

@@ -14,7 +14,7 @@ from tumira.delivery import follow_up
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store import binds
 from tumira.delivery.store.queue import ClaimedMessage
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.sending import validity
 
 LONG: Final = "Your statement is ready. " * 8
@@ -75,8 +75,8 @@ async def test_a_long_queue_expires_in_groups(world: World, monkeypatch: pytest.
     monkeypatch.setattr(validity, "VALIDITY", timedelta())
     monkeypatch.setattr(follow_up, "GROUP_MAX", 2)
     await world.send(5)
-    chore = next(one for one in CHORES if one.name == "expire waiting messages")
-    assert await run_chore(world.engine.database, chore) == 5
+    task = next(one for one in MAINTENANCE_TASKS if one.name == "expire waiting messages")
+    assert await run_task(world.engine.database, task) == 5
     (row,) = await world.rows("SELECT count(DISTINCT xmin::text) FROM messages")
     assert row[0] == 3
     assert await world.engine.audit() == []

@@ -16,10 +16,10 @@ from tumira.delivery.receipt_rules import Receipt, key
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store.queue import ClaimedMessage
-from tumira.operations.maintenance import CHORES, RECEIPTS_KEPT_MAX, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, RECEIPTS_KEPT_MAX, run_task
 
 LONG: Final = "Your statement is ready. " * 8
-BY_NAME: Final = {chore.name: chore for chore in CHORES}
+BY_NAME: Final = {task.name: task for task in MAINTENANCE_TASKS}
 TRY: Final = BY_NAME["try unmatched receipts"]
 FORGET: Final = BY_NAME["forget unmatched receipts"]
 # More than are tried in one turn.
@@ -151,12 +151,12 @@ async def test_the_answer_that_comes_while_receipts_are_tried_is_not_overlooked(
 @pytest.mark.parametrize("written", ["0771200000", "771200000", "00263771200000", "263771200000"])
 @pytest.mark.parametrize("chore", ["try", "resume"])
 async def test_the_number_of_a_doubt_may_be_written_in_any_form(
-    world: World, written: str, chore: str
+    world: World, written: str, task: str
 ) -> None:
     claimed = await doubt(world)
     assert claimed.recipient == "+263771200000"
     await world.keep(Receipt("777", written, "DELIVRD", None, ""))
-    assert await (world.try_unmatched() if chore == "try" else world.resume_due()) == 1
+    assert await (world.try_unmatched() if task == "try" else world.resume_due()) == 1
     assert await world.status(claimed.id) == "delivered"
     assert await world.engine.audit() == []
 
@@ -215,7 +215,7 @@ async def test_a_doubt_waits_while_somebody_else_decides_about_its_receipt(world
 
 async def test_all_receipts_that_are_due_are_tried_without_a_pause(world: World) -> None:
     await flood(world, world.carrier_id, MANY)
-    assert await run_chore(world.engine.database, TRY) == 0
+    assert await run_task(world.engine.database, TRY) == 0
     due = "SELECT FROM unmatched_receipts WHERE next_try_at < now() - interval '1 minute'"
     assert await world.rows(due) == []
 
@@ -239,8 +239,8 @@ async def test_so_many_receipts_of_a_carrier_are_kept_and_no_more(world: World) 
     flooding = await other_carrier(world)
     await flood(world, world.carrier_id, 2)
     await flood(world, flooding, RECEIPTS_KEPT_MAX + 5)
-    assert await run_chore(world.engine.database, FORGET) == 5
-    assert await run_chore(world.engine.database, FORGET) == 0
+    assert await run_task(world.engine.database, FORGET) == 5
+    assert await run_task(world.engine.database, FORGET) == 0
     kept = await world.rows(
         "SELECT carrier_id, count(*), min(carrier_ref) FILTER (WHERE carrier_ref IN ('x5', 'x6')) AS oldest"
         "  FROM unmatched_receipts GROUP BY carrier_id ORDER BY carrier_id"

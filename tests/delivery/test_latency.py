@@ -24,7 +24,7 @@ from tumira.delivery.store.latency import (
     Windows,
 )
 from tumira.operations import totals
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.operations.totals import Accepted, Elsewhere
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.postgres.statement import Statement
@@ -32,7 +32,7 @@ from tumira.postgres.statement import Statement
 NOW: Final = datetime(2026, 11, 16, 12, 34, 56, 789, UTC)
 SLOT: Final = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
 HOUR: Final = timedelta(hours=1)
-FORGET: Final = next(chore for chore in CHORES if chore.name == "forget old latencies")
+FORGET: Final = next(task for task in MAINTENANCE_TASKS if task.name == "forget old latencies")
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ async def test_slots_are_forgotten_after_two_weeks_and_not_before(database: Data
         async with database.connection() as connection:
             await latencies.add_timings(connection, slot, {("handover", "Econet", "ZW", 0, 4): 1})
             await latencies.add_outcomes(connection, slot, {(1, "Econet", "ZW", "delivered"): 1})
-    assert await run_chore(database, FORGET) == 2
-    assert await run_chore(database, FORGET) == 0
+    assert await run_task(database, FORGET) == 2
+    assert await run_task(database, FORGET) == 0
     async with database.connection() as connection:
         for table in ("latencies", "outcomes"):
             assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 1

@@ -21,12 +21,12 @@ from tumira.delivery.routing import Routes
 from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimRequest
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 
 PORT: Final = 2775
 REAL: Final = "smpp://user:hushhush@smpp.example.com"
 NUMBERS: Final = ("+263771200001", "+27821230001")
-RESUME: Final = next(chore for chore in CHORES if chore.name == "resume due messages")
+RESUME: Final = next(task for task in MAINTENANCE_TASKS if task.name == "resume due messages")
 
 
 @pytest_asyncio.fixture
@@ -178,7 +178,7 @@ async def test_a_removed_carrier_still_says_what_becomes_of_its_messages_in_doub
     await remove_carrier(world.engine.database, "one")
     await world.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
 
-    assert await run_chore(world.engine.database, RESUME) == 1
+    assert await run_task(world.engine.database, RESUME) == 1
 
     assert await world.status(claimed.id) == status
     assert await world.engine.audit() == []

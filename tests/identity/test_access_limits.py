@@ -42,7 +42,7 @@ from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved
 from tumira.identity.store import attempts, logins, sessions, verifications
 from tumira.identity.store.attempts import Budget, Kind
 from tumira.identity.throttle import Guest
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 
@@ -639,12 +639,12 @@ async def test_what_counts_no_more_is_forgotten(database: Database, password_has
     await entering.sign_in(database, GUEST, phone=new_phone(), password="wrong")
     account_id, _ = await open_with_password(database, password_hash)
     await new_session(database, account_id)
-    chore = next(chore for chore in CHORES if chore.name == "forget old sessions and codes")
-    assert await run_chore(database, chore) == 0
+    task = next(task for task in MAINTENANCE_TASKS if task.name == "forget old sessions and codes")
+    assert await run_task(database, task) == 0
     await rows(database, "UPDATE verifications SET created_at = created_at - interval '49 hours'")
     await rows(database, "UPDATE attempts SET at = at - interval '25 hours'")
     await rows(database, "UPDATE sessions SET created_at = created_at - interval '31 days'")
-    assert await run_chore(database, chore) == 3
+    assert await run_task(database, task) == 3
     for table in ("verifications", "codes", "attempts", "sessions"):
         assert await rows(database, f"SELECT FROM {table}") == []
 

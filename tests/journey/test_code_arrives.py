@@ -23,7 +23,7 @@ from tests.support.postgres.databases import complete, execute
 from tests.support.processes.programs import Node, new_home, running, tumira
 from tests.support.processes.service import NO_TLS
 from tumira.accounts.store import SYSTEM
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.embedded.server import attach
 from tumira.postgres.pool import Database
 
@@ -80,7 +80,9 @@ def text_number(node: Node, phone: str, number: int) -> str:
 async def erase_codes(url: str) -> int:
     database = Database(url, connections_max=1)
     try:
-        return await run_chore(database, next(chore for chore in CHORES if chore.name == "erase codes"))
+        return await run_task(
+            database, next(task for task in MAINTENANCE_TASKS if task.name == "erase codes")
+        )
     finally:
         await database.close()
 
@@ -141,7 +143,7 @@ def test_a_code_is_erased_once_it_is_of_no_more_use(node: Node) -> None:
     execute(url, "UPDATE batches SET completed_at = completed_at - interval '10 minutes'")
 
     def is_erased() -> bool:
-        # Whether it is ours or the node's own chore that does it.
+        # Whether it is ours or the node's own task that does it.
         complete(erase_codes(url))
         return {row["body"] for row in execute(url, mine, SYSTEM)} == {None}
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.support.chaos.shifted_clock import shift_clock
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tumira.core.ids import TopUpId, new_id
-from tumira.operations.maintenance import CHORES, Chore, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask, run_task
 from tumira.simulator.smsc import run_smsc
 from tumira.topups import store as top_ups
 from tumira.topups.settle import settle
@@ -65,9 +65,9 @@ async def test_chores_of_a_node_with_a_wrong_clock_end_nothing(
     async with run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port, countries=["ZW", "ZA"])
         shift_clock(monkeypatch, WRONG)
-        for chore in CHORES:
-            if isinstance(chore, Chore):
-                await run_chore(engine.database, chore)
+        for task in MAINTENANCE_TASKS:
+            if isinstance(task, MaintenanceTask):
+                await run_task(engine.database, task)
     assert await engine.statuses() == {"queued": 3}
 
 

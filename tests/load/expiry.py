@@ -1,7 +1,7 @@
 """How fast an account's queue expires, and how its calls fare meanwhile.
 
 One account has a long queue that is past its validity all at once, behind messages of others that are not. A
-process of its own runs the chore that expires it, while the account goes on sending, a call at a time. Run it
+process of its own runs the task that expires it, while the account goes on sending, a call at a time. Run it
 with the number of messages, and that of the others:
 
     python -m tests.load.expiry 20000 1000000
@@ -21,12 +21,12 @@ from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
 from tests.support.processes.service import Caller
 from tests.support.sending.gates import send_call
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending import validity
 from tumira.sending.types import Answered
 
-CHORE: Final = next(one for one in CHORES if one.name == "expire waiting messages")
+TASK: Final = next(one for one in MAINTENANCE_TASKS if one.name == "expire waiting messages")
 BATCH: Final = 1_000
 FILL_MAX: Final = 50_000
 PAUSE_S: Final = 0.01
@@ -59,7 +59,7 @@ async def expire_all(url: str, count: int) -> tuple[int, float]:
     began = time.monotonic()
     try:
         while ended < count:
-            ended += await run_chore(database, CHORE)
+            ended += await run_task(database, TASK)
     finally:
         await database.close()
     return ended, time.monotonic() - began

@@ -23,7 +23,7 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
-from tumira.operations.maintenance import CHORES, Chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.sending import batches
@@ -304,18 +304,18 @@ WORK: Final = (
 
 
 async def measure_chores(side: Side) -> Mapping[str, tuple[float, int, int]]:
-    """Do each chore; return its milliseconds, and what it read of large tables whole and by indexes."""
+    """Do each task; return its milliseconds, and what it read of large tables whole and by indexes."""
     found = {}
-    for chore in CHORES:
-        if not isinstance(chore, Chore):
+    for task in MAINTENANCE_TASKS:
+        if not isinstance(task, MaintenanceTask):
             continue
         async with side.worker.transaction() as connection:
             before = await connection.fetchrow(SQL_READ, LARGE)
             began = time.perf_counter()
-            await chore.do(connection)
+            await task.do(connection)
             took_ms = (time.perf_counter() - began) * 1000
             after = await connection.fetchrow(SQL_READ, LARGE)
             assert before is not None
             assert after is not None
-            found[chore.name] = (took_ms, after[0] - before[0], after[1] - before[1])
+            found[task.name] = (took_ms, after[0] - before[0], after[1] - before[1])
     return found

@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from tumira.core.ids import new_id
 from tumira.mail import outbox
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 
-FORGET: Final = next(chore for chore in CHORES if chore.name == "forget old mails")
+FORGET: Final = next(task for task in MAINTENANCE_TASKS if task.name == "forget old mails")
 SOON: Final = timedelta(minutes=10)
 LEASE_S: Final = 60.0
 
@@ -93,8 +93,8 @@ async def test_expired_mails_are_not_claimed_but_deleted(database: Database) -> 
     assert await claim(database) == []
     await put(database, "new@example.org")
 
-    assert await run_chore(database, FORGET) == 1
-    assert await run_chore(database, FORGET) == 0
+    assert await run_task(database, FORGET) == 1
+    assert await run_task(database, FORGET) == 0
 
     rows = await execute(database, "SELECT recipient FROM mails")
     assert [row["recipient"] for row in rows] == ["new@example.org"]

@@ -233,6 +233,6 @@ def test_each_alert_leads_to_what_to_do_about_it() -> None:
 
 
 def test_the_judge_would_notice(promtool: str, tmp_path: Path) -> None:
-    """Its twin: a gateway that is well does not pass for one in trouble."""
+    """Its twin: a gateway that is well does not pass for one in error."""
     judged = judge(promtool, tmp_path, ("TumiraPasscodesWait", WELL))
     assert judged.returncode != 0

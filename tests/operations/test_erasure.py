@@ -18,7 +18,7 @@ from tests.support.postgres.databases import clone
 from tests.support.sending.gates import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.delivery.receipt_rules import Receipt
 from tumira.operations.erasure import erase as erase_number
@@ -26,7 +26,7 @@ from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure import steps as erasure_steps
 from tumira.operations.erasure.requests import Erasure
 from tumira.operations.erasure.steps import OTHERS
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import partitions
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.sending.types import Answered
@@ -36,8 +36,8 @@ from tumira.uploads.check_file import Wanted
 from tumira.uploads.send import send_next_chunk
 from tumira.webhooks.manage import add_endpoint
 
-GO_ON: Final = next(chore for chore in CHORES if chore.name == "go on erasing numbers")
-CUT: Final = next(chore for chore in CHORES if chore.name == "cut old numbers")
+GO_ON: Final = next(task for task in MAINTENANCE_TASKS if task.name == "go on erasing numbers")
+CUT: Final = next(task for task in MAINTENANCE_TASKS if task.name == "cut old numbers")
 ERASED: Final = "+263•erased"
 ACTOR: Final = Actor("cli:test")
 LOWEST: Final = UUID(int=0)
@@ -75,7 +75,7 @@ class Office:
         """Let the worker go on with what is due, to the end, and return in how many steps."""
         await self.world.rows("UPDATE erasures SET due_at = clock_timestamp()")
         steps = 0
-        while await run_chore(self.worker, GO_ON):
+        while await run_task(self.worker, GO_ON):
             steps += 1
             assert steps < 1000
         return steps
@@ -481,13 +481,13 @@ async def test_it_is_noted_for_operators_and_senders_without_the_number(office: 
 @pytest.mark.parametrize("note", ["", "x" * 501, "he is +263 77 129-{tail}", "0{national} asked"])
 async def test_a_note_says_who_asks_and_not_which_number(office: Office, number: str, note: str) -> None:
     written = note.format(tail=number[-4:], national=number[4:])
-    with pytest.raises(Trouble):
+    with pytest.raises(OperatorError):
         await office.erase(number, note=written)
 
 
 @pytest.mark.parametrize("text", ["", "0771200001", "+26377120000", "+44 7911 123456", "+263•erased", "all"])
 async def test_what_is_no_number_is_refused(office: Office, text: str) -> None:
-    with pytest.raises(Trouble, match="write it with its country code"):
+    with pytest.raises(OperatorError, match="write it with its country code"):
         await office.rehearse(text)
 
 
@@ -568,15 +568,15 @@ async def test_after_90_days_a_number_is_cut_to_country_and_three_digits_and_not
             rows = await world.rows("SELECT id, recipient FROM messages")
             whole = {row["id"]: row["recipient"] for row in rows}
 
-            assert await run_chore(worker, CUT) == 3
-            assert await run_chore(worker, CUT) == 0
+            assert await run_task(worker, CUT) == 3
+            assert await run_task(worker, CUT) == 0
             rows = await world.rows("SELECT id, recipient FROM messages")
             assert {row["id"]: row["recipient"] for row in rows} == whole | {
                 one: f"+263••••••{whole[one][-3:]}" for one in old
             }
             # One that still waits holds up those after it, until it has ended.
             await world.rows("UPDATE messages SET status = 'expired' WHERE id = $1", waiting)
-            assert await run_chore(worker, CUT) == 2
+            assert await run_task(worker, CUT) == 2
             rows = await world.rows("SELECT id FROM messages WHERE recipient ~ '^[+][0-9]+$'")
             assert [row["id"] for row in rows] == [young]
             rows = await world.rows("SELECT message_id FROM incidents WHERE recipient IS NOT NULL")

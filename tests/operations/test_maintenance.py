@@ -1,4 +1,4 @@
-"""Are the chores done, by one node at a time, and do they leave alone what is still needed?"""
+"""Are the tasks done, by one node at a time, and do they leave alone what is still needed?"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,13 +10,13 @@ import pytest_asyncio
 from tests.support.processes.service import new_caller
 from tests.support.sending.gates import open_gates, send_call
 from tumira.operations import maintenance
-from tumira.operations.maintenance import CHORES, Chore, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask, run_task
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
 
-BY_NAME: Final = {chore.name: chore for chore in CHORES}
+BY_NAME: Final = {task.name: task for task in MAINTENANCE_TASKS}
 PARTITIONS: Final = BY_NAME["create partitions"]
 KEYS: Final = BY_NAME["forget idempotency keys"]
 TEXTS: Final = BY_NAME["erase texts"]
@@ -35,8 +35,8 @@ async def test_missing_weeks_are_made(database: Database) -> None:
     async with database.connection() as connection:
         last = (await partitions.names(connection, "batches"))[-1]
         await connection.execute(f"DROP TABLE {last}")
-    assert await run_chore(database, PARTITIONS) == 1
-    assert await run_chore(database, PARTITIONS) == 0
+    assert await run_task(database, PARTITIONS) == 1
+    assert await run_task(database, PARTITIONS) == 0
 
 
 async def test_answers_are_forgotten_after_72_hours_and_not_before(
@@ -53,7 +53,7 @@ async def test_answers_are_forgotten_after_72_hours_and_not_before(
         await connection.execute(
             "UPDATE idempotency_keys SET created_at = now() - interval '71 hours' WHERE key = 'new-key'"
         )
-    assert await run_chore(database, KEYS) == 1
+    assert await run_task(database, KEYS) == 1
     async with database.connection() as connection:
         assert [row["key"] for row in await connection.fetch("SELECT key FROM idempotency_keys")] == [
             "new-key"
@@ -74,8 +74,8 @@ async def test_texts_are_erased_seven_days_after_their_batch_was_completed_and_n
                 body,
                 days,
             )
-    assert await run_chore(database, TEXTS) == 1
-    assert await run_chore(database, TEXTS) == 0
+    assert await run_task(database, TEXTS) == 1
+    assert await run_task(database, TEXTS) == 0
     async with database.connection() as connection:
         bodies = [row["body"] for row in await connection.fetch("SELECT body FROM batches ORDER BY id")]
     assert bodies == [None, "Your code is 2.", "Your code is 3."]
@@ -92,14 +92,14 @@ async def test_receipts_that_match_nothing_are_forgotten_after_72_hours_and_not_
                    now() - make_interval(hours => hours), now()
               FROM unnest(ARRAY[71, 73]) AS hours
         """)
-    assert await run_chore(database, UNMATCHED) == 1
+    assert await run_task(database, UNMATCHED) == 1
     async with database.connection() as connection:
         kept = await connection.fetch("SELECT carrier_ref FROM unmatched_receipts")
     assert [row["carrier_ref"] for row in kept] == ["after 71"]
 
 
 def test_no_two_chores_have_the_same_name() -> None:
-    assert len(BY_NAME) == len(CHORES)
+    assert len(BY_NAME) == len(MAINTENANCE_TASKS)
 
 
 async def test_a_chore_runs_on_one_node_at_a_time(database: Database) -> None:
@@ -111,10 +111,10 @@ async def test_a_chore_runs_on_one_node_at_a_time(database: Database) -> None:
         await finish.wait()
         return 1
 
-    chore = Chore("slow", 1, slow)
-    first = asyncio.create_task(run_chore(database, chore))
+    task = MaintenanceTask("slow", 1, slow)
+    first = asyncio.create_task(run_task(database, task))
     await running.wait()
-    assert await run_chore(database, chore) == 0
+    assert await run_task(database, task) == 0
     finish.set()
     assert await first == 1
 
@@ -131,8 +131,8 @@ async def test_a_chore_that_fails_is_tried_again(database: Database, monkeypatch
         done.set()
         return 0
 
-    monkeypatch.setattr(maintenance, "CHORES", (Chore("fails once", 0.01, fails_once),))
-    work = asyncio.create_task(maintenance.run_chores(database))
+    monkeypatch.setattr(maintenance, "MAINTENANCE_TASKS", (MaintenanceTask("fails once", 0.01, fails_once),))
+    work = asyncio.create_task(maintenance.run_maintenance(database))
     await asyncio.wait_for(done.wait(), 10)
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
@@ -147,7 +147,7 @@ async def test_tries_of_webhooks_are_dropped_after_five_weeks(database: Database
             " FROM ('01700000-0000-0000-0000-000000000000') TO ('01701000-0000-0000-0000-000000000000')"
         )
 
-    assert await run_chore(database, BY_NAME["drop old tries of webhooks"]) == 1
+    assert await run_task(database, BY_NAME["drop old tries of webhooks"]) == 1
 
     async with database.connection() as connection:
         assert await partitions.names(connection, "webhook_attempts") == before

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import free_port
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations import metrics_server
 from tumira.operations.metrics_server import show_metrics
 
@@ -73,7 +73,7 @@ async def test_connections_are_bounded(port: int, monkeypatch: pytest.MonkeyPatc
 async def test_a_port_that_is_taken_is_told_in_one_line() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(Trouble, match="TUMIRA_WORKER_METRICS_PORT") as told,
+        pytest.raises(OperatorError, match="TUMIRA_WORKER_METRICS_PORT") as told,
     ):
         async with show_metrics("127.0.0.1", taken.getsockname()[1]):
             pass

@@ -18,9 +18,9 @@ from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
 from tumira.accounts import ledger
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations import audit_checks, retention_store
-from tumira.operations.maintenance import drop_messages, run_chore
+from tumira.operations.maintenance import drop_messages, run_task
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind
 from tumira.postgres import partitions
@@ -196,7 +196,9 @@ async def test_a_week_with_something_open_or_wrong_stays_and_those_after_it_too(
         assert words in problem
     await past.execute(OPEN["messages that have not ended"], past.old.id)
 
-    with pytest.raises(Trouble, match=r"is kept, because it has 2 messages that have not ended: run `tumira"):
+    with pytest.raises(
+        OperatorError, match=r"is kept, because it has 2 messages that have not ended: run `tumira"
+    ):
         await past.drop(weeks_kept=1)
 
     assert await past.is_there(OLD) | await past.is_there(KEPT) == {State.ATTACHED}
@@ -222,14 +224,14 @@ async def test_events_that_an_endpoint_still_waits_for_stay(past: Past) -> None:
         past.caller.id,
     )
 
-    with pytest.raises(Trouble, match="it has 1 endpoints that were not told of all of it"):
+    with pytest.raises(OperatorError, match="it has 1 endpoints that were not told of all of it"):
         await past.drop(Kind.EVENTS)
     await past.execute("UPDATE webhook_endpoints SET position = 4")
     await past.execute(
         "INSERT INTO webhook_retries (endpoint_id, sequence, event_id, tries, first_at, due_at)"
         " SELECT gen_random_uuid(), sequence, id, 1, now(), now() FROM events WHERE sequence = 2"
     )
-    with pytest.raises(Trouble, match="it has 1 events that are tried again"):
+    with pytest.raises(OperatorError, match="it has 1 events that are tried again"):
         await past.drop(Kind.EVENTS)
 
     # Those of an endpoint that is paused do not wait for ever.
@@ -263,7 +265,7 @@ async def test_others_send_while_a_week_waits_for_a_long_reader_and_it_goes_afte
         dropping = asyncio.create_task(past.drop())
         while not dropping.done():
             await past.send()
-        with pytest.raises(Trouble, match="a transaction that is older still uses messages"):
+        with pytest.raises(OperatorError, match="a transaction that is older still uses messages"):
             await dropping
         names = await past.names(OLD)
         async with past.database.connection() as connection:
@@ -278,7 +280,7 @@ async def test_others_send_while_a_week_waits_for_a_long_reader_and_it_goes_afte
                 "SELECT EXISTS (SELECT FROM messages WHERE batch_id = $1)", past.old.id
             )
         assert await broken_promises(past.database) == []
-        with pytest.raises(Trouble, match="a transaction that is older still uses messages"):
+        with pytest.raises(OperatorError, match="a transaction that is older still uses messages"):
             await past.drop()
         await past.send()
 
@@ -326,7 +328,9 @@ async def test_what_slips_into_a_week_on_its_way_is_found_before_it_is_dropped(p
     await past.execute(OPEN["messages that have not ended"], past.old.id)
 
     for _ in range(2):
-        with pytest.raises(Trouble, match="was detached and is not dropped, because it has 2 messages that"):
+        with pytest.raises(
+            OperatorError, match="was detached and is not dropped, because it has 2 messages that"
+        ):
             await past.drop()
     assert await past.is_there(OLD) == {State.DETACHED}
 
@@ -339,6 +343,6 @@ async def test_what_slips_into_a_week_on_its_way_is_found_before_it_is_dropped(p
 
 async def test_the_worker_drops_what_the_operator_does_not_want_to_keep(past: Past) -> None:
     database = Database(past.database.url, connections_max=1, settings=KEY_LOOKUPS)
-    assert await run_chore(database, drop_messages(KEPT)) == 1
+    assert await run_task(database, drop_messages(KEPT)) == 1
     await database.close()
     assert await past.is_there(OLD) == {State.GONE}

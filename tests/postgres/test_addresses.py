@@ -2,7 +2,7 @@
 
 import pytest
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.addresses import HOSTS_MAX, Host, read_address
 
 
@@ -56,7 +56,7 @@ def test_a_url_names_its_hosts_in_order(url: str, hosts: list[Host], target: str
     ],
 )
 def test_a_mistake_is_one_line_without_the_password(url: str, words: str) -> None:
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(OperatorError) as refused:
         read_address(url)
     said = str(refused.value)
     assert words in said

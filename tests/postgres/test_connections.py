@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from tumira.core.database_errors import is_unavailable
-from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
 
 
@@ -66,7 +66,7 @@ async def test_a_rollback_that_fails_in_whatever_way_raises_nothing_and_another_
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Database(database_url)
-    line = Line(database)
+    line = PinnedConnection(database)
     broken = await line.begin()
 
     async def fail(*_arguments: object, **_options: object) -> None:
@@ -79,7 +79,7 @@ async def test_a_rollback_that_fails_in_whatever_way_raises_nothing_and_another_
     connection = await line.begin()
     assert connection is not broken
     assert await connection.fetchval("SELECT 1") == 1
-    line.hang_up()
+    line.terminate()
     await database.close()
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.postgres.embedded import Owner, fetch, wait_for
 from tests.support.postgres.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.embedded.files import server_user
 from tumira.postgres.embedded.process import live_processes, read_postmaster
-from tumira.postgres.embedded.server import AlreadyRunning, attach, start
+from tumira.postgres.embedded.server import AlreadyRunningError, attach, start
 
 
 async def test_a_first_start_makes_a_database_that_the_role_owns(new_dir: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_environment_of_the_caller_does_not_reach_the_server(
 def test_started_twice_the_second_is_told_the_first_ones_number_and_attach_works(data_dir: Path) -> None:
     with owner_of(data_dir) as owner:
         with (
-            pytest.raises(AlreadyRunning, match=f"process {owner.process.pid} ") as caught,
+            pytest.raises(AlreadyRunningError, match=f"process {owner.process.pid} ") as caught,
             start(data_dir, quiet),
         ):
             pass
@@ -191,7 +191,7 @@ def test_another_major_version_is_refused_in_words_that_name_the_way_out(data_di
         pass
     (data_dir / "postgres" / "PG_VERSION").write_text("16\n")
     with (
-        pytest.raises(Trouble, match=r"PostgreSQL 16 .*`tumira backup`.*`tumira restore`"),
+        pytest.raises(OperatorError, match=r"PostgreSQL 16 .*`tumira backup`.*`tumira restore`"),
         start(data_dir, quiet),
     ):
         pass
@@ -201,7 +201,7 @@ def test_files_that_are_no_database_are_refused_and_kept(data_dir: Path) -> None
     with start(data_dir, quiet):
         pass
     (data_dir / "postgres" / "PG_VERSION").unlink()
-    with pytest.raises(Trouble, match="holds files but no database"), start(data_dir, quiet):
+    with pytest.raises(OperatorError, match="holds files but no database"), start(data_dir, quiet):
         pass
     assert (data_dir / "postgres" / "global" / "pg_control").exists()
 
@@ -211,11 +211,11 @@ def test_a_server_that_refuses_to_start_is_quoted_in_one_line(data_dir: Path) ->
         pass
     with (data_dir / "postgres" / "postgresql.conf").open("a") as conf:
         conf.write("work_mem = 'plenty'\n")
-    refusal = pytest.raises(Trouble, match=r"did not start: configuration file .* contains errors")
+    refusal = pytest.raises(OperatorError, match=r"did not start: configuration file .* contains errors")
     with refusal as caught, start(data_dir, quiet):
         pass
     assert "\n" not in str(caught.value)
-    assert not isinstance(caught.value, TemporaryTrouble)
+    assert not isinstance(caught.value, TemporaryOperatorError)
     assert attach(data_dir) is None
 
 
@@ -231,6 +231,6 @@ def test_a_large_log_is_put_aside_at_the_start(data_dir: Path) -> None:
 
 def test_a_data_directory_that_is_a_file_is_one_clear_line(new_dir: Path) -> None:
     new_dir.write_text("")
-    with pytest.raises(Trouble, match=f"{new_dir}.*TUMIRA_DATA_DIR") as caught, start(new_dir, quiet):
+    with pytest.raises(OperatorError, match=f"{new_dir}.*TUMIRA_DATA_DIR") as caught, start(new_dir, quiet):
         pass
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.postgres.embedded import CHECKOUT, PROGRAM, Owner, fetch, spawn_as_server, wait_for
 from tests.support.postgres.embedded_starts import SQL_NOTE, SQL_READ, log_of, owner_of, postmaster_pid, quiet
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.embedded import process as embedded_process
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import server_user
@@ -78,7 +78,7 @@ def test_a_server_that_never_ends_is_named_and_not_joined(
         old = postmaster_pid(data_dir)
         os.kill(old, signal.SIGSTOP)
         owner.kill()
-        with pytest.raises(Trouble, match=f"kill -9 {old}"), start(data_dir, quiet):
+        with pytest.raises(OperatorError, match=f"kill -9 {old}"), start(data_dir, quiet):
             pass
         assert postmaster_pid(data_dir) == old
 
@@ -150,9 +150,9 @@ def test_a_database_that_vanished_is_not_made_anew(data_dir: Path) -> None:
         os.kill(postmaster_pid(data_dir), signal.SIGKILL)
         wait_for(lambda: server.exit_code is not None and not live_processes(cluster))
         cluster.rename(data_dir / "moved")
-        with pytest.raises(Trouble, match="is gone: bring it back, or restore a backup") as caught:
+        with pytest.raises(OperatorError, match="is gone: bring it back, or restore a backup") as caught:
             server.start()
-        assert not isinstance(caught.value, TemporaryTrouble)
+        assert not isinstance(caught.value, TemporaryOperatorError)
         (data_dir / "moved").rename(cluster)
         server.start()
 
@@ -165,7 +165,9 @@ def test_a_server_killed_while_it_starts_may_be_started_again(data_dir: Path) ->
 
     with embedded.hold(data_dir, quiet) as server:
         # At the latest while its database is prepared.
-        with pytest.raises(TemporaryTrouble, match=r"did not start: it was ended by signal 9|be prepared"):
+        with pytest.raises(
+            TemporaryOperatorError, match=r"did not start: it was ended by signal 9|be prepared"
+        ):
             server.start(kill_it)
         server.start()
 
@@ -230,7 +232,7 @@ def test_without_our_clearing_postgresql_takes_the_foreign_process_for_itself(
         leave_pid_files(data_dir, stranger.pid)
         monkeypatch.setattr(embedded, "_clear_leftovers", lambda *_given: None)
         with (
-            pytest.raises(Trouble, match=r'lock file "postmaster\.pid" already exists'),
+            pytest.raises(OperatorError, match=r'lock file "postmaster\.pid" already exists'),
             start(data_dir, quiet),
         ):
             pass

@@ -27,7 +27,7 @@ from tests.support.postgres.embedded import (
     run_as,
     temporary_base,
 )
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.embedded import files as embedded_place
 from tumira.postgres.embedded.process import live_processes, read_postmaster
 from tumira.postgres.embedded.server import start
@@ -73,7 +73,7 @@ def owners_of(pids: Sequence[int]) -> set[int]:
 
 def trouble_of(owner: Owner) -> str:
     try:
-        return owner.read("trouble")
+        return owner.read("problem")
     finally:
         owner.close()
 
@@ -91,7 +91,10 @@ def test_a_private_parent_is_one_clear_line_and_keeps_its_permissions(base: Path
     private.mkdir(mode=0o700)
     shutil.chown(private, STRANGER)
     before = modes_below(private)
-    with pytest.raises(Trouble, match=f"may not enter {private}:") as caught, start(private / "data", quiet):
+    with (
+        pytest.raises(OperatorError, match=f"may not enter {private}:") as caught,
+        start(private / "data", quiet),
+    ):
         pass
     assert "\n" not in str(caught.value)
     assert modes_below(private) == before
@@ -102,7 +105,7 @@ def test_a_private_parent_behind_a_link_is_named_itself(base: Path) -> None:
     (private / "inner").mkdir(parents=True)
     private.chmod(0o700)
     (base / "link").symlink_to(private / "inner")
-    with pytest.raises(Trouble, match=f"may not enter {private}:"), start(base / "link", quiet):
+    with pytest.raises(OperatorError, match=f"may not enter {private}:"), start(base / "link", quiet):
         pass
 
 
@@ -208,7 +211,10 @@ def test_the_cluster_of_another_user_is_refused_with_both_ways_out(base: Path) -
     with start(data_dir, quiet):
         pass
     subprocess.run(["chown", "-R", STRANGER, data_dir / "postgres"], check=True)
-    with pytest.raises(Trouble, match=rf"start Tumira as {STRANGER}, or .*chown -R"), start(data_dir, quiet):
+    with (
+        pytest.raises(OperatorError, match=rf"start Tumira as {STRANGER}, or .*chown -R"),
+        start(data_dir, quiet),
+    ):
         pass
 
 
@@ -221,7 +227,7 @@ def test_a_system_user_that_cannot_be_made_is_one_clear_line(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_place, "SERVER_USER", "not:a:name")
-    with pytest.raises(Trouble, match=r"not:a:name cannot be made: .*by hand") as caught:
+    with pytest.raises(OperatorError, match=r"not:a:name cannot be made: .*by hand") as caught:
         embedded_place.server_user()
     assert "\n" not in str(caught.value)
     assert list(base.iterdir()) == []
@@ -264,7 +270,7 @@ def _start_with(private: Path, data_dir: Path) -> list[str]:
 
 
 def refusal_of(data_dir: Path) -> AbstractContextManager[object]:
-    return pytest.raises(Trouble, match=f"The disk that holds {data_dir} is full: free some space")
+    return pytest.raises(OperatorError, match=f"The disk that holds {data_dir} is full: free some space")
 
 
 def test_a_full_disk_is_one_clear_line(base: Path) -> None:

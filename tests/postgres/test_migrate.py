@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.postgres.databases import execute
 from tumira import VERSION
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.delivery.store import binds
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
@@ -63,7 +63,7 @@ async def test_a_migration_that_was_edited_after_it_ran_is_refused(database_url:
     database = Database(database_url, connections_max=1)
     async with database.connection() as connection:
         await connection.execute("UPDATE schema_migrations SET checksum = 'x' WHERE number = 1")
-    with pytest.raises(Trouble, match="0001_schema_pre was changed"):
+    with pytest.raises(OperatorError, match="0001_schema_pre was changed"):
         await migrate.migrate(database)
     await database.close()
 
@@ -175,7 +175,7 @@ async def test_a_step_that_needs_one_which_was_forgotten_says_so(database: Datab
     steps = release(tmp_path, OLD, CLEARED, AGAIN)
 
     with pytest.raises(
-        Trouble, match=r"9004_again_pre comes after 9003_cleared_post: run `tumira migrate --finish`"
+        OperatorError, match=r"9004_again_pre comes after 9003_cleared_post: run `tumira migrate --finish`"
     ):
         await migrate.migrate(database, steps)
 
@@ -193,7 +193,7 @@ async def test_old_code_runs_on_a_schema_that_grew_and_refuses_one_that_lacks_wh
     await migrate.finish(database, steps)
 
     with pytest.raises(
-        Trouble, match=rf"^Tumira {VERSION} is older than the database, from which 9003_clea"
+        OperatorError, match=rf"^Tumira {VERSION} is older than the database, from which 9003_clea"
     ) as told:
         await migrate.migrate(database)
     assert "\n" not in str(told.value)
@@ -236,7 +236,7 @@ async def test_a_table_that_is_never_free_is_said_in_one_line(database: Database
     holder = await asyncpg.connect(database.url)
     async with holder.transaction():
         await holder.execute("LOCK TABLE cups IN ACCESS SHARE MODE")
-        with pytest.raises(Trouble, match="Migration 9002_new_pre does not get its locks"):
+        with pytest.raises(OperatorError, match="Migration 9002_new_pre does not get its locks"):
             await migrate.migrate(database, release(tmp_path, OLD, NEW), HURRIED)
     await holder.close()
 
@@ -244,7 +244,7 @@ async def test_a_table_that_is_never_free_is_said_in_one_line(database: Database
 async def test_who_waits_for_a_node_that_migrates_says_so_at_last(database: Database) -> None:
     other = await asyncpg.connect(database.url)
     assert await other.fetchval(f"SELECT pg_try_advisory_lock({migrate.MIGRATION_LOCK})")
-    with pytest.raises(Trouble, match=r"Another node has migrated for 0\.5 s"):
+    with pytest.raises(OperatorError, match=r"Another node has migrated for 0\.5 s"):
         await migrate.migrate(database, patience=HURRIED)
     await other.close()
 
@@ -316,16 +316,16 @@ async def test_an_index_is_built_week_by_week_beside_those_who_write(
 async def test_a_database_that_cannot_be_used_is_said_in_one_line(
     url: str, said: str, *, may_pass: bool
 ) -> None:
-    with pytest.raises(Trouble, match=said) as trouble:
+    with pytest.raises(OperatorError, match=said) as error:
         await check(url)
-    assert "\n" not in str(trouble.value)
-    assert isinstance(trouble.value, TemporaryTrouble) == may_pass
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, TemporaryOperatorError) == may_pass
 
 
 async def test_a_database_that_does_not_exist_is_said_in_one_line(server_url: str) -> None:
-    with pytest.raises(Trouble, match="names a database that does not exist") as trouble:
+    with pytest.raises(OperatorError, match="names a database that does not exist") as error:
         await check(server_url.replace("/tumira?", "/no_such_database?"))
-    assert not isinstance(trouble.value, TemporaryTrouble)
+    assert not isinstance(error.value, TemporaryOperatorError)
 
 
 async def test_eight_weeks_are_ready_and_the_missing_ones_are_made(database_url: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.simulator import handsets
 from tumira.simulator.handsets import (
     FILE_BYTES_MAX,
@@ -217,7 +217,9 @@ async def test_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
 
-    with pytest.raises(Trouble, match=r"cannot keep its texts in .*/data/simulator \(Not a directory\)"):
+    with pytest.raises(
+        OperatorError, match=r"cannot keep its texts in .*/data/simulator \(Not a directory\)"
+    ):
         HandsetFiles(handsets.directory_in(tmp_path / "data"))
 
 

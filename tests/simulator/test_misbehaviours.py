@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.delivery.raw_esme import NUMBER, RawEsme, raw_esme, until
 from tests.support.processes.programs import CHECKOUT
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
@@ -410,7 +410,7 @@ async def test_misbehaviours_can_be_combined() -> None:
     ],
 )
 def test_a_misbehaviour_that_is_none_is_refused(words: str, said: str) -> None:
-    with pytest.raises(Trouble) as refused:
+    with pytest.raises(OperatorError) as refused:
         parse(words)
     assert said in str(refused.value)
 

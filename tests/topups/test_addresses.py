@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.topups.usdt.addresses import (
     _ALPHABET,
     PLACES_MAX,
@@ -71,7 +71,7 @@ def test_a_private_key_is_refused_and_not_repeated() -> None:
     private = base58(bytes.fromhex("0488ade4") + payload[4:45] + b"\x00" + bytes(31) + b"\x01")
     assert private.startswith("xprv")
     for text in (private, "xprv9s21ZrQH143K"):
-        with pytest.raises(Trouble, match="keep it offline") as caught:
+        with pytest.raises(OperatorError, match="keep it offline") as caught:
             read_xpub(text)
         assert text not in str(caught.value)
 
@@ -100,7 +100,7 @@ def changed(position: int, value: bytes) -> str:
     ],
 )
 def test_what_is_no_public_key_of_the_account_level_is_refused(text: str) -> None:
-    with pytest.raises(Trouble, match="give the xpub") as caught:
+    with pytest.raises(OperatorError, match="give the xpub") as caught:
         read_xpub(text)
     assert len(text) < 10 or text not in str(caught.value)
 

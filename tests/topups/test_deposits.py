@@ -17,7 +17,7 @@ from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.operations import audit_checks
@@ -138,7 +138,7 @@ async def test_an_address_that_does_not_follow_from_the_key_is_not_given_out(dat
             "0x" + "66" * 20,
             given.address.lower(),
         )
-    with pytest.raises(Trouble, match="nothing may be paid there"):
+    with pytest.raises(OperatorError, match="nothing may be paid there"):
         await start_usdt(database, PAYMENTS, account_id)
     async with database.connection() as connection:
         await connection.execute(
@@ -150,11 +150,11 @@ async def test_an_address_that_does_not_follow_from_the_key_is_not_given_out(dat
 
 async def test_what_is_not_set_up_or_unknown_is_said(database: Database) -> None:
     account_id, _ = await started(database)
-    with pytest.raises(Trouble, match="TUMIRA_USDT_XPUB do that"):
+    with pytest.raises(OperatorError, match="TUMIRA_USDT_XPUB do that"):
         await start_usdt(database, Payments(), account_id)
-    with pytest.raises(Trouble, match="keep it offline"):
+    with pytest.raises(OperatorError, match="keep it offline"):
         await start_usdt(database, Payments(usdt=replace(SETTINGS, xpub="xprv9s21")), account_id)
-    with pytest.raises(Trouble, match="no such account"):
+    with pytest.raises(OperatorError, match="no such account"):
         await start_usdt(database, PAYMENTS, AccountId(uuid4()))
 
 

@@ -18,7 +18,7 @@ from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import TopUpId, new_id
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
@@ -252,7 +252,7 @@ async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
     assert (settled.top_up.state, settled.top_up.due_at) == (TopUpState.DOUBT, None)
     assert settled.top_up.problem == f"{word.provider_reference} was credited for another top-up already"
     assert await moved(database, second) == (Decimal(0), Decimal(0))
-    with pytest.raises(Trouble, match="credited for another top-up already; nothing was credited"):
+    with pytest.raises(OperatorError, match="credited for another top-up already; nothing was credited"):
         await decide(database, second, FIVE, reference=word.provider_reference)
     assert (await read(database, second)).state is TopUpState.DOUBT
     assert await balance_of(database, other) == OPENING
@@ -301,7 +301,7 @@ async def test_a_payment_that_comes_too_late_is_noted_and_left_to_the_operator(
     assert await balance_of(database, caller) == OPENING + FIVE
     # Once and for all.
     assert (await settle(database, top_up_id, word)).top_up.state is TopUpState.CREDITED
-    with pytest.raises(Trouble, match="not the operator's to change"):
+    with pytest.raises(OperatorError, match="not the operator's to change"):
         await decide(database, top_up_id, FIVE)
     assert await balance_of(database, caller) == OPENING + FIVE
 
@@ -364,9 +364,9 @@ async def test_the_operator_decides_a_doubt_either_way_and_nothing_else(
     assert await balance_of(database, caller) == OPENING + Decimal("4.50")
     waiting = await start(database, caller)
     for one in (doubts[0], doubts[1], waiting):
-        with pytest.raises(Trouble, match="not the operator's to change"):
+        with pytest.raises(OperatorError, match="not the operator's to change"):
             await decide(database, one, None)
-    with pytest.raises(Trouble, match="no such top-up"):
+    with pytest.raises(OperatorError, match="no such top-up"):
         await decide(database, TopUpId(new_id(1)), FIVE)
     assert await balance_of(database, caller) == OPENING + Decimal("4.50")
 

@@ -26,7 +26,7 @@ from tests.support.topups.chain_behaviours import (
     Renames,
 )
 from tests.support.topups.usdt import DEEP, WAIT_S, World, build_world
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.topups.start import start_usdt
@@ -529,7 +529,7 @@ async def test_the_chain_can_be_read_without_the_database(world: World) -> None:
     )
     assert (first, last) == (0, world.chain.head())
     world.lie(first=[Fails()], second=[Fails()])
-    with pytest.raises(Trouble, match="no provider answers"):
+    with pytest.raises(OperatorError, match="no provider answers"):
         await deposits_on_chain(world.settings, [], 0, before)
 
 

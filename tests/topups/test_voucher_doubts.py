@@ -12,7 +12,7 @@ from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, Desk, open_des
 from tests.support.topups.voucher_issuer import Twist
 from tests.support.topups.voucher_servers import run_issuers
 from tumira.audit_log import Actor
-from tumira.core.errors import FieldTrouble
+from tumira.core.errors import FieldError
 from tumira.topups import store as top_ups
 from tumira.topups.settle import resolve
 from tumira.topups.states import FailureReason, TopUpState
@@ -118,7 +118,7 @@ async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_deci
     await desk.pass_time(last.id, time)
     last = await desk.look(last.id)
     assert (last.state, last.due_at, last.sealed_pin) == (TopUpState.DOUBT, None, None)
-    with pytest.raises(FieldTrouble, match="being redeemed already"):
+    with pytest.raises(FieldError, match="being redeemed already"):
         await desk.start(await desk.new_account(), issuer, pin)
     await desk.check_money(last, Decimal(0))
     settled = await resolve(

@@ -16,7 +16,7 @@ from tests.support.processes.service import free_port
 from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, Desk, open_desk
 from tests.support.topups.voucher_issuer import SPARED_CENTS, Answer, Twist
 from tests.support.topups.voucher_servers import run_issuers
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.topups import store as top_ups
@@ -271,7 +271,7 @@ async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> Non
 
     async def refusal(issuer: Issuer, pin: str, value: str | None = None, phone: str | None = None) -> Any:
         given = None if value is None else Decimal(value)
-        with pytest.raises(FieldTrouble) as refused:
+        with pytest.raises(FieldError) as refused:
             await start_voucher(
                 desk.database, desk.payments, account_id, issuer, pin, value=given, phone=phone
             )
@@ -287,11 +287,11 @@ async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> Non
     for phone in (None, "", "+263771200001", "nonsense"):
         assert await refusal(Issuer.OTT, "123456789012", None, phone) == "phone"
     for issuer in FOREIGN:
-        with pytest.raises(FieldTrouble) as refused:
+        with pytest.raises(FieldError) as refused:
             await start_voucher(desk.database, Payments(), account_id, issuer, good, value=Decimal(150))
         assert refused.value.field == "provider"
     nobody = AccountId((await desk.find(await desk.start(account_id, Issuer.BLU, good))).id)
-    with pytest.raises(Trouble, match="no such account"):
+    with pytest.raises(OperatorError, match="no such account"):
         await desk.start(nobody, Issuer.BLU, "6543210987654321")
     await desk.start(account_id, Issuer.OTT, "123456789012")
     number = await desk.rows(
@@ -310,7 +310,7 @@ async def test_one_pin_is_tried_by_one_at_a_time(desk: Desk) -> None:
         *(desk.start(account_id, Issuer.BLU, pin) for account_id in accounts), return_exceptions=True
     )
     (top_up_id,) = [one for one in outcomes if not isinstance(one, BaseException)]
-    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
+    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldError}
     assert (await desk.decide(top_up_id))[-1].state is TopUpState.CREDITED
     # A PIN that ended may be tried again; its issuer says what it thinks of it.
     assert (await desk.redeem(Issuer.BLU, pin))[-1].state is TopUpState.FAILED
@@ -329,13 +329,13 @@ async def test_an_account_tries_five_in_an_hour_that_are_not_good(desk: Desk) ->
     )
     ids = [one for one in outcomes if not isinstance(one, BaseException)]
     assert len(ids) == 5
-    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldTrouble}
+    assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldError}
     for top_up_id in ids:
         assert (await desk.decide(top_up_id))[-1].state is TopUpState.FAILED
-    with pytest.raises(FieldTrouble, match=r"try again in (59|60) minutes\."):
+    with pytest.raises(FieldError, match=r"try again in (59|60) minutes\."):
         await desk.start(account_id, Issuer.OTT, "999999999999")
     await desk.pass_time(ids[0], "59 minutes 30 seconds")
-    with pytest.raises(FieldTrouble, match=r"try again in a minute\."):
+    with pytest.raises(FieldError, match=r"try again in a minute\."):
         await desk.start(account_id, Issuer.OTT, "999999999999")
     await desk.pass_time(ids[0], "1 minute")
     await desk.start(account_id, Issuer.OTT, "999999999999")

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tests.support.sending.gates import broken_promises
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, VoucherId, new_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
@@ -140,10 +140,10 @@ async def test_guessing_ends_after_five_tries_and_a_good_code_waits_too(database
         *(redeem(database, account_id, write_code(new_code())) for _ in range(20)), return_exceptions=True
     )
     assert sum(isinstance(one, TopUp) for one in outcomes) == 5
-    assert {type(one) for one in outcomes} == {TopUp, FieldTrouble}
-    with pytest.raises(FieldTrouble, match="try again in"):
+    assert {type(one) for one in outcomes} == {TopUp, FieldError}
+    with pytest.raises(FieldError, match="try again in"):
         await redeem(database, account_id, voucher.code)
-    with pytest.raises(FieldTrouble, match="TMR-XXXX"):
+    with pytest.raises(FieldError, match="TMR-XXXX"):
         await redeem(database, account_id, "TMR-1234")
     assert (await redeem(database, await new_account(database), voucher.code)).state is TopUpState.CREDITED
 
@@ -175,7 +175,7 @@ async def test_fifty_copies_of_one_redemption_are_credited_once(database: Databa
     )
     states = [one.state if isinstance(one, TopUp) else type(one) for one in outcomes]
     assert (states.count(TopUpState.CREDITED), states.count(TopUpState.FAILED)) == (1, 5)
-    assert set(states) == {TopUpState.CREDITED, TopUpState.FAILED, FieldTrouble}
+    assert set(states) == {TopUpState.CREDITED, TopUpState.FAILED, FieldError}
     assert await balance_of(database, account_id) == TEN
     assert await broken_promises(database) == []
 
@@ -285,7 +285,7 @@ async def test_what_cannot_be_issued_or_made_void_is_said(database: Database) ->
     async def refusal(
         amount: str = "10", count: int = 1, note: str = "", last_day: date | None = None
     ) -> str:
-        with pytest.raises(FieldTrouble) as refused:
+        with pytest.raises(FieldError) as refused:
             await issue_vouchers(database, Decimal(amount), count, note=note, last_day=last_day, actor="test")
         return refused.value.field
 
@@ -297,15 +297,15 @@ async def test_what_cannot_be_issued_or_made_void_is_said(database: Database) ->
     for day in (date(2020, 1, 1), date.max):
         assert await refusal(last_day=day) == "expires"
     (voucher,) = await issue(database)
-    with pytest.raises(FieldTrouble, match="Say why"):
+    with pytest.raises(FieldError, match="Say why"):
         await void_voucher(database, voucher.id, note=" ", actor="test")
-    with pytest.raises(Trouble, match="no such voucher"):
+    with pytest.raises(OperatorError, match="no such voucher"):
         await void_voucher(database, VoucherId(new_id(1)), note="Lost", actor="test")
     made_void = await void_voucher(database, voucher.id, note="Lost", actor="test")
     assert (made_void.state, made_void.void_note, made_void.voided_by) == (VoucherState.VOID, "Lost", "test")
-    with pytest.raises(Trouble, match="void already"):
+    with pytest.raises(OperatorError, match="void already"):
         await void_voucher(database, voucher.id, note="Lost", actor="test")
     (used,) = await issue(database)
     await redeem(database, await new_account(database), used.code)
-    with pytest.raises(Trouble, match="was used"):
+    with pytest.raises(OperatorError, match="was used"):
         await void_voucher(database, used.id, note="Lost", actor="test")

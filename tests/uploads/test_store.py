@@ -22,7 +22,7 @@ from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest as WantedMessages
 from tumira.operations import audit_checks
-from tumira.operations.maintenance import CHORES, run_chore
+from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.uploads import send
 from tumira.uploads import store as uploads
@@ -37,7 +37,7 @@ BLOCKED_PIDS: Final = (
     "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
-CHORE: Final = {chore.name: chore for chore in CHORES}
+TASK: Final = {task.name: task for task in MAINTENANCE_TASKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,8 @@ async def test_texts_of_messages_are_erased_with_those_of_their_batches(world: W
     old, _ = [row["id"] for row in await world.rows("SELECT id FROM batches ORDER BY id")]
     await world.rows("UPDATE batches SET completed_at = now() - interval '8 days' WHERE id = $1", old)
 
-    assert await run_chore(world.database, CHORE["erase texts"]) == 1
-    assert await run_chore(world.database, CHORE["erase texts"]) == 0
+    assert await run_task(world.database, TASK["erase texts"]) == 1
+    assert await run_task(world.database, TASK["erase texts"]) == 0
 
     left = await world.rows("SELECT batch_id, count(body) AS texts FROM messages GROUP BY 1 ORDER BY 1")
     assert [row["texts"] for row in left] == [0, 5]
@@ -449,8 +449,8 @@ async def test_files_are_forgotten_after_a_week_unless_they_are_being_sent(world
         "UPDATE uploads SET created_at = now() - interval '8 days' WHERE id = ANY($1::uuid[])",
         [sent, sending],
     )
-    chore = CHORE["forget old uploads"]
-    assert await run_chore(world.database, chore) == 1
+    task = TASK["forget old uploads"]
+    assert await run_task(world.database, task) == 1
     assert {row["id"] for row in await world.rows("SELECT id FROM uploads")} == {sending, fresh}
     assert {row["upload_id"] for row in await world.rows("SELECT upload_id FROM upload_chunks")} == {
         sending,

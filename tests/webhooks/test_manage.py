@@ -14,7 +14,7 @@ from msgspec import structs
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
 from tumira import events
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
 from tumira.events import Event
 from tumira.postgres.pool import Database
@@ -147,7 +147,7 @@ async def office(shared_url: str) -> AsyncIterator[Office]:
 def refusals(results: Sequence[Any]) -> Sequence[str]:
     """Return what was refused; nothing else may have gone wrong."""
     wrong = [one for one in results if isinstance(one, BaseException)]
-    assert all(isinstance(one, Trouble) for one in wrong), wrong
+    assert all(isinstance(one, OperatorError) for one in wrong), wrong
     return [str(one) for one in wrong]
 
 
@@ -161,7 +161,7 @@ async def test_of_many_at_once_five_endpoints_are_added_and_never_six(office: Of
     assert (await office.add(account_id=office.theirs)).account_id == office.theirs
     await manage_webhooks.remove_endpoint(office.database, found[0][0].id)
     await office.add(f"{URL}/again")
-    with pytest.raises(Trouble, match="remove one first"):
+    with pytest.raises(OperatorError, match="remove one first"):
         await office.add(f"{URL}/more")
 
 
@@ -196,7 +196,7 @@ async def test_of_many_at_once_one_gets_the_url(office: Office) -> None:
 async def test_the_same_url_in_another_spelling_is_the_same(office: Office, spelling: str) -> None:
     await office.add()
 
-    with pytest.raises(Trouble, match="with this URL already"):
+    with pytest.raises(OperatorError, match="with this URL already"):
         await office.add(spelling)
 
 
@@ -204,7 +204,7 @@ async def test_an_endpoint_is_not_moved_to_the_url_of_another(office: Office) ->
     await office.add()
     second = await office.add(f"{URL}/2")
 
-    with pytest.raises(Trouble, match="with this URL already"):
+    with pytest.raises(OperatorError, match="with this URL already"):
         await office.change(second.id, url=URL)
     assert (await office.stored(second.id)).url == f"{URL}/2"
 
@@ -349,9 +349,9 @@ async def test_what_a_change_returns_is_what_is_stored(office: Office) -> None:
 async def test_a_change_that_is_refused_changes_nothing(office: Office) -> None:
     endpoint = await office.add()
 
-    with pytest.raises(Trouble, match="must begin with https"):
+    with pytest.raises(OperatorError, match="must begin with https"):
         await office.change(endpoint.id, url="ftp://hooks.example.com/", description="Shop")
-    with pytest.raises(Trouble, match="201 characters; at most 200 fit"):
+    with pytest.raises(OperatorError, match="201 characters; at most 200 fit"):
         await office.change(endpoint.id, url=f"{URL}/new", description="x" * 201)
 
     stored = await office.stored(endpoint.id)
@@ -428,7 +428,7 @@ async def test_one_event_is_replayed_alone_and_only_its_owners(office: Office) -
         (endpoint.id, test_id, "`tumira webhook test` sends another"),
         (picky.id, second.id, "does not take balance.low; `tumira webhook change`"),
     ):
-        with pytest.raises(Trouble, match=words):
+        with pytest.raises(OperatorError, match=words):
             await manage_webhooks.replay_event(office.database, endpoint_id, event_id)
     assert await office.stretches(endpoint.id) == [(1, 2)]
     assert await office.stretches(picky.id) == []
@@ -488,7 +488,7 @@ async def test_an_endpoint_that_is_not_there_is_said_by_every_action(office: Off
         )
         assert len(refused) == 9
         assert [line for line in refused if NO_ENDPOINT not in line] == []
-    with pytest.raises(Trouble, match="no such account; `tumira account list`"):
+    with pytest.raises(OperatorError, match="no such account; `tumira account list`"):
         await office.add(account_id=AccountId(new_id(1)))
 
 

@@ -21,7 +21,7 @@ LOOK_MAX: Final = 10_000
 ENTRIES_MAX: Final = 1_000
 LAST: Final = (1 << 63) - 1
 
-# In one turn of the chore: so many accounts, and of each so many transfers, for marks and for the proof.
+# In one turn of the task: so many accounts, and of each so many transfers, for marks and for the proof.
 ACCOUNTS_PER_TURN: Final = 100
 TRANSFERS_PER_TURN: Final = 10_000
 PROVED_AGAIN_AFTER: Final = timedelta(minutes=10)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from tumira.accounts import ledger
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, AccountId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import sort_recipients
@@ -21,11 +21,11 @@ async def open_account(
     async with database.transaction() as connection:
         tariff = await get_tariff(connection)
         if not sort_recipients(tariff, "sms", [phone]).accepted or phone != phone.strip():
-            raise Trouble(f"{phone!r} is not a number we can send to; write it like +2637712xxxxx.")
+            raise OperatorError(f"{phone!r} is not a number we can send to; write it like +2637712xxxxx.")
         if not await accounts.insert(connection, account_id, phone, name, business, rate_limit):
             other = await accounts.find_by_phone(connection, phone)
             shown = "" if other is None else f": {write_id(ACCOUNT, other.id)}"
-            raise Trouble(f"{phone} has an account already{shown}.")
+            raise OperatorError(f"{phone} has an account already{shown}.")
         if balance:
             await ledger.adjust(connection, account_id, balance, note="Opening balance", actor=actor)
         account = await accounts.find(connection, account_id)

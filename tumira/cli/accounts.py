@@ -24,7 +24,7 @@ from tumira.cli.output import (
     with_database,
 )
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, BATCH, KEY, AccountId, KeyId, write_id
 from tumira.identity import manage_accounts, manage_keys
 from tumira.postgres.pool import Database
@@ -91,7 +91,7 @@ async def account_show(database: Database, *, account_id: AccountId, as_json: bo
         found = await accounts.find(connection, account_id)
         transfers = await ledger.list_latest(connection, account_id, TRANSFERS_SHOWN)
     if found is None:
-        raise Trouble("There is no such account; `tumira account list` shows them.")
+        raise OperatorError("There is no such account; `tumira account list` shows them.")
     rows = [_transfer(transfer) for transfer in transfers]
     if as_json:
         show({**_account(found), "transfers": rows}, as_json=True)
@@ -112,9 +112,9 @@ async def account_credit(
 ) -> None:
     """Give an account money; a negative amount takes some back."""
     if not amount:
-        raise Trouble("The amount is zero; nothing to do.")
+        raise OperatorError("The amount is zero; nothing to do.")
     if not note.strip():
-        raise Trouble("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
+        raise OperatorError("Say why, as in --note 'Paid in cash'; the customer sees it in the ledger.")
     found = await manage_accounts.credit(database, account_id, amount, note=note, actor=actor())
     show(_account(found), as_json=as_json, title="Done.")
 
@@ -161,7 +161,7 @@ async def account_limit(
 ) -> None:
     """Limit what an account may spend or how often it may call, and set its share and when it is told."""
     if all(one is None for one in (daily, call, rate, low_balance, weight)):
-        raise Trouble(
+        raise OperatorError(
             "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, --low-balance AMOUNT, or "
             "--weight SHARE."
         )
@@ -185,7 +185,7 @@ def _amount_or_none(text: str | None) -> Decimal | None:
         return None
     amount = money.parse(str(text))
     if amount is None:
-        raise Trouble(f"{text!r} is not an amount in US dollars, such as 5, nor `none`.")
+        raise OperatorError(f"{text!r} is not an amount in US dollars, such as 5, nor `none`.")
     return amount
 
 
@@ -200,9 +200,9 @@ async def account_factor(
 ) -> None:
     """Turn the second factor off for an owner who has lost it; make sure first that it is they who ask."""
     if not off:
-        raise Trouble("Say what to do: --off.")
+        raise OperatorError("Say what to do: --off.")
     if not await manage_accounts.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
-        raise Trouble("The account has no second factor in use.")
+        raise OperatorError("The account has no second factor in use.")
     shown = {"account_id": write_id(ACCOUNT, account_id), "second_factor": False}
     show(shown, as_json=as_json, title="The second factor is off.")
 
@@ -217,7 +217,7 @@ async def account_review(
 ) -> None:
     """Note whether an account lets you look at its texts that are refused."""
     if consent is None:
-        raise Trouble("Say what the account wants: --consent or --no-consent.")
+        raise OperatorError("Say what the account wants: --consent or --no-consent.")
     found = await manage_accounts.review(database, account_id, consent=consent, actor=Actor(actor()))
     kept = "Texts that are refused from now on are kept for 30 days."
     title = kept if consent else "Refused texts are not kept; those that were are erased."
@@ -283,7 +283,7 @@ def _scopes(text: str | None) -> Sequence[Scope]:
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in list(Scope)]
     if unknown:
-        raise Trouble(f"{unknown[0]!r} is not a scope; choose from {', '.join(Scope)}.")
+        raise OperatorError(f"{unknown[0]!r} is not a scope; choose from {', '.join(Scope)}.")
     return [Scope(name) for name in dict.fromkeys(names)]
 
 

@@ -17,7 +17,7 @@ import click
 
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings import Settings
 from tumira.operations import audit_checks as audits
 from tumira.operations import run_audit
@@ -144,7 +144,7 @@ def _keep_log(settings: Settings, url: str, target: Path) -> None:
     tell(f"Keeping the log in {target}. Press Ctrl-C to stop.")
     with suppress(KeyboardInterrupt):
         done = asyncio.run(base_backups.keep_log(programs, target, lambda: None))
-        raise Trouble(f"The log is not kept any more: {complaint(done)}")
+        raise OperatorError(f"The log is not kept any more: {complaint(done)}")
 
 
 @click.command()
@@ -223,7 +223,7 @@ def _name(settings: Settings) -> str:
 
 def _refuse_running(settings: Settings) -> None:
     if settings.database_url is None and embedded.attach(settings.data_dir) is not None:
-        raise Trouble(
+        raise OperatorError(
             f"Tumira runs on {settings.data_dir}: stop it first, or set TUMIRA_DATA_DIR to another directory."
         )
 
@@ -265,7 +265,7 @@ def _restore_base(
     settings: Settings, base: Path, wal: Path | None, until: datetime | None, wish: Wish
 ) -> tuple[Restored, list[Finding]]:
     if settings.database_url is not None:
-        raise Trouble(
+        raise OperatorError(
             "A base backup is restored by whoever runs the PostgreSQL of TUMIRA_DATABASE_URL; then run "
             "`tumira restore --in-place`. Unset TUMIRA_DATABASE_URL to restore Tumira's own PostgreSQL."
         )

@@ -15,7 +15,7 @@ import click
 
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, plainly, show, show_all, tell, with_database
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
 from tumira.delivery.bind_check import check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, PRIORITY_MAX, SIMULATOR, CarrierState
@@ -95,7 +95,7 @@ def _read_password(url: str, password_file: str | None) -> str | None:
     if not carrier_url.lacks_password(url):
         return None
     if not sys.stdin.isatty():
-        raise Trouble(
+        raise OperatorError(
             "The URL has no password: give --password-file FILE, or --password-file - for standard input."
         )
     return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
@@ -113,7 +113,7 @@ def _read_line(password_file: str) -> str:
     except (OSError, ValueError) as error:
         # Neither the error nor the name: one quotes what it read, and the other may be the password itself.
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise Trouble(f"The file of --password-file cannot be read ({reason}).") from None
+        raise OperatorError(f"The file of --password-file cannot be read ({reason}).") from None
 
 
 @with_database

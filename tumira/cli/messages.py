@@ -9,7 +9,7 @@ import click
 
 from tumira.cli.output import json_option, show, show_all, with_database
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, MessageId, read_id, write_id
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
@@ -60,7 +60,7 @@ async def message_show(database: Database, *, message_id: MessageId, as_json: bo
     async with database.connection() as connection:
         timeline = await timelines.read(connection, message_id)
     if timeline is None:
-        raise Trouble(
+        raise OperatorError(
             "There is no such message; look it up in its batch, and mind that old weeks are dropped."
         )
     if as_json:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from tumira.cli.output import json_option, load_settings, plainly, show, tell
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres import migrate as migrations
 from tumira.postgres.pool import Database
 from tumira.runtime import open_database
@@ -28,7 +28,7 @@ def migrate(*, finish: bool, as_json: bool) -> None:
         for name in () if finish else waiting:
             click.echo(f"{name} waits for `tumira migrate --finish`, once no older node runs.")
     if done.problem is not None:
-        raise Trouble(done.problem)
+        raise OperatorError(done.problem)
 
 
 async def _migrate(url: str, *, finish: bool) -> tuple[migrations.Finished, Sequence[str]]:

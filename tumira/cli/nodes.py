@@ -12,7 +12,7 @@ from typing import ParamSpec
 import click
 
 from tumira.cli.output import fail, plainly, show, tell
-from tumira.core.errors import OPERATOR_EXIT_CODE, TemporaryTrouble, Trouble
+from tumira.core.errors import OPERATOR_EXIT_CODE, OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
 from tumira.core.shutdown import Stopping
 from tumira.runtime import collect_rarely
@@ -29,10 +29,10 @@ def node_command(command: Callable[Parameters, None]) -> Callable[Parameters, No
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except TemporaryTrouble:
+        except TemporaryOperatorError:
             raise
-        except Trouble as trouble:
-            fail(str(trouble), OPERATOR_EXIT_CODE)
+        except OperatorError as error:
+            fail(str(error), OPERATOR_EXIT_CODE)
 
     return plainly(run)
 

@@ -7,7 +7,7 @@ import click
 
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import OPERATOR, write_id
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
@@ -87,7 +87,7 @@ async def _find(database: Database, phone: str) -> Operator:
         number = read_phone(await get_tariff(connection), phone)
         found = None if number is None else await operators.find_by_phone(connection, number)
     if found is None:
-        raise Trouble("There is no operator with that number; `tumira operator list` shows them.")
+        raise OperatorError("There is no operator with that number; `tumira operator list` shows them.")
     return found
 
 

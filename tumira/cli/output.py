@@ -18,7 +18,7 @@ import click
 
 from tumira.core import money
 from tumira.core import settings as config
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, KEY, AccountId, KeyId, read_id
 from tumira.core.settings import Settings
 from tumira.postgres.pool import Database
@@ -50,8 +50,8 @@ def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     def said_plainly(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return command(*args, **kwargs)
-        except Trouble as trouble:
-            fail(str(trouble))
+        except OperatorError as error:
+            fail(str(error))
         except BrokenPipeError:
             # Whoever read our output, such as `head`, has seen enough. Not an ordinary exit, which would
             # try once more to write the rest.

@@ -9,7 +9,7 @@ import click
 from tumira.cli.output import json_option, load_settings, show, tell, with_database
 from tumira.cli.vouchers import DayType
 from tumira.core.days import LOCAL_TIME, local_day
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, write_id
 from tumira.postgres.pool import Database
 from tumira.topups.providers.registry import open_providers
@@ -51,7 +51,7 @@ async def reconcile(
     last = last or local_day(datetime.now(UTC))
     first = first or last - timedelta(days=DAYS)
     if not timedelta(0) <= last - first <= timedelta(days=DAYS_MAX):
-        raise Trouble(f"Give a first day that is not after the last, and at most {DAYS_MAX} days.")
+        raise OperatorError(f"Give a first day that is not after the last, and at most {DAYS_MAX} days.")
     settings = load_settings()
     ways = [Method(one) for one in methods] or list(Method)
     providers = open_providers(settings.payments, settings.public_url)

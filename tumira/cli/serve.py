@@ -18,7 +18,7 @@ from tumira.cli.nodes import (
 )
 from tumira.cli.output import json_option, load_settings, show, tell
 from tumira.cli.tools import own_command
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.postgres.embedded import server as embedded
@@ -59,10 +59,10 @@ def _wait_for_port(check: Callable[[], None], patience_s: float, stopping: Stopp
     while True:
         try:
             check()
-        except TemporaryTrouble as trouble:
+        except TemporaryOperatorError as error:
             if time.monotonic() >= until:
                 # Nobody is served yet who would miss us: the operator shall know at once.
-                raise Trouble(str(trouble)) from None
+                raise OperatorError(str(error)) from None
         else:
             return
         stopping.heed()
@@ -72,9 +72,9 @@ def _wait_for_port(check: Callable[[], None], patience_s: float, stopping: Stopp
 def _check_web_port(settings: Settings, stopping: Stopping) -> None:
     try:
         listen(settings).close()
-    except TemporaryTrouble:
+    except TemporaryOperatorError:
         if settings.database_url is None and embedded.attach(settings.data_dir, stopping.heed) is not None:
-            raise Trouble(
+            raise OperatorError(
                 f"Tumira already runs on {settings.data_dir}, at {settings.local_url}: stop that one first, "
                 "or set TUMIRA_DATA_DIR, TUMIRA_PORT and TUMIRA_SIMULATOR_PORT."
             ) from None

@@ -11,7 +11,7 @@ from tumira.audit_log import Actor
 from tumira.cli.output import AmountType, actor, json_option, show, show_all, with_database
 from tumira.core import money
 from tumira.core.days import LOCAL_TIME
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.pool import Database
 from tumira.pricing.actions import SCHEDULED_MAX, add_destination, schedule_price, set_price, withdraw_price
 from tumira.pricing.destinations import Destination, Price, PriceStatus
@@ -150,7 +150,7 @@ async def price_withdraw(
 def _lengths(text: str) -> tuple[int, ...]:
     parts: Sequence[str] = text.split(",")
     if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= NATIONAL_LENGTH_MAX for part in parts):
-        raise Trouble(f"--national-length is {text!r}; give the number of digits, like 9, or 8,9.")
+        raise OperatorError(f"--national-length is {text!r}; give the number of digits, like 9, or 8,9.")
     return tuple(int(part) for part in parts)
 
 

@@ -10,7 +10,7 @@ import click
 from tumira.cli.output import json_option, plainly, show, tell
 from tumira.content.check import show_reasons
 from tumira.content.classifier import judge
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.pricing.segments import measure
 
 
@@ -54,7 +54,9 @@ def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:
         except (ValueError, TypeError, KeyError, RecursionError):
             given = None
         if not isinstance(given, str):
-            raise Trouble(f'Line {number} is not a JSON object with a string `text`, like {{"text": "Hi"}}.')
+            raise OperatorError(
+                f'Line {number} is not a JSON object with a string `text`, like {{"text": "Hi"}}.'
+            )
         _write_line(answer(given))
 
 

@@ -17,7 +17,7 @@ from tumira.accounts.open_account import open_account
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell, with_database
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
 from tumira.identity import manage_accounts, manage_keys
@@ -70,7 +70,7 @@ def demo(*, as_json: bool) -> None:
     """Make an account with a key and a balance, and print a first message to send."""
     settings = load_settings()
     if settings.database_url is not None:
-        raise Trouble(
+        raise OperatorError(
             "The demo is for Tumira's own database, and TUMIRA_DATABASE_URL names another: unset it, or use "
             "`tumira account create` and `tumira key create`."
         )

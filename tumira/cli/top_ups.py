@@ -19,7 +19,7 @@ from tumira.cli.output import (
     with_database,
 )
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.postgres.pool import Database
@@ -101,7 +101,7 @@ async def topup_start(
             top_up_id, where = await _start_usdt(database, payments, account_id, amount)
         case Method.VOUCHER:
             if provider is None:
-                raise Trouble(f"Say who issued the voucher: --provider {'|'.join(Issuer)}.")
+                raise OperatorError(f"Say who issued the voucher: --provider {'|'.join(Issuer)}.")
             top_up_id = await start_voucher(
                 database, payments, account_id, Issuer(provider), _read_pin(), value=value, phone=phone
             )
@@ -240,7 +240,7 @@ async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -
     """Have a worker ask the provider what became of a top-up, and carry that out."""
     found = await _find(database, top_up_id)
     if not can_poll(found):
-        raise Trouble(
+        raise OperatorError(
             "Nobody can be asked about it; `tumira reconcile` compares it with the chain or our own vouchers."
         )
     await poll_again(database, top_up_id, Actor(actor()))
@@ -271,9 +271,9 @@ async def topup_resolve(
 ) -> None:
     """Decide a top-up that is in doubt, or credit one that was paid after it had ended."""
     if (paid is not None) == not_paid:
-        raise Trouble("Say what the provider did: --paid AMOUNT, or --not-paid.")
+        raise OperatorError("Say what the provider did: --paid AMOUNT, or --not-paid.")
     if not note.strip():
-        raise Trouble("Say how you know, as in --note 'On the statement of Monday'.")
+        raise OperatorError("Say how you know, as in --note 'On the statement of Monday'.")
     settled = await resolve(
         database,
         top_up_id,
@@ -290,7 +290,7 @@ async def _find(database: Database, top_up_id: TopUpId) -> TopUp:
     async with database.connection() as connection:
         found = await top_ups.find_any(connection, top_up_id)
     if found is None:
-        raise Trouble(_NOT_THERE)
+        raise OperatorError(_NOT_THERE)
     return found
 
 

@@ -19,7 +19,7 @@ from tumira.cli.output import (
     tell,
     with_database,
 )
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.postgres.pool import Database
 from tumira.webhooks import attempts as deliveries
@@ -184,7 +184,7 @@ async def webhook_change(
 ) -> None:
     """Change where an endpoint is, what it is told of, or its description."""
     if url is None and types is None and description is None:
-        raise Trouble("Say what to change: --url, --events or --description.")
+        raise OperatorError("Say what to change: --url, --events or --description.")
     if url is not None:
         await _look_at(url)
     changed = await manage_webhooks.change_endpoint(
@@ -253,7 +253,7 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
             break
         await asyncio.sleep(LOOK_S)
     if attempt is None:
-        raise Trouble(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
+        raise OperatorError(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
     show(_attempt(attempt), as_json=as_json, title="Delivered." if _arrived(attempt) else "Not delivered.")
     if not _arrived(attempt):
         raise SystemExit(1)
@@ -308,9 +308,9 @@ async def webhook_replay(
 ) -> None:
     """Send events once more: one, all after a sequence number, or those of some time."""
     if sum(one is not None for one in (event_id, after, from_at)) != 1:
-        raise Trouble("Say what to send once more: --event ID, --after SEQUENCE, or --from TIME.")
+        raise OperatorError("Say what to send once more: --event ID, --after SEQUENCE, or --from TIME.")
     if until_at is not None and from_at is None:
-        raise Trouble("--until goes with --from.")
+        raise OperatorError("--until goes with --from.")
     if event_id is not None:
         count = await manage_webhooks.replay_event(database, endpoint_id, event_id)
     elif after is not None:
@@ -319,7 +319,7 @@ async def webhook_replay(
         assert from_at is not None
         until_at = until_at or datetime.now(UTC) + timedelta(minutes=1)
         if until_at < from_at:
-            raise Trouble("--until is before --from: there is no time in between.")
+            raise OperatorError("--until is before --from: there is no time in between.")
         count = await manage_webhooks.replay_between(database, endpoint_id, from_at, until_at)
     shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
     title = "They are sent once more, those that it takes." if count else "There is nothing to send."
@@ -333,7 +333,7 @@ async def _look_at(url: str) -> None:
         target = webhook_urls.parse(url, allow_private=allow_private)
         await vet(target, allow_private=allow_private, resolve=Resolver())
     except (ValueError, NotPublicError) as error:
-        raise Trouble(str(error)) from error
+        raise OperatorError(str(error)) from error
     except CallFailedError as error:
         tell(f"Not reachable yet: {error}")
 
@@ -342,11 +342,11 @@ def _types(text: str | None) -> list[str] | None:
     if text is None:
         return None
     if not text.strip():
-        raise Trouble("Say which events, as in --events message.delivered,message.failed, or `all`.")
+        raise OperatorError("Say which events, as in --events message.delivered,message.failed, or `all`.")
     try:
         types = events.parse_types(text)
     except ValueError as error:
-        raise Trouble(str(error)) from error
+        raise OperatorError(str(error)) from error
     return None if types is None else list(types)
 
 

@@ -8,7 +8,7 @@ from tumira.content import store as content_refusals
 from tumira.content import template_store
 from tumira.content.store import ContentRefusal
 from tumira.content.template_store import Template
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -41,4 +41,4 @@ async def list_refusals(
 
 async def _check_account(connection: Connection, account_id: AccountId | None) -> None:
     if account_id is not None and await accounts.find(connection, account_id) is None:
-        raise Trouble(NO_ACCOUNT)
+        raise OperatorError(NO_ACCOUNT)

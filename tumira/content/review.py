@@ -10,7 +10,7 @@ from tumira.content import reviews, template_store
 from tumira.content.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -47,7 +47,7 @@ async def add_template(
     )
     async with database.transaction() as connection:
         if account_id is not None and await accounts.find(connection, account_id) is None:
-            raise Trouble(NO_ACCOUNT)
+            raise OperatorError(NO_ACCOUNT)
         await _insert(connection, template)
         await _note(connection, actor, account_id, _WHAT[verdict], template)
         if answers is not None and account_id is not None:
@@ -59,11 +59,13 @@ async def _insert(connection: Connection, template: Template) -> None:
     in_all, own = await template_store.hold_and_count(connection, template.account_id)
     same = await template_store.find_same(connection, template.account_id, template.pattern)
     if same is not None:
-        raise Trouble(f"There is such a template already: {write_id(TEMPLATE, same)}; remove it first.")
+        raise OperatorError(f"There is such a template already: {write_id(TEMPLATE, same)}; remove it first.")
     if own >= OWN_MAX:
-        raise Trouble(f"There are {OWN_MAX} templates of this account, the most there can be: remove one.")
+        raise OperatorError(
+            f"There are {OWN_MAX} templates of this account, the most there can be: remove one."
+        )
     if in_all >= IN_ALL_MAX:
-        raise Trouble(f"There are {IN_ALL_MAX} templates, the most there can be: remove one first.")
+        raise OperatorError(f"There are {IN_ALL_MAX} templates, the most there can be: remove one first.")
     await template_store.insert(connection, template)
 
 
@@ -72,7 +74,7 @@ async def remove_template(database: Database, template_id: TemplateId, actor: Ac
     async with database.transaction() as connection:
         removed = await template_store.delete(connection, template_id)
         if removed is None:
-            raise Trouble(NO_TEMPLATE)
+            raise OperatorError(NO_TEMPLATE)
         await _note(connection, actor, removed.account_id, "template removed", removed)
     return removed
 
@@ -84,7 +86,7 @@ async def dismiss(
     answer = checked(answer)
     async with database.transaction() as connection:
         if not await reviews.close(connection, account_id, digest):
-            raise Trouble(NO_REVIEW)
+            raise OperatorError(NO_REVIEW)
         what = "review of a refused text: it stays refused"
         await audit_log.record(connection, account_id, actor, what, answer)
         await audit_log.record_by_operator(connection, actor, what, answer, account_id)
@@ -104,9 +106,9 @@ def checked(note: str) -> str:
     """Return a note that can be kept, in one line."""
     note = " ".join(note.split())
     if not note.isprintable():
-        raise Trouble("The note has characters that cannot be shown; write it in plain text.")
+        raise OperatorError("The note has characters that cannot be shown; write it in plain text.")
     if len(note) > NOTE_MAX:
-        raise Trouble(f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
+        raise OperatorError(f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
     return note
 
 
@@ -114,4 +116,4 @@ def _tidy(text: str) -> str:
     try:
         return tidy(text)
     except ValueError as error:
-        raise Trouble(str(error)) from error
+        raise OperatorError(str(error)) from error

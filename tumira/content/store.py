@@ -2,7 +2,7 @@
 
 A text itself is kept only while its account consents to review, or where its owner gave it to us to ask for
 one. Rows are kept for 30 days after the last
-time, and at most 10,000 of an account: a chore deletes the oldest above that, so between two of its turns
+time, and at most 10,000 of an account: a task deletes the oldest above that, so between two of its turns
 there can be as many more as the account makes calls.
 """
 

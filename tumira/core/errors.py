@@ -325,7 +325,7 @@ def all_refusals() -> Sequence[type[Refusal]]:
     return sorted(found, key=lambda refusal: (refusal.status, refusal.code))
 
 
-class Trouble(Exception):  # noqa: N818 - said to the operator in one line
+class OperatorError(Exception):
     """Something the operator has to put right; its text says what is wrong and what to do."""
 
 
@@ -333,18 +333,18 @@ class Trouble(Exception):  # noqa: N818 - said to the operator in one line
 OPERATOR_EXIT_CODE: Final = 78
 
 
-class TemporaryTrouble(Trouble):
+class TemporaryOperatorError(OperatorError):
     """Something that may pass without the operator: a node tries again, a command says it and ends."""
 
 
-def port_trouble(error: Exception, words: str) -> Trouble:
-    """Return the trouble with a port; one that is in use may become free."""
+def port_error(error: Exception, words: str) -> OperatorError:
+    """Return the error for a port that cannot be used; one that is in use may become free."""
     # An outgoing connection of any program may have the port for a while.
     is_temporary = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
-    return TemporaryTrouble(words) if is_temporary else Trouble(words)
+    return TemporaryOperatorError(words) if is_temporary else OperatorError(words)
 
 
-class FieldTrouble(Trouble):
+class FieldError(OperatorError):
     """Something wrong with one thing that was given, by its name on the page or the command line."""
 
     def __init__(self, field: str, words: str) -> None:

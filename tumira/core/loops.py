@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 import structlog
 
 from tumira.core.database_errors import is_unavailable
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 # A failure that lasts is logged at its beginning and then at this interval.
 REMINDER_S: Final = 600.0
@@ -118,7 +118,7 @@ def say_unavailable(message: str, error: BaseException, **fields: str) -> None:
 
 
 def _write(message: str, error: Exception, fields: dict[str, str]) -> None:
-    if isinstance(error, Trouble):
+    if isinstance(error, OperatorError):
         _log.error(message, problem=str(error), **fields)
     elif is_unavailable(error):
         _log.warning(message, error=repr(error), **fields)

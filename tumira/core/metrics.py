@@ -170,10 +170,15 @@ TOP_UPS_MOVED: Final = Counter(
 UPLOAD_CHUNKS: Final = Counter(
     "tumira_upload_chunks", "Turns taken at the chunks of files.", ["result"], registry=WORKER
 )
-CHORES: Final = Counter(
-    "tumira_chore_runs", "Chores run, `done` or `failed`.", ["chore", "result"], registry=WORKER
+TASK_RUNS: Final = Counter(
+    "tumira_chore_runs",
+    "Runs of maintenance tasks, `done` or `failed`.",
+    ["chore", "result"],
+    registry=WORKER,
 )
-CHORE_ITEMS: Final = Counter("tumira_chore_items", "What chores did.", ["chore"], registry=WORKER)
+TASK_ITEMS: Final = Counter(
+    "tumira_chore_items", "Items that maintenance tasks handled.", ["chore"], registry=WORKER
+)
 
 # Read from the database.
 

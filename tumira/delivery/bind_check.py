@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.responses import CommandStatus
@@ -52,7 +52,7 @@ class _IgnoreAll:
 
 
 async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> BindCheck:
-    """Try a carrier out from here; Trouble says in one line why it does not let us in."""
+    """Try a carrier out from here; OperatorError says in one line why it does not let us in."""
     address = CarrierAddress(
         settings.host, settings.port, settings.tls, settings.system_id, settings.password
     )
@@ -68,9 +68,9 @@ async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_T
             await session.close(0)
     except BindRefusedError as error:
         advice = _ADVICE.get(error.status, "ask the carrier what that means")
-        raise Trouble(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
+        raise OperatorError(f"{_place(settings)} refuses the bind with {error.words}: {advice}.") from None
     except OSError as error:
-        raise Trouble(_explain(error, settings)) from None
+        raise OperatorError(_explain(error, settings)) from None
     return BindCheck(session.peer_system_id, round(bind_s * 1000, 1), round(enquire_s * 1000, 1))
 
 

@@ -18,7 +18,7 @@ from tumira.delivery.sender import Sender
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import BULK, SMALL, ClaimedMessage, ClaimRequest, PastAttempts
 from tumira.postgres.connection import Connection
-from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import IN_KEY_ORDER, Database
 
 LOOK_S: Final = 0.25
@@ -54,7 +54,7 @@ class Dispatcher:
     ) -> None:
         self._sender = sender
         self._worker = worker
-        self._line = Line(database, settings=IN_KEY_ORDER)
+        self._line = PinnedConnection(database, settings=IN_KEY_ORDER)
         self._clocks = clocks
         self._routes = routes
         self._countries: dict[str, _Country] = {}
@@ -88,7 +88,7 @@ class Dispatcher:
         await asyncio.wait({self._task}, timeout=CLOSE_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._line.hang_up()
+        self._line.terminate()
 
     def _enough(self) -> int:
         return max(1, self._sender.capacity // TOP_UP)

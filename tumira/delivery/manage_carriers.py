@@ -10,7 +10,7 @@ import asyncpg
 
 from tumira import audit_log
 from tumira.audit_log import OPERATOR, Actor
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.store import binds, carriers
@@ -84,9 +84,7 @@ async def add_carrier(
     """
     if not _NAME.fullmatch(name):
         # Not repeated: where name and URL are swapped, it holds the password.
-        raise FieldTrouble(
-            "name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1."
-        )
+        raise FieldError("name", "A carrier's name is up to 32 small letters, digits, - and _, as in main-1.")
     _check_priority(priority)
     settings = _read(url, password)
     try:
@@ -98,7 +96,7 @@ async def add_carrier(
             )
             is_new = await carriers.upsert(connection, name, settings, known, priority, simulator=simulator)
             if not (is_new or replace):
-                raise FieldTrouble("name", f"There is a carrier {name} already; change that one.")
+                raise FieldError("name", f"There is a carrier {name} already; change that one.")
             shown = carrier_url.write(settings)
             detail = f"{name}: {shown}, {_write_countries(known)}, priority {priority}"
             await audit_log.record_by_operator(
@@ -107,7 +105,9 @@ async def add_carrier(
             return is_new
     except asyncpg.IntegrityConstraintViolationError:
         # Not passed on, because PostgreSQL quotes the whole row, with the password.
-        raise Trouble("The database does not take these settings; check the URL's parameters.") from None
+        raise OperatorError(
+            "The database does not take these settings; check the URL's parameters."
+        ) from None
 
 
 async def change_carrier(
@@ -123,9 +123,9 @@ async def change_carrier(
     """Change when a carrier is used and how much it is given, and tell whether that was otherwise before."""
     _check_priority(priority)
     if not 1 <= window_size <= WINDOW_MAX:
-        raise FieldTrouble("window", f"The window is a number from 1 to {WINDOW_MAX}.")
+        raise FieldError("window", f"The window is a number from 1 to {WINDOW_MAX}.")
     if not 0 <= tps <= TPS_MAX:
-        raise FieldTrouble("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
+        raise FieldError("tps", f"The limit is a number from 0 to {TPS_MAX}, and 0 for none of ours.")
     async with database.transaction() as connection:
         before = await carriers.lock(connection, name)
         if before is None:
@@ -155,7 +155,9 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
             await audit_log.record_by_operator(connection, actor, "carrier removed", name)
             return
         if await carriers.exists_ever(connection, name):
-            raise Trouble(f"The carrier {name} was removed before; `tumira carrier list` shows those in use.")
+            raise OperatorError(
+                f"The carrier {name} was removed before; `tumira carrier list` shows those in use."
+            )
     raise _unknown(name)
 
 
@@ -195,22 +197,22 @@ async def keep_simulator(database: Database, port: int) -> None:
             await carriers.move_simulator(connection, port)
 
 
-def _unknown(name: str) -> Trouble:
+def _unknown(name: str) -> OperatorError:
     # Somebody may give the URL instead of the name, and that is not repeated.
     named = f"no carrier {name}" if _NAME.fullmatch(name) else "no carrier of this name"
-    return Trouble(f"There is {named}; `tumira carrier list` shows them.")
+    return OperatorError(f"There is {named}; `tumira carrier list` shows them.")
 
 
 def _read(url: str, password: str | None = None) -> CarrierSettings:
     try:
         return carrier_url.parse(url, password)
     except ValueError as error:
-        raise FieldTrouble("url", str(error)) from None
+        raise FieldError("url", str(error)) from None
 
 
 def _check_priority(priority: int) -> None:
     if not 0 <= priority <= PRIORITY_MAX:
-        raise FieldTrouble(
+        raise FieldError(
             "priority", f"The priority {priority} is out of bounds; give a number from 0 to {PRIORITY_MAX}."
         )
 
@@ -223,13 +225,13 @@ async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[s
     """Return the countries, each once; all of them must be destinations."""
     destinations = {one.country for one in (await get_tariff(connection)).destinations}
     if not countries:
-        raise FieldTrouble(
+        raise FieldError(
             "countries", "Name at least one country, as in ZW,ZA, or none at all for every country."
         )
     for country in countries:
         if country not in destinations:
             named = country if _COUNTRY.fullmatch(country) else "One of the countries"
-            raise FieldTrouble(
+            raise FieldError(
                 "countries", f"{named} is not a destination; `tumira destination list` shows them."
             )
     return list(dict.fromkeys(countries))

@@ -1,4 +1,4 @@
-"""What can become of a message that was claimed? The values that a worker records, and chores decide."""
+"""What can become of a message that was claimed? The values that a worker records, and tasks decide."""
 
 from datetime import datetime
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.audit_log import Actor
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import MESSAGE, MessageId, first_id, write_id
 from tumira.delivery import receipt_rules
 from tumira.delivery.match_receipts import bounds
@@ -125,11 +125,11 @@ async def match_by_hand(
     async with database.transaction() as connection:
         kept = await unmatched.lock(connection, receipt_id)
         if kept is None:
-            raise Trouble(GONE)
+            raise OperatorError(GONE)
         (candidates,) = await list_candidates(connection, [kept])
         chosen = next((one for one in candidates if _is(one.segment, segment)), None)
         if chosen is None or not chosen.is_open:
-            raise FieldTrouble("segment", "That message does not wait for this receipt any more.")
+            raise FieldError("segment", "That message does not wait for this receipt any more.")
         found = chosen.segment
         reported = Reported(
             found.message_id, found.number, found.attempt, found.carrier_id, kept.receipt, kept.received_at
@@ -163,7 +163,7 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
     async with database.transaction() as connection:
         kept = await unmatched.lock(connection, receipt_id)
         if kept is None:
-            raise Trouble(GONE)
+            raise OperatorError(GONE)
         await delete(connection, [receipt_id])
         await audit_log.record_by_operator(
             connection, actor, "receipt dismissed", f"{_describe(kept)}: {note}"
@@ -173,9 +173,9 @@ async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) 
 def _read_note(note: str) -> str:
     note = " ".join(note.split())
     if not note or not note.isprintable():
-        raise FieldTrouble("note", "Say in a few words why; it stands among the changes.")
+        raise FieldError("note", "Say in a few words why; it stands among the changes.")
     if len(note) > NOTE_MAX:
-        raise FieldTrouble("note", f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
+        raise FieldError("note", f"The note has {len(note)} characters; at most {NOTE_MAX} fit.")
     return note
 
 

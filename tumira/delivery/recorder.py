@@ -27,7 +27,7 @@ from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store import receipts
 from tumira.delivery.store.receipts import Match
 from tumira.postgres.connection import Connection
-from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import BUSY, Database
 
 GROUP_MAX: Final = 500
@@ -96,7 +96,7 @@ class Recorder:
     """Writes down what one carrier says to one worker."""
 
     def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
-        self._lines = (Line(database), Line(database))
+        self._lines = (PinnedConnection(database), PinnedConnection(database))
         self.clock = database.clock
         self._carrier_id = carrier_id
         self._observer = observer
@@ -172,7 +172,7 @@ class Recorder:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for line in self._lines:
-            line.hang_up()
+            line.terminate()
 
     async def _run(self) -> None:
         """Record group after group; while one is being written, the next one is read and decided."""
@@ -205,7 +205,7 @@ class Recorder:
             timer.cancel()
         self._hurry.clear()
 
-    async def _record(self, group: "_Group", before: "_Group | None", line: Line) -> None:
+    async def _record(self, group: "_Group", before: "_Group | None", line: PinnedConnection) -> None:
         """Record a group, after the one before it."""
 
         async def wait_for_turn() -> None:
@@ -232,7 +232,7 @@ class Recorder:
             group.decided.set()
             self._go_on(group.items, written)
 
-    async def _record_again(self, items: Sequence[Item], line: Line) -> None:
+    async def _record_again(self, items: Sequence[Item], line: PinnedConnection) -> None:
         """Record by itself what could not be recorded at first, until it can, or in parts."""
         while True:
             try:

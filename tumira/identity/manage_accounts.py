@@ -13,7 +13,7 @@ from tumira.accounts.store import Account
 from tumira.audit_log import OPERATOR, Actor
 from tumira.content import store as content_refusals
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
 from tumira.identity import notify_owner
 from tumira.identity.store import logins
@@ -25,7 +25,7 @@ WEIGHT_MAX: Final = 100
 CONSOLE: Final = "the console"
 
 
-class DoneBeforeError(Trouble):
+class DoneBeforeError(OperatorError):
     """The same form was carried out already."""
 
 
@@ -51,9 +51,9 @@ async def credit(
             await note_both(connection, account_id, Actor(actor, address), what, detail)
             return await _existing(connection, account_id)
     except asyncpg.CheckViolationError:
-        raise Trouble("The account has less than that; nothing was taken.") from None
+        raise OperatorError("The account has less than that; nothing was taken.") from None
     except asyncpg.NumericValueOutOfRangeError:
-        raise Trouble("The balance would have more than ten digits; nothing was credited.") from None
+        raise OperatorError("The balance would have more than ten digits; nothing was credited.") from None
 
 
 async def suspend(
@@ -165,5 +165,5 @@ async def _held(connection: Connection, account_id: AccountId) -> Account:
 async def _existing(connection: Connection, account_id: AccountId) -> Account:
     account = await accounts.find(connection, account_id)
     if account is None:
-        raise Trouble("There is no such account; `tumira account list` shows them.")
+        raise OperatorError("There is no such account; `tumira account list` shows them.")
     return account

@@ -11,7 +11,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import ApiKey, Scope, Secret
 from tumira.accounts.keys import ParsedKey, write_key
 from tumira.audit_log import OPERATOR, Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
 from tumira.identity import notify_owner
 from tumira.postgres.connection import Connection
@@ -27,11 +27,11 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SECRET_LENGTH = 32
 
 
-class TooManyKeysError(Trouble):
+class TooManyKeysError(OperatorError):
     """The account has as many keys in use as it may have."""
 
 
-class TooManyKeysTodayError(Trouble):
+class TooManyKeysTodayError(OperatorError):
     """The account got as many keys within a day as it may get."""
 
 
@@ -43,7 +43,7 @@ async def create_key(
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
-            raise Trouble("There is no such account; `tumira account list` shows them.")
+            raise OperatorError("There is no such account; `tumira account list` shows them.")
         # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
         await accounts.hold(connection, account_id)
         counts = await api_keys.count(connection, account_id)
@@ -69,7 +69,7 @@ async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERAT
         owner = await api_keys.find_secret(connection, key_id)
         key = None if owner is None else await _revoke(connection, owner.account_id, key_id, actor)
     if key is None:
-        raise Trouble("There is no such key; `tumira key list` shows them.")
+        raise OperatorError("There is no such key; `tumira key list` shows them.")
     return key
 
 

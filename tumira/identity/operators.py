@@ -11,7 +11,7 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import OperatorId, new_id
 from tumira.identity import code_rules, notify_owner, throttle, totp
 from tumira.identity.passwords import LOCAL, hash_secret, matches
@@ -56,11 +56,13 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
     name = clean_name(name)
     fault = check_name(name)
     if fault is not None:
-        raise Trouble(f"The name cannot be used: {fault}")
+        raise OperatorError(f"The name cannot be used: {fault}")
     async with database.transaction() as connection:
         number = read_phone(await get_tariff(connection), phone)
         if number is None:
-            raise Trouble(f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx.")
+            raise OperatorError(
+                f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx."
+            )
         now = await verifications.now(connection)
         operator_id = OperatorId(new_id(int(now.timestamp() * 1000)))
         if (
@@ -75,7 +77,9 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
             )
             is None
         ):
-            raise Trouble(f"{number} is an operator already; `tumira operator reset` gives a new password.")
+            raise OperatorError(
+                f"{number} is an operator already; `tumira operator reset` gives a new password."
+            )
         await audit_log.record_by_operator(connection, actor, "operator added", f"{name}, {number}, {role}")
     return password
 
@@ -107,7 +111,7 @@ async def _existing(connection: Connection, phone: str) -> Operator:
     number = read_phone(await get_tariff(connection), phone)
     operator = None if number is None else await operators.find_by_phone(connection, number)
     if operator is None:
-        raise Trouble("There is no operator with that number; `tumira operator list` shows them.")
+        raise OperatorError("There is no operator with that number; `tumira operator list` shows them.")
     return operator
 
 

@@ -1,4 +1,4 @@
-"""What has to be done now and then, whoever is calling? Each chore runs on one node at a time."""
+"""What has to be done now and then, whoever is calling? Each task runs on one node at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -59,12 +59,12 @@ AUDIT_LOOK_S: Final = 5
 _log: Final = structlog.get_logger()
 
 SQL_TRY_LOCK: Final = Statement(
-    "SELECT pg_try_advisory_xact_lock(hashtext('tumira chore'), hashtext(%(name)s))"
+    "SELECT pg_try_advisory_xact_lock(hashtext('tumira maintenance'), hashtext(%(name)s))"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class MaintenanceTask:
     """Something done every so often, and again at once when it says that it did `more_at` or more."""
 
     name: str
@@ -74,8 +74,8 @@ class Chore:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnChore:
-    """A chore that does not fit into one transaction, and sees to it itself that one node is at it."""
+class MultiStepTask:
+    """A task that does not fit into one transaction, and sees to it itself that one node is at it."""
 
     name: str
     every_s: float
@@ -206,13 +206,13 @@ async def _drop_events(database: Database) -> int:
     return await drop_old(database, Kind.EVENTS, EVENT_WEEKS)
 
 
-def drop_messages(weeks_kept: int) -> OwnChore:
-    """Return the chore that drops what the operator does not want to keep for longer."""
+def drop_messages(weeks_kept: int) -> MultiStepTask:
+    """Return the task that drops what the operator does not want to keep for longer."""
 
     async def do(database: Database) -> int:
         return await drop_old(database, Kind.MESSAGES, weeks_kept)
 
-    return OwnChore("drop old messages", 3600, do)
+    return MultiStepTask("drop old messages", 3600, do)
 
 
 async def _add_up_ledgers(connection: Connection) -> int:
@@ -228,70 +228,70 @@ async def _well_countries(connection: Connection) -> frozenset[str]:
     return frozenset(countries) - await binds.countries_without_carrier(connection)
 
 
-CHORES: Final[Sequence[Chore | OwnChore]] = (
-    Chore("create partitions", 60, _create_partitions),
-    Chore("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
-    Chore("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
-    OwnChore("try unmatched receipts", 1, _try_unmatched),
-    Chore("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
-    Chore("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
-    Chore("adopt orphans", 60, places.adopt_orphans),
+MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
+    MaintenanceTask("create partitions", 60, _create_partitions),
+    MaintenanceTask("forget idempotency keys", 60, _forget_idempotency_keys, more_at=KEYS_PER_TURN_MAX),
+    MaintenanceTask("resume due messages", 0.5, _resume_due, more_at=follow_up.GROUP_MAX),
+    MultiStepTask("try unmatched receipts", 1, _try_unmatched),
+    MaintenanceTask("forget unmatched receipts", 10, _forget_unmatched, more_at=RECEIPTS_PER_TURN_MAX),
+    MaintenanceTask("take over from dead workers", 1, _take_over_from_dead, more_at=follow_up.GROUP_MAX),
+    MaintenanceTask("adopt orphans", 60, places.adopt_orphans),
     # A group of these is not full where somebody holds some of it just now.
-    Chore("fail what has no route", 1, _fail_unroutable, more_at=1),
-    OwnChore(EXPIRY, 15, _expire_waiting, more_at=1),
-    Chore("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
-    OwnChore("drop old tries of webhooks", 3600, _drop_attempts),
-    OwnChore("drop old events", 3600, _drop_events),
-    Chore("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
-    Chore("cut old numbers", 60, _cut_old_numbers, more_at=NUMBERS_PER_TURN_MAX),
-    Chore("go on erasing numbers", 60, erase_number.go_on, more_at=1),
-    Chore("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
-    Chore("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
-    Chore("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
-    Chore("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
-    Chore("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
-    Chore("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
-    Chore("add up ledgers", 10, _add_up_ledgers),
-    Chore("put prices into force", 10, apply_due_prices, more_at=1),
-    Chore("ask for the nightly audit", 60, run_audit.ask_nightly),
-    Chore("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
+    MaintenanceTask("fail what has no route", 1, _fail_unroutable, more_at=1),
+    MultiStepTask(EXPIRY, 15, _expire_waiting, more_at=1),
+    MaintenanceTask("give up receipts", 60, _give_up_receipts, more_at=follow_up.GROUP_MAX),
+    MultiStepTask("drop old tries of webhooks", 3600, _drop_attempts),
+    MultiStepTask("drop old events", 3600, _drop_events),
+    MaintenanceTask("erase texts", 600, _erase_texts, more_at=TEXTS_PER_TURN_MAX),
+    MaintenanceTask("cut old numbers", 60, _cut_old_numbers, more_at=NUMBERS_PER_TURN_MAX),
+    MaintenanceTask("go on erasing numbers", 60, erase_number.go_on, more_at=1),
+    MaintenanceTask("erase codes", 60, _erase_codes, more_at=TEXTS_PER_TURN_MAX),
+    MaintenanceTask("forget old sessions and codes", 600, _forget_guests, more_at=3 * GUESTS_PER_TURN_MAX),
+    MaintenanceTask("forget refused texts", 600, _forget_refusals, more_at=REFUSALS_PER_TURN_MAX),
+    MaintenanceTask("forget old uploads", 600, _forget_uploads, more_at=UPLOADS_PER_TURN_MAX),
+    MaintenanceTask("forget old mails", 60, _forget_mails, more_at=MAILS_PER_TURN_MAX),
+    MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
+    MaintenanceTask("add up ledgers", 10, _add_up_ledgers),
+    MaintenanceTask("put prices into force", 10, apply_due_prices, more_at=1),
+    MaintenanceTask("ask for the nightly audit", 60, run_audit.ask_nightly),
+    MaintenanceTask("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
 )
 
 
-async def run_chore(database: Database, chore: Chore | OwnChore) -> int:
-    """Do a chore once, if it can be in one transaction, unless another node is at it."""
-    if isinstance(chore, OwnChore):
-        return await chore.do(database)
+async def run_task(database: Database, task: MaintenanceTask | MultiStepTask) -> int:
+    """Do a task once, if it can be in one transaction, unless another node is at it."""
+    if isinstance(task, MultiStepTask):
+        return await task.do(database)
     async with database.transaction() as connection:
-        if not await SQL_TRY_LOCK.value(connection, name=chore.name):
+        if not await SQL_TRY_LOCK.value(connection, name=task.name):
             return 0
-        return await chore.do(connection)
+        return await task.do(connection)
 
 
-async def run_chores(database: Database, keep_weeks: int | None = None) -> None:
-    """Do all chores at their times until cancelled; messages are kept for so many weeks, or for good."""
-    chores = CHORES if keep_weeks is None else (*CHORES, drop_messages(keep_weeks))
+async def run_maintenance(database: Database, keep_weeks: int | None = None) -> None:
+    """Do all tasks at their times until cancelled; messages are kept for so many weeks, or for good."""
+    tasks = MAINTENANCE_TASKS if keep_weeks is None else (*MAINTENANCE_TASKS, drop_messages(keep_weeks))
     async with asyncio.TaskGroup() as group:
-        for chore in chores:
-            group.create_task(_repeat(database, chore))
+        for task in tasks:
+            group.create_task(_repeat(database, task))
         # Not in the list: an audit takes long and needs a snapshot of its own.
         group.create_task(forever("run the audit", partial(_run_audit, database), AUDIT_LOOK_S))
 
 
-async def _repeat(database: Database, chore: Chore | OwnChore) -> None:
+async def _repeat(database: Database, task: MaintenanceTask | MultiStepTask) -> None:
     async def step() -> float | None:
         try:
-            done = await run_chore(database, chore)
+            done = await run_task(database, task)
         except Exception:
-            metrics.CHORES.labels(chore.name, "failed").inc()
+            metrics.TASK_RUNS.labels(task.name, "failed").inc()
             raise
-        metrics.CHORES.labels(chore.name, "done").inc()
-        metrics.CHORE_ITEMS.labels(chore.name).inc(done)
+        metrics.TASK_RUNS.labels(task.name, "done").inc()
+        metrics.TASK_ITEMS.labels(task.name).inc(done)
         if done:
-            _log.info("chore done", chore=chore.name, count=done)
-        return 0.0 if chore.more_at is not None and done >= chore.more_at else None
+            _log.info("maintenance task done", task=task.name, count=done)
+        return 0.0 if task.more_at is not None and done >= task.more_at else None
 
-    await forever(chore.name, step, chore.every_s)
+    await forever(task.name, step, task.every_s)
 
 
 async def _run_audit(database: Database) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from tumira import VERSION
 from tumira.core import metrics
-from tumira.core.errors import port_trouble
+from tumira.core.errors import port_error
 
 HEAD_OCTETS_MAX: Final = 8_192
 LINES_MAX: Final = 8
@@ -48,7 +48,7 @@ async def show_metrics(host: str, port: int | None) -> AsyncIterator[None]:
         server = await asyncio.start_server(answer, host, port, limit=HEAD_OCTETS_MAX)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise port_trouble(
+        raise port_error(
             error,
             f"Port {port} on {host} cannot be used for metrics ({reason}): "
             "stop what uses it, or set TUMIRA_WORKER_METRICS_PORT or TUMIRA_HOST.",

@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations import retention_store
 from tumira.operations.retention_store import Kind, Leaving
 from tumira.postgres import partitions
@@ -37,7 +37,9 @@ async def drop_old(database: Database, kind: Kind, weeks_kept: int, wait_ms: int
         for week in (await retention_store.list_old(line, kind, weeks_kept))[:WEEKS_PER_TURN_MAX]:
             problem = await retention_store.problem_of(line, week)
             if problem is not None:
-                raise Trouble(f"The old week {week.name} is kept, because {problem}: run `tumira audit`.")
+                raise OperatorError(
+                    f"The old week {week.name} is kept, because {problem}: run `tumira audit`."
+                )
             await retention_store.mark_leaving(line, week)
             await _let_go(line, week)
             dropped += 1
@@ -49,7 +51,7 @@ async def _let_go(line: Connection, week: Leaving) -> None:
         try:
             await partitions.detach(line, one)
         except (asyncpg.LockNotAvailableError, TimeoutError) as error:
-            raise Trouble(
+            raise OperatorError(
                 f"The old week {one.name} cannot go, because a transaction that is older still uses "
                 f"{one.parent}: it is tried again every hour; look for that one in pg_stat_activity."
             ) from error
@@ -58,7 +60,7 @@ async def _let_go(line: Connection, week: Leaving) -> None:
     left = [one for one in week.tables if await partitions.state_of(line, one) is not State.GONE]
     problem = await retention_store.problem_of(line, replace(week, tables=left)) if left else None
     if problem is not None:
-        raise Trouble(
+        raise OperatorError(
             f"The old week {week.name} was detached and is not dropped, because {problem}: see what is in "
             "it; then drop it, or attach it again and delete it from leaving_weeks."
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 HOSTS_MAX: Final = 5
 PORT: Final = 5432
@@ -49,22 +49,22 @@ def read_address(url: str) -> Address:
         parts = urlsplit(url)
         query = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise _trouble("cannot be read as a URL") from None
+        raise _url_error("cannot be read as a URL") from None
     if parts.scheme not in {"postgresql", "postgres"}:
-        raise _trouble("does not begin with postgresql://")
+        raise _url_error("does not begin with postgresql://")
     if parts.fragment or "@" in parts.path:
-        raise _trouble("has a # or a / in its user or password: write them as %23 and %2F")
+        raise _url_error("has a # or a / in its user or password: write them as %23 and %2F")
     options = {name: values[-1] for name, values in query.items()}
     hosts = _hosts(parts.netloc, options)
     if len(hosts) > HOSTS_MAX:
-        raise _trouble(f"names {len(hosts)} hosts; {HOSTS_MAX} are the most that can be tried in time")
+        raise _url_error(f"names {len(hosts)} hosts; {HOSTS_MAX} are the most that can be tried in time")
     return Address(url, hosts, _target(options, hosts))
 
 
 def _hosts(netloc: str, options: Mapping[str, str]) -> Sequence[Host]:
     _, _, text = netloc.partition("@") if "@" in netloc else ("", "", netloc)
     if "@" in text:
-        raise _trouble("has more than one @: write one that belongs to the password as %40")
+        raise _url_error("has more than one @: write one that belongs to the password as %40")
     if text:
         return [_host(place, unquote(part), PORT) for place, part in enumerate(text.split(","), start=1)]
     if "host" not in options:
@@ -76,7 +76,7 @@ def _hosts(netloc: str, options: Mapping[str, str]) -> Sequence[Host]:
     if len(ports) == 1:
         ports *= len(names)
     if len(ports) != len(names):
-        raise _trouble(
+        raise _url_error(
             f"names {len(names)} hosts but {len(ports)} ports: give one port, or one for each host"
         )
     return [
@@ -89,7 +89,7 @@ def _host(place: int, text: str, port: int) -> Host:
     if text.startswith("["):
         name, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise _trouble(f"has an IPv6 address as host {place} that is not written like [::1]:5432")
+            raise _url_error(f"has an IPv6 address as host {place} that is not written like [::1]:5432")
         return _named(place, name, _port(place, rest[1:]) if rest else port)
     if text.startswith("/"):
         return _named(place, text, port)
@@ -99,13 +99,13 @@ def _host(place: int, text: str, port: int) -> Host:
 
 def _named(place: int, name: str, port: int) -> Host:
     if not name:
-        raise _trouble(f"names no host in place {place} of its list")
+        raise _url_error(f"names no host in place {place} of its list")
     return Host(name, port)
 
 
 def _port(place: int, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= PORT_MAX):
-        raise _trouble(f"has a port in place {place} that is not a number from 1 to {PORT_MAX}")
+        raise _url_error(f"has a port in place {place} that is not a number from 1 to {PORT_MAX}")
     return int(text)
 
 
@@ -114,11 +114,11 @@ def _target(options: Mapping[str, str], hosts: Sequence[Host]) -> str:
     if target is None:
         return READ_WRITE if len(hosts) > 1 else ANY
     if target in USELESS:
-        raise _trouble(f"asks for target_session_attrs={target}, but Tumira writes: use {READ_WRITE}")
+        raise _url_error(f"asks for target_session_attrs={target}, but Tumira writes: use {READ_WRITE}")
     if target not in USABLE:
-        raise _trouble(f"asks for target_session_attrs that do not exist: use {READ_WRITE}")
+        raise _url_error(f"asks for target_session_attrs that do not exist: use {READ_WRITE}")
     return target
 
 
-def _trouble(what: str) -> Trouble:
-    return Trouble(f"TUMIRA_DATABASE_URL {what}.")
+def _url_error(what: str) -> OperatorError:
+    return OperatorError(f"TUMIRA_DATABASE_URL {what}.")

@@ -32,7 +32,7 @@ SESSION: Final[Mapping[str, str]] = {
     "application_name": "tumira",
     "jit": "off",
     "timezone": "UTC",
-    # Without it a commit that is on one server only could not be told from one that is on both (see `Ear`).
+    # `SyncCommitWatcher` needs warnings: they tell a commit on one server from a commit on both.
     "client_min_messages": "warning",
     # A process that froze, or whose machine is gone, lets go of the rows that it holds.
     "idle_in_transaction_session_timeout": "5s",
@@ -59,7 +59,7 @@ class UnsureCommitError(ConnectionError):
         super().__init__("the wait for the synchronous standby was cancelled")
 
 
-class Ear:
+class SyncCommitWatcher:
     """Hears whether the server gave up waiting for its standby.
 
     An operator's `pg_cancel_backend`, or a `statement_timeout`, ends such a wait. The commit then succeeds,
@@ -71,7 +71,7 @@ class Ear:
     def __init__(self) -> None:
         self._heard = False
 
-    def hear(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
+    def on_notice(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
         """Take a notice of the server; called before whoever waits for the statement goes on."""
         if getattr(message, "server_source_function", None) == _CANCELLED_WAIT:
             self._heard = True

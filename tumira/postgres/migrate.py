@@ -16,7 +16,7 @@ from typing import Final
 import asyncpg
 
 from tumira import VERSION
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres import nodes as system
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
@@ -107,7 +107,7 @@ async def migrate(
         left = {step.number: step.name for step in missing if step not in due}
         for step in due:
             if step.after in left:
-                raise Trouble(
+                raise OperatorError(
                     f"Migration {step.name} comes after {left[step.after]}: "
                     "run `tumira migrate --finish` once no older node runs."
                 )
@@ -186,12 +186,12 @@ async def _applied(connection: Connection, steps: Iterable[Migration]) -> Mappin
     for number, name, checksum in rows:
         step = ours.get(number)
         if step is None and name.endswith("_post"):
-            raise Trouble(
+            raise OperatorError(
                 f"Tumira {VERSION} is older than the database, from which {name} has taken what it needs: "
                 "use the version that did that, or a newer one."
             )
         if step is not None and step.checksum != checksum:
-            raise Trouble(f"Migration {step.name} was changed after it was applied; restore its file.")
+            raise OperatorError(f"Migration {step.name} was changed after it was applied; restore its file.")
     return {number: name for number, name, _ in rows}
 
 
@@ -209,7 +209,9 @@ async def _alone(database: Database, patience: Patience) -> AsyncIterator[Connec
         until = clock() + patience.others_s
         while not await SQL_TRY_LOCK.value(connection, lock=MIGRATION_LOCK):
             if clock() >= until:
-                raise TemporaryTrouble(f"Another node has migrated for {patience.others_s:g} s: wait for it.")
+                raise TemporaryOperatorError(
+                    f"Another node has migrated for {patience.others_s:g} s: wait for it."
+                )
             await asyncio.sleep(LOOK_S)
         await connection.execute(
             f"SET lock_timeout = {patience.lock_ms}; SET statement_timeout = '{STEP_S}s'"
@@ -293,7 +295,7 @@ async def _patiently(work: Callable[[], Awaitable[None]], name: str, patience: P
             await work()
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
             if tries == patience.tries_max:
-                raise TemporaryTrouble(
+                raise TemporaryOperatorError(
                     f"Migration {name} does not get its locks ({error}): end the long transactions that "
                     "pg_stat_activity shows, or try again at a quieter time."
                 ) from error

@@ -8,7 +8,7 @@ from typing import Final
 import asyncpg
 
 from tumira.core.database_errors import is_partition_missing, is_unavailable
-from tumira.postgres.connect import Ear
+from tumira.postgres.connect import SyncCommitWatcher
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import NO_SETTINGS, Database
 from tumira.postgres.statement import Statement
@@ -24,7 +24,7 @@ PART_S: Final = 5.0
 SQL_WRITE_NOTHING: Final = Statement("SELECT pg_logical_emit_message(true, 'tumira', '')")
 
 
-class Line:
+class PinnedConnection:
     """A connection that one loop keeps for its transactions, opened again when it broke."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Line:
         self._timeout_s = timeout_s
         self._settings = settings
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._ear = Ear()
+        self._watcher = SyncCommitWatcher()
         self._begun = False
         self._parting: set[asyncio.Task[None]] = set()
 
@@ -45,8 +45,8 @@ class Line:
         """Begin a transaction; the caller commits it, or rolls it back."""
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._database.connect(self._settings, timeout_s=self._timeout_s)
-            self._ear = Ear()
-            self._connection.add_log_listener(self._ear.hear)
+            self._watcher = SyncCommitWatcher()
+            self._connection.add_log_listener(self._watcher.on_notice)
             self._begun = False
         if not self._begun:
             await self._connection.execute("BEGIN")
@@ -66,14 +66,14 @@ class Line:
         assert self._connection is not None
         hurry = "" if durable else "SET LOCAL synchronous_commit TO off; "
         await self._connection.execute(f"{hurry}COMMIT; BEGIN")
-        self._ear.check()
+        self._watcher.check()
         self._begun = True
 
     async def end(self) -> None:
         """Commit what was begun, and begin nothing."""
         assert self._connection is not None
         await self._connection.execute("COMMIT")
-        self._ear.check()
+        self._watcher.check()
 
     async def end_sure(self) -> None:
         """End a transaction that only read, once all that it saw is as safe as what we commit ourselves.
@@ -103,9 +103,9 @@ class Line:
         try:
             await self._connection.execute("ROLLBACK")
         except Exception:  # noqa: BLE001 - a server that was just killed makes asyncpg raise its own faults too
-            self.hang_up()
+            self.terminate()
 
-    def hang_up(self) -> None:
+    def terminate(self) -> None:
         """Let go of the connection."""
         self._begun = False
         connection, self._connection = self._connection, None
@@ -126,7 +126,7 @@ class Line:
 
 
 async def make_sure(database: Database) -> None:
-    """Wait until all that was seen up to now is as safe as what we commit ourselves; see `Line.end_sure`."""
+    """Wait until all that was read so far is as safe as our own commits; see `PinnedConnection.end_sure`."""
     async with database.transaction() as connection:
         await SQL_WRITE_NOTHING.value(connection)
 

@@ -10,10 +10,10 @@ import asyncpg
 import structlog
 
 from tumira.core.database_errors import UNAVAILABLE
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.addresses import Host, read_address
 from tumira.postgres.clock import Clock
-from tumira.postgres.connect import CONNECT_TIMEOUT_S, SESSION, Ear, UnreachedError, Wire, reach
+from tumira.postgres.connect import CONNECT_TIMEOUT_S, SESSION, SyncCommitWatcher, UnreachedError, Wire, reach
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -99,10 +99,10 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection; each statement on it commits by itself."""
         pool = await self._open()
-        ear = Ear()
+        watcher = SyncCommitWatcher()
         try:
             async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                connection.add_log_listener(ear.hear)
+                connection.add_log_listener(watcher.on_notice)
                 try:
                     yield connection
                 except LOST:
@@ -112,8 +112,8 @@ class Database:
                 finally:
                     # One that was closed has forgotten its listeners, and does not want to be asked.
                     with suppress(asyncpg.InterfaceError):
-                        connection.remove_log_listener(ear.hear)
-                ear.check()
+                        connection.remove_log_listener(watcher.on_notice)
+                watcher.check()
         except Exception:
             _heed_cancelling()
             raise
@@ -225,17 +225,19 @@ async def check(url: str) -> None:
     except UnreachedError as unreached:
         for error in unreached.errors:
             if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-                raise Trouble(f"PostgreSQL refuses the user of TUMIRA_DATABASE_URL: {error}") from error
+                raise OperatorError(f"PostgreSQL refuses the user of TUMIRA_DATABASE_URL: {error}") from error
             if isinstance(error, asyncpg.InvalidCatalogNameError):
-                raise Trouble(f"TUMIRA_DATABASE_URL names a database that does not exist: {error}") from error
+                raise OperatorError(
+                    f"TUMIRA_DATABASE_URL names a database that does not exist: {error}"
+                ) from error
         words = f"The database cannot be reached; check TUMIRA_DATABASE_URL. {unreached}"
         # An address that cannot be read stays so; a server that does not answer may come back.
         is_misread = any(isinstance(error, ValueError) for error in unreached.errors)
-        raise (Trouble(words) if is_misread else TemporaryTrouble(words)) from unreached
+        raise (OperatorError(words) if is_misread else TemporaryOperatorError(words)) from unreached
     try:
         if connection.get_server_version().major < VERSION_MIN:
             found = connection.get_server_version().major
-            raise Trouble(f"The database is PostgreSQL {found}; Tumira needs {VERSION_MIN} or newer.")
+            raise OperatorError(f"The database is PostgreSQL {found}; Tumira needs {VERSION_MIN} or newer.")
     finally:
         await connection.close()
 

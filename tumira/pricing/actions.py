@@ -9,7 +9,7 @@ import asyncpg
 from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing import store
@@ -25,14 +25,16 @@ async def add_destination(database: Database, destination: Destination, actor: A
     try:
         async with database.transaction() as connection:
             if not await store.insert_destination(connection, destination):
-                raise Trouble(f"{destination.country} is a destination already; `tumira destination list`.")
+                raise OperatorError(
+                    f"{destination.country} is a destination already; `tumira destination list`."
+                )
             lengths = ", ".join(map(str, destination.national_lengths))
             detail = (
                 f"{destination.name} ({destination.country}), +{destination.calling_code}, {lengths} digits"
             )
             await audit_log.record_by_operator(connection, actor, "destination added", detail)
     except asyncpg.CheckViolationError:
-        raise Trouble(
+        raise OperatorError(
             "A country is two capital letters and a calling code one to four digits, as in "
             "`--country ZM --calling-code 260`."
         ) from None
@@ -45,24 +47,26 @@ async def set_price(database: Database, price: Price, actor: Actor) -> None:
         async with database.transaction() as connection:
             await _put(connection, price, actor, what)
     except asyncpg.ForeignKeyViolationError:
-        raise Trouble(
+        raise OperatorError(
             f"{price.country} is not a destination; add it first with `tumira destination add`."
         ) from None
     except asyncpg.CheckViolationError:
-        raise Trouble(f"The channel {price.channel} cannot be priced; use sms.") from None
+        raise OperatorError(f"The channel {price.channel} cannot be priced; use sms.") from None
 
 
 async def schedule_price(
     database: Database, *, channel: str, country: str, price_usd: Decimal, from_at: datetime, actor: Actor
 ) -> ScheduledPrice:
     if from_at > datetime.now(UTC) + AHEAD_MAX:
-        raise Trouble(f"That is more than {AHEAD_MAX.days} days ahead; choose an earlier moment.")
+        raise OperatorError(f"That is more than {AHEAD_MAX.days} days ahead; choose an earlier moment.")
     if channel != "sms":
-        raise Trouble(f"The channel {channel} cannot be priced; use sms.")
+        raise OperatorError(f"The channel {channel} cannot be priced; use sms.")
     try:
         async with database.transaction() as connection:
             if await store.lock_schedule(connection) >= SCHEDULED_MAX:
-                raise Trouble(f"{SCHEDULED_MAX} prices wait already, the most there can be: withdraw one.")
+                raise OperatorError(
+                    f"{SCHEDULED_MAX} prices wait already, the most there can be: withdraw one."
+                )
             added = await store.insert_scheduled(
                 connection,
                 channel=channel,
@@ -72,14 +76,14 @@ async def schedule_price(
                 set_by=actor.name,
             )
             if added is None:
-                raise Trouble(
+                raise OperatorError(
                     "That moment has passed, or another price counts from it: choose a later one, or "
                     "withdraw the other price first."
                 )
             await audit_log.record_by_operator(connection, actor, "price scheduled", _describe(added))
             return added
     except asyncpg.ForeignKeyViolationError:
-        raise Trouble(
+        raise OperatorError(
             f"{country} is not a destination; add it first with `tumira destination add`."
         ) from None
 
@@ -90,7 +94,9 @@ async def withdraw_price(
     async with database.transaction() as connection:
         withdrawn = await store.delete_scheduled(connection, channel, country, from_at)
         if withdrawn is None:
-            raise Trouble("There is no such price to come; it may count already. Look at the prices again.")
+            raise OperatorError(
+                "There is no such price to come; it may count already. Look at the prices again."
+            )
         await audit_log.record_by_operator(
             connection, actor, "scheduled price withdrawn", _describe(withdrawn)
         )

@@ -24,7 +24,7 @@ from structlog.contextvars import get_contextvars
 from tumira.core.database_errors import is_partition_missing, is_unavailable
 from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.notify import Waker
-from tumira.postgres.pinned_connection import Line, make_sure
+from tumira.postgres.pinned_connection import PinnedConnection, make_sure
 from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.quote import SendRequest
 from tumira.sending.admit import Rulebook, admit_alone, admit_free
@@ -76,7 +76,7 @@ class Gate:
         self._waiting: deque[_Waiting] = deque()
         self._asked = 0
         self._arrived = asyncio.Event()
-        self._line = Line(database, GIVE_UP_S)
+        self._line = PinnedConnection(database, GIVE_UP_S)
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
@@ -108,7 +108,7 @@ class Gate:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        self._line.hang_up()
+        self._line.terminate()
         self._waker.close()
 
     async def _run(self) -> None:
@@ -119,7 +119,7 @@ class Gate:
             try:
                 await self._admit(group)
             except Exception as error:  # noqa: BLE001 - the gate stays open, and nobody without an answer
-                self._line.hang_up()
+                self._line.terminate()
                 refusal = _refusal(error, group)
                 for waiting in group:
                     waiting.resolve(Refused(refusal, None))

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 FILES_MAX: Final = 8
@@ -98,7 +98,7 @@ class HandsetFiles:
             make_directory(directory)
             self._open(max(_numbers(directory), default=1))
         except OSError as error:
-            raise Trouble(
+            raise OperatorError(
                 f"The simulator cannot keep its texts in {directory} ({error.strerror or error}): put that "
                 "right, or set TUMIRA_DATA_DIR to a directory that it may write to."
             ) from error

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.delivery.smpp.pdu import BindRequest, Command, CommandStatus
 from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, SimulatedReceipt
@@ -473,14 +473,14 @@ def parse(words: str) -> Misbehaviour:
     name, equals, value = words.partition("=")
     kind = BY_NAME.get(name)
     if kind is None:
-        raise Trouble(f"There is no misbehaviour {name!r}; use one of {', '.join(sorted(BY_NAME))}.")
+        raise OperatorError(f"There is no misbehaviour {name!r}; use one of {', '.join(sorted(BY_NAME))}.")
     if not equals:
         return kind()
     least = 0 if kind.default == 0 else 1
     if not kind.unit:
-        raise Trouble(f"The misbehaviour {name} has no value: leave out {equals + value!r}.")
+        raise OperatorError(f"The misbehaviour {name} has no value: leave out {equals + value!r}.")
     if not (value.isascii() and value.isdigit() and least <= int(value) <= VALUE_MAX):
-        raise Trouble(
+        raise OperatorError(
             f"The value of {name} ({kind.unit}) is {value!r}; "
             f"it must be a number from {least} to {VALUE_MAX}."
         )

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tumira.core.errors import port_trouble
+from tumira.core.errors import port_error
 from tumira.delivery.smpp.pdu import (
     BindRequest,
     BrokenError,
@@ -317,7 +317,7 @@ def check_port(port: int) -> None:
     except OSError as error:
         # Python adds the address to the system's words, and it stands in ours already.
         reason = str(error.strerror or error).partition(" (while ")[0]
-        raise port_trouble(
+        raise port_error(
             error,
             f"Port {port} on {HOST} cannot be used for the simulator ({reason}): stop what uses it, "
             "or set TUMIRA_SIMULATOR_PORT.",

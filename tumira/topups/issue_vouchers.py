@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from tumira.core.days import LOCAL_TIME
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VoucherId, new_id
 from tumira.postgres.pool import Database
 from tumira.topups import vouchers
@@ -46,10 +46,10 @@ async def issue_vouchers(
     """Issue vouchers that are worth the same, good to the end of a day or for ever."""
     check_amount(amount)
     if not 1 <= count <= COUNT_MAX:
-        raise FieldTrouble("count", f"Issue 1 to {COUNT_MAX} vouchers at a time.")
+        raise FieldError("count", f"Issue 1 to {COUNT_MAX} vouchers at a time.")
     expires_at = None if last_day is None else _end_of(last_day)
     if expires_at is not None and expires_at <= datetime.now(UTC):
-        raise FieldTrouble("expires", "Give a day that is not over.")
+        raise FieldError("expires", "Give a day that is not over.")
     at_ms = time.time_ns() // 1_000_000
     codes = [new_code() for _ in range(count)]
     # In the order of their ids, so that a list of them has the order in which they were told.
@@ -72,24 +72,24 @@ async def void_voucher(database: Database, voucher_id: VoucherId, *, note: str, 
     """Make a voucher that was not used worth nothing."""
     why = _check_note(note)
     if not why:
-        raise FieldTrouble("note", "Say why, as in --note 'Sent to the wrong shop'.")
+        raise FieldError("note", "Say why, as in --note 'Sent to the wrong shop'.")
     async with database.transaction() as connection:
         is_void = await vouchers.mark_void(connection, voucher_id, note=why, voided_by=actor)
         found = await vouchers.find(connection, voucher_id)
     if found is None:
-        raise Trouble("There is no such voucher; `tumira voucher list` shows them.")
+        raise OperatorError("There is no such voucher; `tumira voucher list` shows them.")
     if not is_void:
         was = "was used" if found.state is VoucherState.USED else "is void already"
-        raise Trouble(f"This voucher {was}; nothing was changed.")
+        raise OperatorError(f"This voucher {was}; nothing was changed.")
     return found
 
 
 def _check_note(note: str) -> str:
     note = " ".join(note.split())
     if len(note) > NOTE_MAX:
-        raise FieldTrouble("note", f"Write at most {NOTE_MAX} characters.")
+        raise FieldError("note", f"Write at most {NOTE_MAX} characters.")
     if not all(one.isprintable() or one in _JOINERS for one in note):
-        raise FieldTrouble("note", "The note is not text; write it in letters.")
+        raise FieldError("note", "The note is not text; write it in letters.")
     return note
 
 
@@ -98,4 +98,4 @@ def _end_of(day: date) -> datetime:
     try:
         return datetime.combine(day + timedelta(days=1), time_of_day(), UTC) - LOCAL_TIME
     except OverflowError:
-        raise FieldTrouble("expires", "Give a day before the year 9999.") from None
+        raise FieldError("expires", "Give a day before the year 9999.") from None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, first_id
 from tumira.core.settings.payments import Payments, Usdt
 from tumira.postgres.pool import Database
@@ -208,8 +208,8 @@ class Reconciler:
             for start in range(first, last + 1, SPAN):
                 await self._compare_blocks(report, usdt, owners, (start, min(last, start + SPAN - 1)))
                 self._tell(f"Read the chain up to block {min(last, start + SPAN - 1)} of {last} …")
-        except Trouble as trouble:
-            report.unknown.append(Unanswered(None, str(trouble)))
+        except OperatorError as error:
+            report.unknown.append(Unanswered(None, str(error)))
 
     async def _compare_blocks(
         self, report: ReconcileReport, usdt: Usdt, owners: Mapping[str, AccountId], blocks: tuple[int, int]

@@ -16,7 +16,7 @@ from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, write_id
 from tumira.identity.manage_accounts import note_both
 from tumira.postgres import clock
@@ -225,12 +225,12 @@ async def resolve(
     try:
         async with database.transaction() as connection:
             if await top_ups.find_any(connection, top_up_id) is None:
-                raise Trouble("There is no such top-up; `tumira topup list` shows them.")
+                raise OperatorError("There is no such top-up; `tumira topup list` shows them.")
             before = await top_ups.lock(connection, top_up_id)
             if not may_resolve(before.state, state):
-                raise Trouble(f"This top-up is {before.state}; that is not the operator's to change.")
+                raise OperatorError(f"This top-up is {before.state}; that is not the operator's to change.")
             if paid is not None and to_usd(paid, before.rate) <= 0:
-                raise Trouble("That is worth less than the smallest amount; nothing was credited.")
+                raise OperatorError("That is worth less than the smallest amount; nothing was credited.")
             step = TopUpUpdate(state, reason=FailureReason.DECIDED, note=note, resolved_by=actor.name)
             if paid is not None:
                 reference = provider_reference or before.provider_reference or f"operator:{before.id}"
@@ -249,7 +249,7 @@ async def resolve(
             await note_both(connection, before.account_id, actor, "top-up decided", detail, note=note)
             return Settled(before.state, await top_ups.lock(connection, top_up_id))
     except asyncpg.UniqueViolationError:
-        raise Trouble(
+        raise OperatorError(
             "That reference was credited for another top-up already; nothing was credited."
         ) from None
 
@@ -271,7 +271,7 @@ async def poll_again(database: Database, top_up_id: TopUpId, actor: Actor) -> No
     async with database.transaction() as connection:
         found = await top_ups.find_any(connection, top_up_id)
         if found is None or not can_poll(found):
-            raise Trouble("Nobody can be asked about this top-up.")
+            raise OperatorError("Nobody can be asked about this top-up.")
         await top_ups.mark_due(connection, top_up_id)
         await audit_log.record_by_operator(
             connection, actor, "top-up asked about again", write_id(TOP_UP, top_up_id), found.account_id

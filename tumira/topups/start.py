@@ -13,7 +13,7 @@ import asyncpg
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
 from tumira.core.settings.payments import Payments, ZarRate
 from tumira.identity.store import logins
@@ -63,12 +63,12 @@ async def start_paynow(
     *,
     top_up_id: TopUpId | None = None,
 ) -> TopUpId:
-    """Begin to take an amount from a wallet or a card; raises FieldTrouble for what was given wrongly.
+    """Begin to take an amount from a wallet or a card; raises FieldError for what was given wrongly.
 
     Where the caller says which id it shall have, a second call with that id finds what the first one began.
     """
     if payments.paynow is None:
-        raise Trouble("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
+        raise OperatorError("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
     asked = check_amount(amount)
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     async with database.transaction() as connection:
@@ -76,14 +76,14 @@ async def start_paynow(
             return top_up_id
         account = await accounts.find(connection, account_id)
         if account is None:
-            raise Trouble("There is no such account; `tumira account list` shows them.")
+            raise OperatorError("There is no such account; `tumira account list` shows them.")
         number = None
         if wallet.needs_phone:
             given = phone or account.phone
             # People write numbers as they dial them, and a wallet's can only be one of the country's.
             number = read_phone(await get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
             if number is None or not number.startswith(_ZIMBABWE):
-                raise FieldTrouble("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
+                raise FieldError("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
         await _check_open_count(connection, account_id, number)
         email = await logins.find_email(connection, account_id)
         await top_ups.insert(
@@ -107,7 +107,7 @@ async def _is_started(connection: Connection, account_id: AccountId, top_up_id: 
     await top_ups.lock_starts(connection, account_id)
     found = await top_ups.find_any(connection, top_up_id)
     if found is not None and found.account_id != account_id:
-        raise Trouble("This cannot be started; open the page once more.")
+        raise OperatorError("This cannot be started; open the page once more.")
     return found is not None
 
 
@@ -116,20 +116,20 @@ async def _check_open_count(connection: Connection, account_id: AccountId, phone
     since = first_id((time.time_ns() - OPEN_NS) // 1_000_000)
     of_account, of_phone = await top_ups.count_open(connection, account_id, phone, Method.PAYNOW, since)
     if of_account >= OPEN_OF_ACCOUNT_MAX or of_phone >= OPEN_OF_PHONE_MAX:
-        raise FieldTrouble(
+        raise FieldError(
             "phone",
             "Several payments wait to be confirmed already: confirm or cancel those, or wait a while.",
         )
 
 
 def check_amount(amount: Decimal | None) -> Decimal:
-    """Return an amount in whole cents that can be topped up; raises FieldTrouble for any other."""
+    """Return an amount in whole cents that can be topped up; raises FieldError for any other."""
     if amount is None or not amount.is_finite():
-        raise FieldTrouble("amount", "Give an amount in dollars and cents, like 12.50.")
+        raise FieldError("amount", "Give an amount in dollars and cents, like 12.50.")
     if not TOP_UP_MIN <= amount <= TOP_UP_MAX:
-        raise FieldTrouble("amount", f"Give an amount from US${TOP_UP_MIN} to US${TOP_UP_MAX:,}.")
+        raise FieldError("amount", f"Give an amount from US${TOP_UP_MIN} to US${TOP_UP_MAX:,}.")
     if amount != amount.quantize(_CENT):
-        raise FieldTrouble("amount", "Give an amount in whole cents, like 12.50.")
+        raise FieldError("amount", "Give an amount in whole cents, like 12.50.")
     return amount
 
 
@@ -144,11 +144,11 @@ class DepositAddress:
 async def start_usdt(database: Database, payments: Payments, account_id: AccountId) -> DepositAddress:
     """Begin a top-up in USDT, or return to the one that waits; the address stays the same for ever."""
     if payments.usdt is None:
-        raise Trouble("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
+        raise OperatorError("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
     key = read_xpub(payments.usdt.xpub)
     async with database.transaction() as connection:
         if await accounts.find(connection, account_id) is None:
-            raise Trouble("There is no such account; `tumira account list` shows them.")
+            raise OperatorError("There is no such account; `tumira account list` shows them.")
         address = await _deposit_address(connection, key, account_id)
         return DepositAddress(with_checksum(address), await open_top_up(connection, account_id))
 
@@ -193,7 +193,7 @@ async def _deposit_address(connection: Connection, key: ExtendedKey, account_id:
             await usdt_store.insert_address(connection, account_id, key.sha256, allotted)
     # A row that somebody changed would send a customer's money to somebody else.
     if allotted.address != derive_address(key, allotted.place):
-        raise Trouble(
+        raise OperatorError(
             "The address of this account does not follow from TUMIRA_USDT_XPUB: nothing may be paid there. "
             "Compare usdt_addresses with a backup."
         )
@@ -224,17 +224,17 @@ async def start_voucher(
     phone: str | None = None,
     top_up_id: TopUpId | None = None,
 ) -> TopUpId:
-    """Begin to redeem a voucher; raises FieldTrouble for what was given wrongly.
+    """Begin to redeem a voucher; raises FieldError for what was given wrongly.
 
     Where the caller says which id it shall have, a second call with that id finds what the first one began.
     """
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     secret = _secret_of(payments, issuer)
     if issuer is not Issuer.OWN and (secret is None or payments.zar_rate is None):
-        raise FieldTrouble("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
+        raise FieldError("provider", f"No {issuer.title} can be redeemed here; choose another way to pay.")
     number = read_pin(issuer, pin)
     if number is None:
-        raise FieldTrouble("pin", _how_it_looks(issuer))
+        raise FieldError("pin", _how_it_looks(issuer))
     if secret is None or payments.zar_rate is None:
         return await _redeem_own(database, account_id, top_up_id, number)
     return await _start_foreign(
@@ -285,7 +285,7 @@ async def _start_foreign(
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != _ONE_TRY_PER_PIN:
             raise
-        raise FieldTrouble("pin", "This voucher is being redeemed already; see what becomes of it.") from None
+        raise FieldError("pin", "This voucher is being redeemed already; see what becomes of it.") from None
     return top_up_id
 
 
@@ -324,12 +324,12 @@ async def _check_tries(connection: Connection, account_id: AccountId) -> Account
     """Return the account, unless it tried too many vouchers lately; nobody else tries for it meanwhile."""
     account = await accounts.find(connection, account_id)
     if account is None:
-        raise Trouble("There is no such account; `tumira account list` shows them.")
+        raise OperatorError("There is no such account; `tumira account list` shows them.")
     wait = await vouchers.find_wait(connection, account_id, TRIES_MAX, TRIES_WINDOW)
     if wait is not None:
         minutes = max(1, math.ceil(wait.total_seconds() / 60))
         again = "in a minute" if minutes == 1 else f"in {minutes} minutes"
-        raise FieldTrouble(
+        raise FieldError(
             "pin", f"{TRIES_MAX} vouchers in an hour were not good, or wait for an answer; try again {again}."
         )
     return account
@@ -338,10 +338,10 @@ async def _check_tries(connection: Connection, account_id: AccountId) -> Account
 def _check_value(value: Decimal | None, rate: Decimal) -> Decimal:
     # A bound first: what has too many digits cannot be rounded to cents.
     if value is None or not value.is_finite() or not 0 < value < 10**9 or value != value.quantize(_CENT):
-        raise FieldTrouble("value", "Give what the voucher is worth in rand and cents, like 150.00.")
+        raise FieldError("value", "Give what the voucher is worth in rand and cents, like 150.00.")
     if not TOP_UP_MIN <= to_usd(value, rate) <= TOP_UP_MAX:
         lowest = (TOP_UP_MIN * rate).quantize(_CENT, ROUND_UP)
-        raise FieldTrouble(
+        raise FieldError(
             "value",
             f"Give a voucher worth US${TOP_UP_MIN} to US${TOP_UP_MAX}; that is R{lowest} or more today.",
         )
@@ -360,7 +360,7 @@ async def _check_phone(
     if number is not None and number.startswith(_SOUTH_AFRICA):
         return number
     if issuer.needs_phone or (phone or "").strip():
-        raise FieldTrouble("phone", "Give a number in South Africa, like +2782123xxxx; change is sent there.")
+        raise FieldError("phone", "Give a number in South Africa, like +2782123xxxx; change is sent there.")
     return None
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from tumira import audit_log, events
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
 from tumira.events import WEBHOOK_TEST, Event, is_subscribed
 from tumira.postgres import clock
@@ -53,14 +53,14 @@ class By:
 OPERATOR: Final = By(audit_log.OPERATOR)
 
 
-class NoEndpointError(Trouble):
+class NoEndpointError(OperatorError):
     """There is no such endpoint, or it is somebody else's."""
 
     def __init__(self) -> None:
         super().__init__(NO_ENDPOINT)
 
 
-class EndpointError(Trouble):
+class EndpointError(OperatorError):
     """What is asked for cannot be done; `plain` says so where there is no command line, about `field`."""
 
     def __init__(self, words: str, *, plain: str | None = None, field: str = "") -> None:
@@ -87,7 +87,7 @@ async def add_endpoint(
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
         if await accounts.find(connection, account_id) is None:
-            raise Trouble(NO_ACCOUNT)
+            raise OperatorError(NO_ACCOUNT)
         # Held, so that two at once do not make one too many.
         await accounts.hold(connection, account_id)
         there = await endpoints.list_some(connection, account_id, ENDPOINTS_MAX)
@@ -172,7 +172,7 @@ async def check_account(database: Database, account_id: AccountId) -> None:
     """Say so when there is no such account."""
     async with database.connection() as connection:
         if await accounts.find(connection, account_id) is None:
-            raise Trouble(NO_ACCOUNT)
+            raise OperatorError(NO_ACCOUNT)
 
 
 async def change_endpoint(

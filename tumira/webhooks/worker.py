@@ -18,7 +18,7 @@ from tumira.core.ids import EndpointId
 from tumira.core.loops import say_unavailable
 from tumira.core.trace_exporter import Tracer
 from tumira.postgres.connection import Connection
-from tumira.postgres.pinned_connection import Line
+from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
 from tumira.webhooks import endpoints
 from tumira.webhooks import url as webhook_urls
@@ -68,7 +68,7 @@ class WebhookWorker:
         self._tls = tls
         self._clock = clock
         self._tracer = tracer
-        self._line = Line(database)
+        self._line = PinnedConnection(database)
         self._couriers: dict[EndpointId, Courier] = {}
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
         self._news: dict[EndpointId, Courier] = {}
@@ -217,7 +217,7 @@ class WebhookWorker:
         for task in [*tasks, writer]:
             task.cancel()
         await asyncio.gather(*tasks, writer, return_exceptions=True)
-        self._line.hang_up()
+        self._line.terminate()
 
 
 class _NoClient:

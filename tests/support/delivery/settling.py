@@ -63,24 +63,24 @@ class World:
             return await settle(connection, outcomes, worker=worker, refunded=refunded)
 
     async def resume_due(self, later: timedelta = timedelta()) -> int:
-        """Do the chore that gives messages another turn, as if every wait were over."""
+        """Do the task that gives messages another turn, as if every wait were over."""
         await self.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
         async with self.engine.database.transaction() as connection:
             return await follow_up.resume_due(connection, self.settings, datetime.now(UTC) + later, {"ZW"})
 
     async def expire_waiting(self, later: timedelta, well: Collection[str] = ("ZW",)) -> int:
-        """Do the chore that ends what waited for too long, so much later."""
+        """Do the task that ends what waited for too long, so much later."""
         async with self.engine.database.transaction() as connection:
             found = await follow_up.list_expired(connection, datetime.now(UTC) + later)
             return await follow_up.expire(connection, found, well)
 
     async def fail_unroutable(self, covered: Collection[str] = ()) -> int:
-        """Do the chore that fails what no carrier covers."""
+        """Do the task that fails what no carrier covers."""
         async with self.engine.database.transaction() as connection:
             return await follow_up.fail_unroutable(connection, covered)
 
     async def give_up_receipts(self, later: timedelta) -> int:
-        """Do the chore that stops waiting for receipts, so much later."""
+        """Do the task that stops waiting for receipts, so much later."""
         async with self.engine.database.transaction() as connection:
             return await follow_up.give_up_receipts(connection, datetime.now(UTC) + later)
 
@@ -91,7 +91,7 @@ class World:
                 await receipts.insert_unmatched(connection, self.carrier_id, [(receipt, datetime.now(UTC))])
 
     async def try_unmatched(self) -> int:
-        """Do the chore that tries kept receipts again, as if that were due."""
+        """Do the task that tries kept receipts again, as if that were due."""
         await self.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with self.engine.database.transaction() as connection:
             return (await follow_up.retry_unmatched_receipts(connection)).found

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import server_user
 from tumira.postgres.embedded.process import live_processes
@@ -211,8 +211,8 @@ def _main(data_dir: Path) -> int:
     except KeyboardInterrupt:
         _say("stopped", "by Ctrl-C")
         return 0
-    except Trouble as trouble:
-        _say("trouble", str(trouble))
+    except OperatorError as error:
+        _say("problem", str(error))
         return 1
     _say("stopped", "at the end of its input")
     return 0

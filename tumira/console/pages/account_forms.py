@@ -12,7 +12,7 @@ from starlette.routing import Route
 from tumira.console.pages.accounts import ACCOUNTS, account_page, find_account, path_of
 from tumira.console.session import OperatorSession, Services, change
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, new_id, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
@@ -133,8 +133,8 @@ async def _credit(
         )
     except DoneBeforeError:
         return _done(account_id, "again")
-    except Trouble as trouble:
-        return await account_page(session, {"": str(trouble)}, 409)
+    except OperatorError as error:
+        return await account_page(session, {"": str(error)}, 409)
     return _done(account_id, "credit")
 
 

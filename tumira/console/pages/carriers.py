@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from tumira.console.carrier_view import BADGES, DAY, HOUR, show
 from tumira.console.session import OperatorSession, Services, change, view
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.delivery import manage_carriers
 from tumira.delivery.bind_check import BindCheck, check_bind
 from tumira.delivery.manage_carriers import PRIORITY_DEFAULT, CarrierState
@@ -189,8 +189,8 @@ async def add(session: OperatorSession) -> Response:
             simulated = await manage_carriers.list_simulated(session.database)
             is_first = len(simulated) < len(session.simulated)
             return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
-        except Trouble as trouble:
-            faults[_field_of(trouble)] = str(trouble)
+        except OperatorError as error:
+            faults[_field_of(error)] = str(error)
     return await _list(session, faults, 422, filled)
 
 
@@ -213,8 +213,8 @@ async def change_settings(session: OperatorSession) -> Response:
                 actor=session.actor,
             )
             return redirect(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
-        except Trouble as trouble:
-            faults[_field_of(trouble)] = str(trouble)
+        except OperatorError as error:
+            faults[_field_of(error)] = str(error)
     return await _page(session, faults, 422, filled=filled)
 
 
@@ -223,8 +223,8 @@ async def try_carrier(session: OperatorSession) -> Response:
     state = await _state(session)
     try:
         tried = await check_bind(state.carrier.settings, TRIAL)
-    except Trouble as trouble:
-        return await _page(session, {"": str(trouble)}, 422)
+    except OperatorError as error:
+        return await _page(session, {"": str(error)}, 422)
     return await _page(session, {}, tried=tried)
 
 
@@ -237,8 +237,8 @@ async def remove(session: OperatorSession) -> Response:
         return await _page(session, {"confirmed": f"Type {name} to remove it."}, 422)
     try:
         await manage_carriers.remove_carrier(session.database, name, actor=session.actor)
-    except Trouble as trouble:
-        raise HTTPException(409, str(trouble)) from None
+    except OperatorError as error:
+        raise HTTPException(409, str(error)) from None
     return redirect(CARRIERS + "?done=removed")
 
 
@@ -263,5 +263,5 @@ def _read_countries(text: str) -> Sequence[str] | None:
     return [one.upper() for one in _COUNTRIES.split(text) if one] or None
 
 
-def _field_of(trouble: Trouble) -> str:
-    return trouble.field if isinstance(trouble, FieldTrouble) else ""
+def _field_of(error: OperatorError) -> str:
+    return error.field if isinstance(error, FieldError) else ""

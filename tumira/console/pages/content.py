@@ -16,7 +16,7 @@ from tumira.content import reviews
 from tumira.content.manage_templates import NOTE_MAX
 from tumira.content.reviews import Review
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.redirect import redirect
@@ -176,8 +176,8 @@ async def decide(session: OperatorSession) -> Response:
             actor=session.actor,
             answers=digest,
         )
-    except Trouble as trouble:
-        return await _refusal(session, {"text": str(trouble)}, 422, **filled)
+    except OperatorError as error:
+        return await _refusal(session, {"text": str(error)}, 422, **filled)
     return redirect(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
 
 
@@ -189,8 +189,8 @@ async def dismiss(session: OperatorSession) -> Response:
         await review_refusals.dismiss(
             session.database, account_id, digest, answer=answer, actor=session.actor
         )
-    except Trouble as trouble:
-        return await _refusal(session, {"answer": str(trouble)}, 422, answer=answer)
+    except OperatorError as error:
+        return await _refusal(session, {"answer": str(error)}, 422, answer=answer)
     return redirect(CONTENT + "?done=dismissed")
 
 
@@ -267,8 +267,8 @@ async def add_template(session: OperatorSession) -> Response:
             note=filled["note"],
             actor=session.actor,
         )
-    except Trouble as trouble:
-        return await _templates(session, {"text": str(trouble)}, 422, **filled)
+    except OperatorError as error:
+        return await _templates(session, {"text": str(error)}, 422, **filled)
     return redirect(TEMPLATES + "?done=added")
 
 
@@ -279,6 +279,6 @@ async def remove_template(session: OperatorSession) -> Response:
         raise HTTPException(404, "There is no such template")
     try:
         await review_refusals.remove_template(session.database, TemplateId(template_id), session.actor)
-    except Trouble as trouble:
-        raise HTTPException(404, "There is no such template") from trouble
+    except OperatorError as error:
+        raise HTTPException(404, "There is no such template") from error
     return redirect(TEMPLATES + "?done=removed")

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.html.forms import Form, read_form
 from tumira.html.page import LOCAL
 from tumira.html.redirect import redirect
@@ -153,8 +153,8 @@ async def add_destination(session: OperatorSession) -> Response:
     added = Destination(filled["new_country"].upper(), code, filled["name"], lengths)
     try:
         await actions.add_destination(session.database, added, session.actor)
-    except Trouble as trouble:
-        return await _page(session, {"": str(trouble)}, 422, filled)
+    except OperatorError as error:
+        return await _page(session, {"": str(error)}, 422, filled)
     return redirect(PRICES + "?done=added")
 
 
@@ -223,8 +223,8 @@ async def schedule(session: OperatorSession) -> Response:
             from_at=from_at,
             actor=session.actor,
         )
-    except Trouble as trouble:
-        return await _page(session, {"from_at": str(trouble)}, 422, filled)
+    except OperatorError as error:
+        return await _page(session, {"from_at": str(error)}, 422, filled)
     return redirect(PRICES + "?done=scheduled")
 
 
@@ -271,8 +271,8 @@ async def withdraw(session: OperatorSession) -> Response:
             from_at=from_at.astimezone(LOCAL),
             actor=session.actor,
         )
-    except (Trouble, ValueError, OverflowError) as fault:
-        told = str(fault) if isinstance(fault, Trouble) else "There is no such price to come."
+    except (OperatorError, ValueError, OverflowError) as fault:
+        told = str(fault) if isinstance(fault, OperatorError) else "There is no such price to come."
         return await _page(session, {"": told}, 422)
     return redirect(PRICES + "?done=withdrawn")
 

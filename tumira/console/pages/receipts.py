@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import MESSAGE, MessageId, read_id, write_id
 from tumira.delivery import place_receipts, receipt_rules
 from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
@@ -211,10 +211,10 @@ async def match(session: OperatorSession) -> Response:
         await place_receipts.match_by_hand(
             session.database, _receipt_id(session), segment, filled["note"], session.actor
         )
-    except FieldTrouble as trouble:
-        return await _page(session, {trouble.field: str(trouble)}, 422, filled)
-    except Trouble as trouble:
-        raise HTTPException(404, str(trouble).removesuffix(".")) from None
+    except FieldError as error:
+        return await _page(session, {error.field: str(error)}, 422, filled)
+    except OperatorError as error:
+        raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=matched")
 
 
@@ -232,8 +232,8 @@ async def dismiss(session: OperatorSession) -> Response:
     filled = {"segment": "", "note": "", "why": form.text("why")}
     try:
         await place_receipts.dismiss(session.database, _receipt_id(session), filled["why"], session.actor)
-    except FieldTrouble as trouble:
-        return await _page(session, {"why": str(trouble)}, 422, filled)
-    except Trouble as trouble:
-        raise HTTPException(404, str(trouble).removesuffix(".")) from None
+    except FieldError as error:
+        return await _page(session, {"why": str(error)}, 422, filled)
+    except OperatorError as error:
+        raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=dismissed")

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from tumira import VERSION
 from tumira.console.session import OperatorSession, Services, change, view
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.redirect import redirect
@@ -185,8 +185,8 @@ async def add_operator(session: OperatorSession) -> Response:
             role=Role(filled["role"]),
             actor=session.actor,
         )
-    except Trouble as trouble:
-        return await _page(session, {"phone": str(trouble)}, 422, filled=filled)
+    except OperatorError as error:
+        return await _page(session, {"phone": str(error)}, 422, filled=filled)
     return await _page(session, {}, given=Given(filled["phone"], password))
 
 
@@ -195,8 +195,8 @@ async def reset_operator(session: OperatorSession) -> Response:
     operator = await _operator(session)
     try:
         password = await operator_access.reset(session.database, phone=operator.phone, actor=session.actor)
-    except Trouble as trouble:
-        return await _page(session, {"": str(trouble)}, 422)
+    except OperatorError as error:
+        return await _page(session, {"": str(error)}, 422)
     return await _page(session, {}, given=Given(operator.phone, password))
 
 
@@ -205,8 +205,8 @@ async def remove_operator(session: OperatorSession) -> Response:
     operator = await _operator(session)
     try:
         await operator_access.remove(session.database, phone=operator.phone, actor=session.actor)
-    except Trouble as trouble:
-        return await _page(session, {"": str(trouble)}, 422)
+    except OperatorError as error:
+        return await _page(session, {"": str(error)}, 422)
     return redirect(SYSTEM + "?done=removed")
 
 

@@ -15,7 +15,7 @@ from tumira.console.pages.top_ups import TOP_UPS, Faults, find_top_up, path_of, 
 from tumira.console.session import OperatorSession, Services, change
 from tumira.console.top_up_words import name_of, write_money
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, write_id
 from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
@@ -46,8 +46,8 @@ async def ask_again(session: OperatorSession) -> Response:
     top_up = await find_top_up(session)
     try:
         await settle.poll_again(session.database, top_up.id, session.actor)
-    except Trouble as trouble:
-        return await top_up_page(session, {"": str(trouble)}, 409)
+    except OperatorError as error:
+        return await top_up_page(session, {"": str(error)}, 409)
     return redirect(f"{path_of(top_up.id)}?done=asked")
 
 
@@ -134,8 +134,8 @@ async def resolve(session: OperatorSession) -> Response:
             note=decision.note,
             actor=session.actor,
         )
-    except Trouble as trouble:
-        return await top_up_page(session, {"": str(trouble)}, 409)
+    except OperatorError as error:
+        return await top_up_page(session, {"": str(error)}, 409)
     return redirect(f"{path_of(top_up.id)}?done={'not-paid' if decision.paid is None else 'paid'}")
 
 

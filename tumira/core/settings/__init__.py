@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.core.settings.tracing import Tracing, read_tracing
 
@@ -149,7 +149,7 @@ def _read(env_file: Path) -> dict[str, str]:
     try:
         return {name: value for name, value in dotenv_values(env_file).items() if value is not None}
     except (OSError, UnicodeDecodeError) as error:
-        raise Trouble(
+        raise OperatorError(
             f"{env_file.absolute()} cannot be read ({error}): put that right or remove it."
         ) from error
 
@@ -157,14 +157,14 @@ def _read(env_file: Path) -> dict[str, str]:
 def _port(name: str, text: str) -> int:
     # Not 0, for which the system would choose a port that nobody else knows.
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= PORT_MAX):
-        raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {PORT_MAX}.")
+        raise OperatorError(f"{name} is {text!r}; it must be a number from 1 to {PORT_MAX}.")
     return int(text)
 
 
 def _count(name: str, values: Mapping[str, str], default: int) -> int:
     text = values.get(name, str(default))
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= COUNT_MAX):
-        raise Trouble(f"{name} is {text!r}; it must be a number from 1 to {COUNT_MAX}.")
+        raise OperatorError(f"{name} is {text!r}; it must be a number from 1 to {COUNT_MAX}.")
     return int(text)
 
 
@@ -172,7 +172,9 @@ def _drain_wait(values: Mapping[str, str]) -> int:
     name = PREFIX + "DRAIN_WAIT"
     text = values.get(name, "0")
     if not (text.isascii() and text.isdigit() and int(text) <= DRAIN_WAIT_MAX_S):
-        raise Trouble(f"{name} is {text!r}; it must be a number of seconds from 0 to {DRAIN_WAIT_MAX_S}.")
+        raise OperatorError(
+            f"{name} is {text!r}; it must be a number of seconds from 0 to {DRAIN_WAIT_MAX_S}."
+        )
     return int(text)
 
 
@@ -182,7 +184,7 @@ def _keep_weeks(values: Mapping[str, str]) -> int | None:
     if text in {"0", "none"}:
         return None
     if not (text.isascii() and text.isdigit() and KEEP_WEEKS_MIN <= int(text) <= KEEP_WEEKS_MAX):
-        raise Trouble(
+        raise OperatorError(
             f"{name} is {text!r}; it must be a number of weeks from {KEEP_WEEKS_MIN} to {KEEP_WEEKS_MAX}, "
             "or none to keep messages for good."
         )
@@ -192,7 +194,7 @@ def _keep_weeks(values: Mapping[str, str]) -> int | None:
 def _switch(name: str, values: Mapping[str, str]) -> bool:
     text = values.get(name, "0")
     if text not in {"0", "1"}:
-        raise Trouble(f"{name} is {text!r}; it must be 1 for yes or 0 for no.")
+        raise OperatorError(f"{name} is {text!r}; it must be 1 for yes or 0 for no.")
     return text == "1"
 
 
@@ -203,7 +205,7 @@ def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str 
         return None
     port = _port(name, values.get(name, str(SIMULATOR_PORT)))
     if port == web_port:
-        raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
+        raise OperatorError(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
     return port
 
 
@@ -213,7 +215,7 @@ def _metrics_port(values: Mapping[str, str], web_port: int) -> int | None:
         return None
     port = _port(name, values[name])
     if port == web_port:
-        raise Trouble(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
+        raise OperatorError(f"TUMIRA_PORT and {name} are both {port}; give one of them another number.")
     return port
 
 
@@ -228,19 +230,19 @@ def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         # Not chained: its words may hold the password.
-        raise Trouble(f"{name} has no host or port that can be read: {_SMTP_SHAPE}") from None
+        raise OperatorError(f"{name} has no host or port that can be read: {_SMTP_SHAPE}") from None
     if parts.scheme not in {"smtp", "smtps"}:
-        raise Trouble(
+        raise OperatorError(
             f"{name} must begin with smtp:// or, for TLS from the start, with smtps://: {_SMTP_SHAPE}"
         )
     # The URL is read without its line breaks and tabs, so that it has to be looked at whole.
     is_plain = _VISIBLE.fullmatch(values[name]) is not None
     has_more = parts.path not in {"", "/"} or bool(parts.query or parts.fragment)
     if has_more or not is_plain or not _is_host(host) or port == 0:
-        raise Trouble(f"{name} is no address of a mail server: {_SMTP_SHAPE}")
+        raise OperatorError(f"{name} is no address of a mail server: {_SMTP_SHAPE}")
     user, password = _credential(parts.username), _credential(parts.password)
     if (user is None) != (password is None) or ("@" in parts.netloc and user is None):
-        raise Trouble(f"The user and password of {name} cannot be read: {_SMTP_SHAPE}")
+        raise OperatorError(f"The user and password of {name} cannot be read: {_SMTP_SHAPE}")
     if parts.scheme == "smtps":
         encryption, usual_port = Encryption.FROM_START, _SMTPS_PORT
     else:
@@ -269,7 +271,7 @@ def _mail_from(values: Mapping[str, str], public_url: str) -> tuple[str, str]:
     address = named["address"] if named else text
     sender_name = (named["quoted"] or named["name"] or "").strip() if named else ""
     if not MAIL_ADDRESS.fullmatch(address) or not sender_name.isprintable():
-        raise Trouble(f"{name} is {values[name]!r}: {_MAIL_FROM_SHAPE}")
+        raise OperatorError(f"{name} is {values[name]!r}: {_MAIL_FROM_SHAPE}")
     return sender_name, address
 
 
@@ -312,7 +314,7 @@ def _data_dir(values: Mapping[str, str]) -> Path:
     try:
         return Path(values.get(PREFIX + "DATA_DIR") or _default_data_dir(values)).expanduser().absolute()
     except RuntimeError as error:
-        raise Trouble("There is no home directory here: set TUMIRA_DATA_DIR to a directory.") from error
+        raise OperatorError("There is no home directory here: set TUMIRA_DATA_DIR to a directory.") from error
 
 
 def _default_data_dir(values: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 PREFIX: Final = "TUMIRA_"
 
@@ -130,7 +130,7 @@ def read_payments(values: Mapping[str, str]) -> Payments:
     one_voucher, ott, blu = _one_voucher(read), _ott(read), _blu(read)
     zar_rate = _zar_rate(read)
     if zar_rate is None and (one_voucher or ott or blu):
-        raise Trouble(
+        raise OperatorError(
             "Vouchers are set up, but not what a rand is worth: set TUMIRA_VOUCHER_ZAR_RATE to the rand that "
             "make a US dollar and the day of that rate, as in 18.50@2026-11-01."
         )
@@ -142,7 +142,7 @@ def _paynow(read: Read) -> Paynow | None:
     if given is None:
         return None
     if not _DIGITS.fullmatch(given["ID"]):
-        raise Trouble("TUMIRA_PAYNOW_ID is the number of the integration, digits only.")
+        raise OperatorError("TUMIRA_PAYNOW_ID is the number of the integration, digits only.")
     return Paynow(
         url=_base("PAYNOW_URL", given.get("URL", _PAYNOW_URL)),
         integration_id=given["ID"],
@@ -163,13 +163,13 @@ def _usdt(read: Read) -> Usdt | None:
     chain_id = _number("USDT_CHAIN_ID", given.get("CHAIN_ID", str(BNB_SMART_CHAIN)), 2**53)
     contract = given.get("CONTRACT", _USDT_CONTRACT if chain_id == BNB_SMART_CHAIN else "")
     if not _ADDRESS.fullmatch(contract):
-        raise Trouble(
+        raise OperatorError(
             "TUMIRA_USDT_CONTRACT must be the address of the token, 0x and 40 hexadecimal digits; it has "
             f"to be set for every chain but {BNB_SMART_CHAIN}."
         )
     urls = [_base("USDT_RPC_URLS", url.strip()) for url in given["RPC_URLS"].split(",") if url.strip()]
     if not 1 <= len(set(urls)) <= _RPC_URLS_MAX:
-        raise Trouble(
+        raise OperatorError(
             f"TUMIRA_USDT_RPC_URLS must be one to {_RPC_URLS_MAX} addresses with commas between; two "
             "that do not depend on each other are best."
         )
@@ -212,7 +212,7 @@ def _zar_rate(read: Read) -> ZarRate | None:
     if text is None:
         return None
     match = _RATE.fullmatch(text.strip())
-    wrong = Trouble(
+    wrong = OperatorError(
         f"TUMIRA_VOUCHER_ZAR_RATE is {text!r}; write the rand that make a US dollar, at least 1, and the day "
         "of that rate, as in 18.50@2026-11-01."
     )
@@ -238,13 +238,13 @@ def _together(
     missing = [f"{PREFIX}{group}{name}" for name in needed if name not in given]
     if missing:
         there = ", ".join(f"{PREFIX}{group}{name}" for name in given)
-        raise Trouble(f"{there} is set, but not {' and '.join(missing)}: set all of them, or none.")
+        raise OperatorError(f"{there} is set, but not {' and '.join(missing)}: set all of them, or none.")
     return given
 
 
 def _base(name: str, text: str) -> str:
     """Return a provider's address without a slash at its end; a refusal never repeats it, for keys in it."""
-    wrong = Trouble(
+    wrong = OperatorError(
         f"{PREFIX}{name} is no address of a provider: write https://host, and http:// only for this machine."
     )
     try:
@@ -260,7 +260,7 @@ def _base(name: str, text: str) -> str:
 
 def _number(name: str, text: str, highest: int) -> int:
     if not (_DIGITS.fullmatch(text) and 1 <= int(text) <= highest):
-        raise Trouble(f"{PREFIX}{name} is {text!r}; it must be a number from 1 to {highest}.")
+        raise OperatorError(f"{PREFIX}{name} is {text!r}; it must be a number from 1 to {highest}.")
     return int(text)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 
 SHARE: Final = "0.01"
 # Where collectors take traces, unless the operator names a path; OpenTelemetry's protocol specification.
@@ -27,7 +27,9 @@ def read_tracing(values: Mapping[str, str]) -> Tracing | None:
     """Read how traces are sent; None for a gateway that sends none."""
     share = values.get("TUMIRA_OTLP_SAMPLE", SHARE)
     if not _SHARE.fullmatch(share):
-        raise Trouble(f"TUMIRA_OTLP_SAMPLE is {share!r}; it must be a number from 0 to 1, such as {SHARE}.")
+        raise OperatorError(
+            f"TUMIRA_OTLP_SAMPLE is {share!r}; it must be a number from 0 to 1, such as {SHARE}."
+        )
     url = values.get("TUMIRA_OTLP_URL")
     if url is None:
         return None
@@ -37,5 +39,7 @@ def read_tracing(values: Mapping[str, str]) -> Tracing | None:
     except ValueError:
         is_whole = False
     if not is_whole:
-        raise Trouble("TUMIRA_OTLP_URL is no address of a collector: write it as http://collector:4318.")
+        raise OperatorError(
+            "TUMIRA_OTLP_URL is no address of a collector: write it as http://collector:4318."
+        )
     return Tracing(url.rstrip("/") + PATH if parts.path in {"", "/"} else url, float(share))

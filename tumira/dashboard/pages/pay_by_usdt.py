@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Usdt
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
@@ -61,9 +61,9 @@ async def show(session: CustomerSession) -> Response:
     amount, faults = _read_amount(given)
     try:
         place = await start_usdt(session.database, session.services.payments, session.account_id)
-    except Trouble as trouble:
+    except OperatorError as error:
         # What is wrong is the operator's to put right, and nobody may pay before that.
-        _log.error("no address for USDT", problem=str(trouble))
+        _log.error("no address for USDT", problem=str(error))
         raise HTTPException(503, "Your address cannot be shown now; please tell the operator") from None
     link = payment_link(usdt.contract, usdt.chain_id, place.address, amount)
     return session.page(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.dashboard import top_up_words
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
@@ -110,10 +110,10 @@ async def redeem(session: CustomerSession) -> Response:
             phone=draft.phone or None,
             top_up_id=form_id,
         )
-    except Trouble as trouble:
+    except OperatorError as error:
         if await was_started(session.database, session.account_id, form_id):
             return redirect(path_of(form_id))
-        return _page(session, issuers, draft, {_field_of(trouble): str(trouble)}, 422)
+        return _page(session, issuers, draft, {_field_of(error): str(error)}, 422)
     return redirect(path_of(top_up_id))
 
 
@@ -129,6 +129,6 @@ async def _offered(session: CustomerSession) -> Sequence[Issuer]:
     return issuers
 
 
-def _field_of(trouble: Trouble) -> str:
+def _field_of(error: OperatorError) -> str:
     """Return beside which field a fault stands; none is for the whole form."""
-    return trouble.field if isinstance(trouble, FieldTrouble) and trouble.field in FIELDS else ""
+    return error.field if isinstance(error, FieldError) and error.field in FIELDS else ""

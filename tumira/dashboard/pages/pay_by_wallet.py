@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
-from tumira.core.errors import FieldTrouble, Trouble
+from tumira.core.errors import FieldError, OperatorError
 from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
 from tumira.dashboard.pages.landing import offers
 from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
@@ -102,10 +102,10 @@ async def pay(session: CustomerSession) -> Response:
             draft.phone or None,
             top_up_id=form_id,
         )
-    except Trouble as trouble:
+    except OperatorError as error:
         if await was_started(session.database, session.account_id, form_id):
             return redirect(path_of(form_id))
-        return await _page(session, draft, {_field_of(trouble): str(trouble)}, 422)
+        return await _page(session, draft, {_field_of(error): str(error)}, 422)
     return redirect(path_of(top_up_id))
 
 
@@ -114,6 +114,6 @@ def _check_offered(session: CustomerSession) -> None:
         raise HTTPException(404, "You cannot pay by mobile money or card here")
 
 
-def _field_of(trouble: Trouble) -> str:
+def _field_of(error: OperatorError) -> str:
     """Return beside which field a fault stands; none is for the whole form."""
-    return trouble.field if isinstance(trouble, FieldTrouble) and trouble.field in FIELDS else ""
+    return error.field if isinstance(error, FieldError) and error.field in FIELDS else ""

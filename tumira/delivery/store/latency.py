@@ -1,6 +1,6 @@
 """How long did messages take, and how did they end, slot by slot? Counted by workers, added up here.
 
-A slot is ten minutes. What carriers said is counted in memory and added every few seconds; what chores end is
+A slot is ten minutes. What carriers said is counted in memory and added every few seconds; what tasks end is
 added with the end itself. Rows are written in the order of their keys, so that no two wait for each other.
 """
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations.backup.files import sync_directory
 from tumira.operations.backup.programs import Finished, Programs, failed, run
 from tumira.postgres.embedded import server as embedded
@@ -62,7 +62,7 @@ async def copy_to(programs: Programs, target: Path, watch: Callable[[], None]) -
 def _new_directory(target: Path) -> Iterator[Path]:
     """Give the name of a directory that does not exist, and rename it when all went well."""
     if os.path.lexists(target):
-        raise Trouble(
+        raise OperatorError(
             f"{target} exists, and a backup overwrites nothing: choose another name, or move it away."
         )
     partial = target.with_name(target.name + PARTIAL)
@@ -113,8 +113,8 @@ def _compare(base: Path, file: Mapping[str, Any]) -> None:
         raise _damaged(base, str(path))
 
 
-def _damaged(base: Path, what: str) -> Trouble:
-    return Trouble(f"{base} is no base backup, or is damaged, at {what}: use another one.")
+def _damaged(base: Path, what: str) -> OperatorError:
+    return OperatorError(f"{base} is no base backup, or is damaged, at {what}: use another one.")
 
 
 async def keep_log(programs: Programs, target: Path, watch: Callable[[], None]) -> Finished:
@@ -146,24 +146,24 @@ def brought_back(
             os.sync()
             inner.cluster.rename(place.cluster)
             sync_directory(place.root)
-    except Trouble as trouble:
-        if _TOO_SHORT not in str(trouble):
+    except OperatorError as error:
+        if _TOO_SHORT not in str(error):
             raise
-        raise Trouble(
+        raise OperatorError(
             f"The log ends before {until}: choose an earlier --until, or leave it out for the last moment "
             "that the log knows."
-        ) from trouble
+        ) from error
     finally:
         shutil.rmtree(inner.root, ignore_errors=True)
 
 
 def _check_free(place: Place) -> None:
     if embedded.attach(place.root) is not None:
-        raise Trouble(
+        raise OperatorError(
             f"Tumira runs on {place.root}: stop it first, or set TUMIRA_DATA_DIR to another directory."
         )
     if place.cluster.exists():
-        raise Trouble(
+        raise OperatorError(
             f"{place.cluster} holds a database: move it away, so that it can be looked at later, or set "
             "TUMIRA_DATA_DIR to another directory."
         )

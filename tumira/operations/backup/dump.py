@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations.backup.files import Step
 from tumira.postgres.connection import Connection
 from tumira.postgres.migrate import MIGRATION_LOCK
@@ -71,9 +71,11 @@ SQL_IS_UNFINISHED: Final = Statement("SELECT NOT EXISTS (SELECT FROM schema_migr
 async def check_whole(connection: Connection) -> None:
     """Refuse a database that is not Tumira's, or not yet."""
     if not await SQL_IS_OURS.value(connection):
-        raise Trouble("The database has no tables of Tumira: check TUMIRA_DATA_DIR or TUMIRA_DATABASE_URL.")
+        raise OperatorError(
+            "The database has no tables of Tumira: check TUMIRA_DATA_DIR or TUMIRA_DATABASE_URL."
+        )
     if await SQL_IS_UNFINISHED.value(connection):
-        raise Trouble(
+        raise OperatorError(
             "The database is the rest of a restore that was not finished: run `tumira restore` again."
         )
 
@@ -122,7 +124,9 @@ async def schema_name(connection: Connection) -> str:
     """Return the schema in which tables are made."""
     name = await SQL_SCHEMA.value(connection)
     if name is None:
-        raise Trouble("The database has no schema for new tables: create one, or check its search_path.")
+        raise OperatorError(
+            "The database has no schema for new tables: create one, or check its search_path."
+        )
     return str(name)
 
 
@@ -142,9 +146,11 @@ SELECT count(*)
 async def close_to_others(connection: Connection) -> None:
     """Keep nodes from starting on the database until this connection ends; refuse while one runs."""
     if not await SQL_LOCK.value(connection, lock=MIGRATION_LOCK):
-        raise Trouble("Another process migrates or restores the database: wait for that, then try again.")
+        raise OperatorError(
+            "Another process migrates or restores the database: wait for that, then try again."
+        )
     if await SQL_NODES.value(connection):
-        raise Trouble("Tumira runs on this database: stop every web and worker first, then try again.")
+        raise OperatorError("Tumira runs on this database: stop every web and worker first, then try again.")
 
 
 async def open_to_others(connection: Connection) -> None:
@@ -202,7 +208,7 @@ async def read_holdings(connection: Connection) -> Holdings:
     if not tables:
         return Holdings(0, 0, others=False)
     if not any(row["name"] == "schema_migrations" for row in tables):
-        raise Trouble("The database holds tables that are not Tumira's: restore into an empty one.")
+        raise OperatorError("The database holds tables that are not Tumira's: restore into an empty one.")
     if await SQL_IS_UNFINISHED.value(connection):
         return Holdings(0, 0, others=False)
     (found,) = await connection.fetch(SQL_HOLDINGS.text, timeout=LONG_S)

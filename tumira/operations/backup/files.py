@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations.backup.programs import disk_full
 
 Progress = Callable[[int], None]
@@ -114,11 +114,13 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno in _FULL:
             raise disk_full(target.parent) from error
-        raise Trouble(f"{target} cannot be written: {error.strerror or error}.") from error
+        raise OperatorError(f"{target} cannot be written: {error.strerror or error}.") from error
 
 
-def _exists(target: Path) -> Trouble:
-    return Trouble(f"{target} exists, and a backup overwrites nothing: choose another name, or move it away.")
+def _exists(target: Path) -> OperatorError:
+    return OperatorError(
+        f"{target} exists, and a backup overwrites nothing: choose another name, or move it away."
+    )
 
 
 @contextmanager
@@ -127,11 +129,11 @@ def _open_partial(partial: Path) -> Iterator[BinaryIO]:
     with os.fdopen(handle, "r+b") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
-            raise Trouble(f"{partial} is not a file of ours: move it away, then try again.")
+            raise OperatorError(f"{partial} is not a file of ours: move it away, then try again.")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Trouble(
+            raise OperatorError(
                 f"Another backup is writing {partial}: wait for it, or choose another name."
             ) from None
         os.fchmod(handle, 0o600)
@@ -181,25 +183,27 @@ def inspect(path: Path, progress: Progress) -> Backup:
         with path.open("rb") as file:
             return _inspect(file, path, progress)
     except OSError as error:
-        raise Trouble(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise OperatorError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _inspect(file: BinaryIO, path: Path, progress: Progress) -> Backup:
     found = os.fstat(file.fileno())
     if not stat.S_ISREG(found.st_mode):
-        raise Trouble(f"{path} is not a file: name the backup's file.")
+        raise OperatorError(f"{path} is not a file: name the backup's file.")
     size = found.st_size
     file.seek(max(0, size - _END_BYTES))
     end = _END.fullmatch(file.read(_END_BYTES))
     if end is None:
-        raise Trouble(
+        raise OperatorError(
             f"{path} is not a whole backup of Tumira: it was cut off, or is a file of another kind. "
             "Use another one."
         )
     covered = size - _END_BYTES
     digest = digest_of(file, covered, progress).hexdigest()
     if digest != end[2].decode():
-        raise Trouble(f"{path} is damaged, its checksum is not that of its content: use another backup.")
+        raise OperatorError(
+            f"{path} is damaged, its checksum is not that of its content: use another backup."
+        )
     length = int(end[1])
     file.seek(covered - length)
     return Backup(_read_manifest(file.read(length), path), size, digest)
@@ -209,6 +213,6 @@ def _read_manifest(written: bytes, path: Path) -> Manifest:
     try:
         return msgspec.json.decode(written, type=Manifest)
     except (msgspec.DecodeError, ValueError) as error:
-        raise Trouble(
+        raise OperatorError(
             f"{path} was made by a Tumira whose backups this one cannot read ({error}): use a newer one."
         ) from error

@@ -14,7 +14,7 @@ import asyncpg
 
 from tumira import VERSION, audit_log
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations.backup import files as backup_files
 from tumira.operations.backup.dump import Moment, patient_connection, read_moment
 from tumira.operations.backup.files import (
@@ -144,7 +144,7 @@ async def _moment(database: Database) -> AsyncIterator[Moment]:
 def check_version(found: int) -> None:
     """Refuse a server that is newer than our programs, which would refuse it in words that help less."""
     if found > int(MAJOR_VERSION):
-        raise Trouble(
+        raise OperatorError(
             f"The database is PostgreSQL {found}, and Tumira brings the programs of {MAJOR_VERSION}, which "
             f"cannot read it: use pg_dump {found} until a newer Tumira brings its own."
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.embedded.binaries import programs
 from tumira.postgres.embedded.children import end_with_parent
 from tumira.postgres.embedded.files import ServerUser, Tell, is_disk_full, place_at, user_name
@@ -194,16 +194,16 @@ async def _hear(process: asyncio.subprocess.Process, said: "deque[str]") -> None
             said.append(words)
 
 
-def failed(done: Finished, what: str, where: Path) -> Trouble:
+def failed(done: Finished, what: str, where: Path) -> OperatorError:
     """Say in one line why a program did not do its work; `where` is what it wrote to or read."""
     if is_disk_full("\n".join(done.said)):
         return disk_full(where)
-    return Trouble(f"{what}: {complaint(done)}")
+    return OperatorError(f"{what}: {complaint(done)}")
 
 
-def disk_full(where: Path) -> Trouble:
+def disk_full(where: Path) -> OperatorError:
     """Say that there is no room left."""
-    return Trouble(f"The disk that holds {where} is full: free some space, then try again.")
+    return OperatorError(f"The disk that holds {where} is full: free some space, then try again.")
 
 
 def complaint(done: Finished) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tumira import audit_log
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.ids import MessageId
 from tumira.delivery.outcomes import Ended, Outcome
 from tumira.delivery.settle import settle_locked
@@ -74,7 +74,7 @@ def _check_schema(manifest: Manifest, path: Path) -> None:
     known = {one.number: one.checksum for one in migrate.known()}
     for step in manifest.steps:
         if known.get(step.number) != step.checksum:
-            raise Trouble(
+            raise OperatorError(
                 f"{path} was made by Tumira {manifest.tumira} with a step in its schema ({step.name}) that "
                 "this Tumira does not know: restore it with that version, or a newer one."
             )
@@ -106,7 +106,7 @@ async def from_file(
             raise failed(done, "The restore failed, and the database is not usable until one succeeds", path)
         await backups.analyse(connection)
         if await backups.count(connection) != (manifest.accounts, manifest.messages):
-            raise Trouble(f"The restored database does not hold what {path} says: use another backup.")
+            raise OperatorError(f"The restored database does not hold what {path} says: use another backup.")
         async with connection.transaction():
             await backups.open_history(connection, manifest.steps)
             found = await _calm(connection, manifest.started_at, wish)
@@ -139,7 +139,7 @@ def _succeeded(done: Finished, version: int) -> bool:
 
 async def _check_empty(connection: Connection, manifest: Manifest, wish: Wish) -> None:
     if (schema := await backups.schema_name(connection)) != manifest.database_schema:
-        raise Trouble(
+        raise OperatorError(
             f"The backup's tables are in the schema {manifest.database_schema}, and this database makes its "
             f"own in {schema}: set search_path={manifest.database_schema} for it."
         )
@@ -147,7 +147,7 @@ async def _check_empty(connection: Connection, manifest: Manifest, wish: Wish) -
     if holdings.nothing or wish.replace == wish.name:
         return
     asked = "" if wish.replace is None else f" (not {wish.replace})"
-    raise Trouble(
+    raise OperatorError(
         f"{wish.name} holds {holdings.accounts} accounts and {holdings.messages} messages: restore into an "
         f"empty database, or say `--replace {wish.name}`{asked} to have all of that deleted first."
     )

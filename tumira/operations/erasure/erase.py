@@ -1,7 +1,7 @@
 """How is a number forgotten on its owner's request?
 
 The walk through all that may hold it goes from stage to stage, and in each by small steps. A step is one
-transaction, in which it is also written down how far the walk is, so that it can be stopped anywhere: a chore
+transaction, in which it is also written down how far the walk is, so that it can be stopped anywhere: a task
 of the worker goes on with it. Messages that are under way need their number and are waited for; the walk is
 then made once more.
 """
@@ -14,7 +14,7 @@ from typing import Final
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.operations.erasure import requests as erasures
 from tumira.operations.erasure.requests import Erasure
 from tumira.operations.erasure.steps import OTHERS, STEPS, Stage, Walk
@@ -36,7 +36,7 @@ async def read_number(database: Database, text: str) -> Subject:
     async with database.connection() as connection:
         subject = read_subject(await get_tariff(connection), text)
     if subject is None:
-        raise Trouble(
+        raise OperatorError(
             "This is no number of a country that we send to: write it with its country code, like "
             "+263771200001."
         )
@@ -48,9 +48,9 @@ async def erase_number(
 ) -> Erasure:
     """Forget a number as far as it can be now, and return what became of that; `tell` hears of each step."""
     if not 0 < len(note) <= NOTE_MAX:
-        raise Trouble(f"Say in the note who asks, and when, in 1 to {NOTE_MAX} characters.")
+        raise OperatorError(f"Say in the note who asks, and when, in 1 to {NOTE_MAX} characters.")
     if subject.is_in(note):
-        raise Trouble("The note holds the number itself, and is kept: name the request in another way.")
+        raise OperatorError("The note holds the number itself, and is kept: name the request in another way.")
     going = await _begin(database, subject, note, actor)
     for _ in range(STEPS_MAX):
         async with database.transaction() as connection:
@@ -69,7 +69,7 @@ async def _begin(database: Database, subject: Subject, note: str, actor: Actor) 
             connection, subject.number, Stage.MESSAGES, actor=actor.name, note=note
         ) or await erasures.find_open(connection, subject.number)
         if begun is None:
-            raise Trouble("A worker has just finished erasing this number; ask once more to be sure.")
+            raise OperatorError("A worker has just finished erasing this number; ask once more to be sure.")
         await audit_log.record_by_operator(
             connection, actor, "number erased on request", f"request {begun.id}: {note}"
         )

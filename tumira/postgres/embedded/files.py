@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 
 Tell = Callable[[str], None]
 # Called where somebody waits; raises when the wait is to end.
@@ -95,7 +95,9 @@ def place_at(data_dir: Path) -> Place:
     root = data_dir.absolute()
     # `postmaster.pid` is read by line, and URLs are UTF-8: neither a line break nor a stray byte survives.
     if not str(root).isprintable():
-        raise Trouble(f"The data directory {str(root)!r} has unprintable characters in its name; rename it.")
+        raise OperatorError(
+            f"The data directory {str(root)!r} has unprintable characters in its name; rename it."
+        )
     return Place(root)
 
 
@@ -106,7 +108,7 @@ def said_plainly(place: Place) -> Iterator[None]:
         yield
     except subprocess.TimeoutExpired as error:
         program = Path(str(error.cmd[0])).name
-        raise TemporaryTrouble(
+        raise TemporaryOperatorError(
             f"{program} did not end within {error.timeout:.0f} s: check that the disk of {place.root} works."
         ) from error
     except OSError as error:
@@ -114,8 +116,8 @@ def said_plainly(place: Place) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or is_disk_full(str(error)):
             raise disk_full(place) from error
         if error.errno in _SHORT_OF:
-            raise TemporaryTrouble(f"PostgreSQL cannot be started: {error.strerror}.") from error
-        raise Trouble(
+            raise TemporaryOperatorError(f"PostgreSQL cannot be started: {error.strerror}.") from error
+        raise OperatorError(
             f"The data directory {place.root} cannot be used: {_complaint(error, place)}. Put that right, or "
             f"set TUMIRA_DATA_DIR to a directory that {user_name(os.geteuid())} may write to."
         ) from error
@@ -131,9 +133,9 @@ def _complaint(error: OSError, place: Place) -> str:
     return f"{said} ({nearest} belongs to {user_name(nearest.lstat().st_uid)})"
 
 
-def disk_full(place: Place) -> Trouble:
+def disk_full(place: Place) -> OperatorError:
     """Say that there is no room left."""
-    return TemporaryTrouble(f"The disk that holds {place.root} is full: free some space.")
+    return TemporaryOperatorError(f"The disk that holds {place.root} is full: free some space.")
 
 
 def is_disk_full(text: str) -> bool:
@@ -162,7 +164,7 @@ def server_user() -> ServerUser:
         try:
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
-            raise Trouble(
+            raise OperatorError(
                 f"User id {uid} has no name in /etc/passwd, and PostgreSQL needs one: run as a user that has "
                 "a name, or set TUMIRA_DATABASE_URL to another PostgreSQL."
             ) from None
@@ -193,12 +195,12 @@ def _add_user(name: str) -> pwd.struct_passwd:
             stdin=subprocess.DEVNULL,
         )
         if added.returncode < 0:
-            raise TemporaryTrouble(f"useradd was ended by signal {-added.returncode}.")
+            raise TemporaryOperatorError(f"useradd was ended by signal {-added.returncode}.")
         why = last_line(added.stderr) or f"useradd ended with code {added.returncode}"
     # Looked up whatever useradd said: another process may have made the user at the same moment.
     entry = _find_user(name)
     if entry is None:
-        raise Trouble(
+        raise OperatorError(
             f"PostgreSQL does not run as root, and its user {name} cannot be made: {why}. Create that system "
             "user by hand, or run Tumira as an ordinary user."
         )
@@ -219,7 +221,7 @@ def may(user: ServerUser, how: str, path: Path) -> bool:
         timeout=PROBE_TIMEOUT_S,
     )
     if answer.returncode < 0:
-        raise TemporaryTrouble(f"The look at {path} was ended by signal {-answer.returncode}.")
+        raise TemporaryOperatorError(f"The look at {path} was ended by signal {-answer.returncode}.")
     return answer.returncode == 0
 
 
@@ -231,7 +233,7 @@ def make_root(place: Place, user: ServerUser) -> None:
         resolved = deepest.resolve()
         way = (*reversed(resolved.parents), resolved)
         blocked = next((path for path in way if not may(user, "-x", path)), deepest)
-        raise Trouble(
+        raise OperatorError(
             f"PostgreSQL runs as user {user.name}, who may not enter {blocked}: set TUMIRA_DATA_DIR to a "
             f"directory it can reach, or let it pass (chmod o+x {blocked})."
         )
@@ -251,7 +253,7 @@ def check_owner(place: Place, user: ServerUser) -> None:
         return
     name = user_name(owner)
     starter = "root" if name == SERVER_USER else name
-    raise Trouble(
+    raise OperatorError(
         f"{place.cluster} belongs to {name}, but PostgreSQL would run as {user.name}: start Tumira as "
         f"{starter}, or give the files away with chown -R {user.name} {place.cluster}."
     )
@@ -268,7 +270,7 @@ def private_directory(path: Path, user: ServerUser) -> None:
         os.fchmod(handle, 0o700)
         found = os.fstat(handle)
         if (found.st_uid, stat.S_IMODE(found.st_mode)) != (user.uid, 0o700):
-            raise Trouble(
+            raise OperatorError(
                 f"{path} cannot be made private to {user.name} on this file system: set TUMIRA_DATA_DIR to a "
                 "directory on a local disk."
             )
@@ -288,7 +290,7 @@ def socket_directory(place: Place, user: ServerUser) -> Iterator[Path]:
         if _fits_socket(base / f"{TEMPORARY_PREFIX}12345678") and may(user, "-x", base):
             break
     else:
-        raise Trouble(
+        raise OperatorError(
             f"The name {place.root} does not fit a socket, and the temporary directory {candidates[0]} "
             "cannot hold one either: set TUMIRA_DATA_DIR to a shorter path."
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.embedded.children import end_with_parent
 from tumira.postgres.embedded.files import (
     Heed,
@@ -56,7 +56,7 @@ class Postmaster:
 def require_linux() -> None:
     """Refuse other systems: only Linux has the /proc and the parent-death signal that this rests on."""
     if sys.platform != "linux":
-        raise Trouble(
+        raise OperatorError(
             "Tumira brings its own PostgreSQL on Linux only: set TUMIRA_DATABASE_URL to another PostgreSQL."
         )
 
@@ -144,7 +144,7 @@ def end_leftovers(cluster: Path, tell: Tell, heed: Heed) -> None:
     for pid in live_processes(cluster):
         _signal(pid, signal.SIGQUIT)
     if not _gone_within(HARD_STOP_S, cluster, heed):
-        raise TemporaryTrouble(
+        raise TemporaryOperatorError(
             f"An earlier PostgreSQL (process {first}) on {cluster} does not end: end it with kill -9 {first}."
         )
 
@@ -215,10 +215,10 @@ def _break_off(program: subprocess.Popen[str]) -> None:
         program.kill()
 
 
-def failed(place: Place, what: str, said: str, code: int) -> Trouble:
+def failed(place: Place, what: str, said: str, code: int) -> OperatorError:
     """Say why one of PostgreSQL's programs did not do its work."""
     if code < 0:
-        return TemporaryTrouble(f"{what}: it was ended by signal {-code}.")
+        return TemporaryOperatorError(f"{what}: it was ended by signal {-code}.")
     # On a full disk the log may have had no room for the complaint.
     if is_disk_full(said) or shutil.disk_usage(place.root).free == 0:
         return disk_full(place)
@@ -227,7 +227,7 @@ def failed(place: Place, what: str, said: str, code: int) -> Trouble:
     line = complaints[-1] if complaints else last_line(said) or "it said nothing"
     for mark in marks:
         line = line.partition(mark)[2].strip() or line
-    return TemporaryTrouble(f"{what}: {line}. {place.log} may say more.")
+    return TemporaryOperatorError(f"{what}: {line}. {place.log} may say more.")
 
 
 def rotate_log(place: Place) -> int:

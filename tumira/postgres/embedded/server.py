@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from tumira.core.errors import TemporaryTrouble, Trouble
+from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.postgres.embedded import process
 from tumira.postgres.embedded.binaries import programs
 from tumira.postgres.embedded.files import (
@@ -98,7 +98,7 @@ SELECT 'CREATE DATABASE {DATABASE} OWNER {ROLE}'
 """  # noqa: S608 - made of constants
 
 
-class AlreadyRunning(Trouble):
+class AlreadyRunningError(OperatorError):
     """Another live process owns the data directory."""
 
     def __init__(self, data_dir: Path, pid: int | None) -> None:
@@ -145,7 +145,7 @@ class Server:
                 self._process = self._launch(binaries, heed)
             try:
                 process.wait_until_ready(self._process, self._place, self._log_start, self._tell, heed)
-            except TemporaryTrouble:
+            except TemporaryOperatorError:
                 self._check_settings(binaries, heed)
                 raise
             _prepare_database(self._place, self._user, binaries, self._socket_dir, heed)
@@ -167,7 +167,9 @@ class Server:
         if not _is_made(place):
             # A new one would look as if every account and message had never been.
             if self._has_served:
-                raise Trouble(f"The database in {place.cluster} is gone: bring it back, or restore a backup.")
+                raise OperatorError(
+                    f"The database in {place.cluster} is gone: bring it back, or restore a backup."
+                )
             _make_cluster(place, user, binaries, self._tell, heed)
             heed()
         _write_access_rules(place, user)
@@ -181,7 +183,7 @@ class Server:
         read = process.run(self._user, [binaries / "postgres", *arguments], heed=heed)
         if read.returncode > 0:
             what = "PostgreSQL did not start"
-            raise Trouble(str(process.failed(self._place, what, read.stderr, read.returncode)))
+            raise OperatorError(str(process.failed(self._place, what, read.stderr, read.returncode)))
 
 
 @contextmanager
@@ -232,7 +234,7 @@ def attach(data_dir: Path, heed: Heed = go_on) -> str | None:
             ):
                 return _url(found.socket_dir)
             if time.monotonic() > deadline:
-                raise Trouble(
+                raise OperatorError(
                     f"Process {owner} owns {place.root}, but its PostgreSQL is not ready: try again "
                     f"later, or look into {place.log}."
                 )
@@ -251,7 +253,7 @@ def _sole_owner(place: Place) -> Iterator[int]:
             holder = _holder(place)[0]
             patience_s = LOCK_WAIT_S if _lives(holder) else DEAD_OWNER_WAIT_S
             if time.monotonic() - began > patience_s:
-                raise AlreadyRunning(place.root, holder)
+                raise AlreadyRunningError(place.root, holder)
             time.sleep(LOCK_PAUSE_S)
         _write_lock(handle, "")
         yield handle
@@ -304,14 +306,14 @@ def _check_cluster(place: Place, user: ServerUser) -> None:
     check_owner(place, user)
     if not _is_made(place):
         if any(place.cluster.iterdir()):
-            raise Trouble(
+            raise OperatorError(
                 f"{place.cluster} holds files but no database: move them away, or set TUMIRA_DATA_DIR to "
                 "another directory."
             )
         return
     found = (place.cluster / "PG_VERSION").read_text().strip()
     if found != MAJOR_VERSION:
-        raise Trouble(
+        raise OperatorError(
             f"{place.cluster} was made by PostgreSQL {found} and this Tumira brings {MAJOR_VERSION}: run "
             "`tumira backup` with the Tumira that made it, move the directory away, then run "
             "`tumira restore` with this one."

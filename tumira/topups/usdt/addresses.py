@@ -15,7 +15,7 @@ from typing import Final
 from coincurve import PublicKey
 from Crypto.Hash import keccak
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.topups.usdt.deposit_rules import to_units
 
 PLACES_MAX: Final = 2**31
@@ -57,21 +57,21 @@ class ExtendedKey:
 
 
 def read_xpub(text: str) -> ExtendedKey:
-    """Read the operator's public key; raises Trouble, which never repeats it."""
+    """Read the operator's public key; raises OperatorError, which never repeats it."""
     if text.startswith("xprv"):
-        raise Trouble(_PRIVATE)
+        raise OperatorError(_PRIVATE)
     payload = _read_base58(text)
     if payload is None:
-        raise Trouble(_WRONG)
+        raise OperatorError(_WRONG)
     if payload.startswith(_PRIVATE_VERSION):
-        raise Trouble(_PRIVATE)
+        raise OperatorError(_PRIVATE)
     if not payload.startswith(_VERSION) or payload[4] != _ACCOUNT_DEPTH:
-        raise Trouble(_WRONG)
+        raise OperatorError(_WRONG)
     key = ExtendedKey(public_key=payload[45:], chain_code=payload[13:45])
     try:
         PublicKey(key.public_key)
     except ValueError:
-        raise Trouble(_WRONG) from None
+        raise OperatorError(_WRONG) from None
     return key
 
 

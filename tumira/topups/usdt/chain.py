@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from tumira.core.errors import Trouble
+from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Usdt
 from tumira.topups.providers.http import ProviderClient
 from tumira.topups.usdt.deposit_rules import DECIMALS, DEEP_WITHOUT_FINALITY, ChainDeposit
@@ -184,7 +184,7 @@ async def deposits_on_chain(
             reading = await chain.deposits(view, addresses, first, min(last, first + SPAN_MAX - 1))
             found += reading.deposits
     except ChainError as error:
-        raise Trouble(_cannot_read(chain, error)) from None
+        raise OperatorError(_cannot_read(chain, error)) from None
     finally:
         await chain.close()
     return found
@@ -197,7 +197,7 @@ async def blocks_between(settings: Usdt, since: datetime, until: datetime) -> tu
         view = await chain.look()
         return await chain.first_block_since(view, since), await chain.first_block_since(view, until) - 1
     except ChainError as error:
-        raise Trouble(_cannot_read(chain, error)) from None
+        raise OperatorError(_cannot_read(chain, error)) from None
     finally:
         await chain.close()
 
