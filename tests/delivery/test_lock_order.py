@@ -25,8 +25,8 @@ from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
 from tumira.identity.store.attempts import Budget, Kind
-from tumira.operations.erasure import statements as erasure
-from tumira.operations.erasure.statements import Fault
+from tumira.operations.erasure import store as erasure
+from tumira.operations.erasure.store import Fault
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.pricing.actions import set_price

@@ -22,8 +22,8 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import BatchId, UploadId, message_ids, new_id
 from tumira.delivery.receipt_rules import Receipt
 from tumira.operations.erasure import erase as erase_number
-from tumira.operations.erasure import statements as erasure
 from tumira.operations.erasure import steps as erasure_steps
+from tumira.operations.erasure import store as erasure
 from tumira.operations.erasure.requests import Erasure
 from tumira.operations.erasure.steps import OTHERS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
@@ -350,20 +350,6 @@ async def test_a_walk_that_is_stopped_anywhere_is_gone_on_with(
     assert await office.where(number) == set()
     (request,) = await office.world.rows("SELECT * FROM erasures ORDER BY id DESC LIMIT 1")
     assert request["messages"] == 5
-
-
-async def test_a_walk_that_an_older_version_began_is_gone_on_with(office: Office, number: str) -> None:
-    sent = await office.deliver(number)
-    # That one walked from account to account, and had just passed the last.
-    await office.world.rows(
-        "INSERT INTO erasures (actor, note, number, stage, place)"
-        " VALUES ('cli:test', '', $1, 'messages', $2)",
-        number,
-        [str(HIGHEST), str(HIGHEST)],
-    )
-    assert await office.go_on() > 0
-    (row,) = await office.world.rows("SELECT recipient FROM messages WHERE id = $1", sent[0])
-    assert row["recipient"] == ERASED
 
 
 async def test_two_who_erase_the_same_number_at_once_erase_it_once(office: Office, number: str) -> None:

@@ -1,4 +1,4 @@
-"""How does the operator carry out somebody's wish to be forgotten?"""
+"""The command `tumira erase`: erases a recipient's number on request."""
 
 import time
 from collections.abc import Mapping
@@ -18,13 +18,10 @@ PROGRESS_EVERY_S: Final = 2.0
 
 
 class _Progress:
-    """Says how far it is, now and then, to whoever waits for long."""
-
     def __init__(self) -> None:
         self._told_at = time.monotonic()
 
     def tell(self, erasure: Erasure) -> None:
-        """Hear of a step."""
         if time.monotonic() - self._told_at >= PROGRESS_EVERY_S:
             self._told_at = time.monotonic()
             tell(f"Looking through {erasure.stage}: {erasure.messages} messages erased so far.")
@@ -81,7 +78,6 @@ def _title(erasure: Erasure, *, dry_run: bool) -> str:
 
 
 def _left(erasure: Erasure, owners: Owners, *, dry_run: bool) -> list[str]:
-    """Say what is not erased, and what becomes of it."""
     left = []
     if erasure.waiting:
         needs = "needs" if erasure.waiting == 1 else "need"

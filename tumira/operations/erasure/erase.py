@@ -1,9 +1,9 @@
-"""How is a number forgotten on its owner's request?
+"""Erasure of a phone number on its owner's request.
 
-The walk through all that may hold it goes from stage to stage, and in each by small steps. A step is one
-transaction, in which it is also written down how far the walk is, so that it can be stopped anywhere: a task
-of the worker goes on with it. Messages that are under way need their number and are waited for; the walk is
-then made once more.
+The walk through all tables that may hold it goes from stage to stage, in small steps. A step is one
+transaction, which also stores the position of the walk, so that it can be interrupted anywhere: a maintenance
+task of the worker continues it. Messages under way need their number and are waited for; then the walk is
+repeated.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,13 @@ from tumira.pricing.phone_numbers import Subject, read_subject
 from tumira.pricing.store import get_tariff
 
 NOTE_MAX: Final = 500
-# Until what was under way is looked at again.
+# Between two walks, while messages are under way.
 PAUSE: Final = timedelta(hours=1)
-# Far more than a walk through the largest tables takes.
+# Far more than a walk through the largest tables needs.
 STEPS_MAX: Final = 10_000_000
 
 
 async def read_number(database: Database, text: str) -> Subject:
-    """Read a number as the operator wrote it."""
     async with database.connection() as connection:
         subject = read_subject(await get_tariff(connection), text)
     if subject is None:
@@ -46,7 +45,7 @@ async def read_number(database: Database, text: str) -> Subject:
 async def erase_number(
     database: Database, subject: Subject, *, note: str, actor: Actor, tell: Callable[[Erasure], None]
 ) -> Erasure:
-    """Forget a number as far as it can be now, and return what became of that; `tell` hears of each step."""
+    """Erase a number as far as possible now; `tell` is called after each step."""
     if not 0 < len(note) <= NOTE_MAX:
         raise OperatorError(f"Say in the note who asks, and when, in 1 to {NOTE_MAX} characters.")
     if subject.is_in(note):
@@ -55,7 +54,7 @@ async def erase_number(
     for _ in range(STEPS_MAX):
         async with database.transaction() as connection:
             held = await erasures.hold(connection, going.id)
-            # A worker that goes on with it too may have come to the end.
+            # A worker that continues it too may have finished it.
             going = held if held.finished_at is not None else await _step(connection, held, subject)
         tell(going)
         if going.finished_at is not None or going.stage == Stage.PAUSE:
@@ -77,7 +76,7 @@ async def _begin(database: Database, subject: Subject, note: str, actor: Actor) 
 
 
 async def rehearse(database: Database, subject: Subject) -> Erasure:
-    """Return what would be erased now: each step is made, and undone."""
+    """Return what would be erased now: each step is made and rolled back."""
     async with database.connection() as connection:
         begun_at = await clock.read_now(connection)
     going = Erasure(0, begun_at, "", "", subject.number, Stage.MESSAGES, [], [], 0, {}, 0, None)
@@ -96,7 +95,7 @@ async def rehearse(database: Database, subject: Subject) -> Erasure:
 
 
 async def go_on(connection: Connection) -> int:
-    """Make the next step of a request that is due, and return how many steps that were."""
+    """Make the next step of a request that is due, and return the number of steps."""
     held = await erasures.hold_due(connection)
     if held is None or held.number is None:
         return 0
@@ -115,7 +114,7 @@ async def _step(connection: Connection, held: Erasure, subject: Subject) -> Eras
 
 
 async def _advance(connection: Connection, walk: Walk) -> Erasure:
-    """Make one step, and return how far the walk is after it."""
+    """Make one step, and return the position after it."""
     before = walk.erasure
     found = await STEPS[Stage(before.stage)](connection, walk)
     ahead = replace(
@@ -141,7 +140,7 @@ async def _advance(connection: Connection, walk: Walk) -> Erasure:
 
 
 async def _tell_senders(connection: Connection, ended: Erasure) -> None:
-    """Note with everybody who had sent to the number that it is gone, but not which it was."""
+    """Record for every account that had sent to the number that it is erased, but not which it was."""
     for account_id in ended.accounts:
         if account_id != accounts.SYSTEM:
             await audit_log.record(

@@ -1,4 +1,4 @@
-"""Which numbers are to be forgotten, and how far is that?"""
+"""Requests to erase a number, and the position of their walks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from tumira.postgres.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """A request to forget a number; `number` is None once nothing of it is left."""
+    """A request to erase a number; `number` is None once it is erased everywhere."""
 
     id: int
     at: datetime
     actor: str
     note: str
     number: str | None
-    # How far the walk through all that may hold the number is.
+    # The position of the walk.
     stage: str
     place: Sequence[str]
     accounts: Sequence[AccountId]
-    # What was erased so far, and how many things have to end before they can be.
+    # What was erased so far, and how many messages and rows have to end before they can be.
     messages: int
     others: Mapping[str, int]
     waiting: int
@@ -42,7 +42,7 @@ def _erasure(row: asyncpg.Record | None) -> Erasure | None:
     return None if row is None else Erasure(**{**row, "others": json.loads(row["others"])})
 
 
-# Of two who ask for the same number at once, the second gets the row of the first.
+# Of two requests for the same number at once, the second gets the row of the first.
 SQL_INSERT: Final = Statement(f"""
 INSERT INTO erasures (actor, note, number, stage)
 VALUES (%(actor)s, %(note)s, %(number)s, %(stage)s)
@@ -52,7 +52,7 @@ RETURNING {_COLUMNS}
 
 
 async def insert(connection: Connection, number: str, stage: str, *, actor: str, note: str) -> Erasure | None:
-    """Begin to forget a number; None if that has begun already."""
+    """Begin an erasure; None if one of this number is open."""
     return _erasure(
         await SQL_INSERT.row(connection, number=number, stage=stage, actor=actor, note=note),
     )
@@ -62,7 +62,6 @@ SQL_FIND_OPEN: Final = Statement(f"SELECT {_COLUMNS} FROM erasures WHERE number 
 
 
 async def find_open(connection: Connection, number: str) -> Erasure | None:
-    """Return the request of a number that is not all erased yet."""
     return _erasure(await SQL_FIND_OPEN.row(connection, number=number))
 
 
@@ -75,7 +74,7 @@ SELECT {_COLUMNS}
 
 
 async def hold(connection: Connection, erasure_id: int) -> Erasure:
-    """Return a request, and keep others from going on with it until the end of the transaction."""
+    """Lock a request."""
     erasure = _erasure(await SQL_HOLD.row(connection, erasure_id=erasure_id))
     assert erasure is not None, "requests are never deleted"
     return erasure
@@ -93,7 +92,7 @@ SELECT {_COLUMNS}
 
 
 async def hold_due(connection: Connection) -> Erasure | None:
-    """Return a request that somebody has to go on with, and that nobody else is at."""
+    """Lock a request that is due and that no other transaction holds."""
     return _erasure(await SQL_HOLD_DUE.row(connection))
 
 
@@ -113,7 +112,7 @@ UPDATE erasures
 
 
 async def save(connection: Connection, erasure: Erasure, pause: timedelta) -> None:
-    """Write how far a request is, which is held, and when to go on with it."""
+    """Store the position of a locked request, and when to continue it."""
     await SQL_SAVE.rows(
         connection,
         erasure_id=erasure.id,

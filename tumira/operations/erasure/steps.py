@@ -1,6 +1,6 @@
-"""What does a number stand in, and what becomes of each when it is forgotten?
+"""Steps of an erasure.
 
-Each function is a step: it looks through some rows, in the order of their keys, and says from where to go on.
+Each reads some rows of one kind in the order of their keys and erases the number there.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,8 +18,7 @@ from tumira.delivery.match_receipts import REACH
 from tumira.delivery.store import settlement
 from tumira.delivery.store.settlement import LockedMessage
 from tumira.identity.store import operators
-from tumira.operations.erasure import quotes as erasure_of_quotes
-from tumira.operations.erasure import statements as erasure
+from tumira.operations.erasure import store
 from tumira.operations.erasure.requests import Erasure
 from tumira.postgres.connection import Connection
 from tumira.pricing.phone_numbers import Subject
@@ -34,7 +33,7 @@ LOWEST: Final = UUID(int=0)
 
 
 class Stage(StrEnum):
-    """What is looked through, in this order; at last there is nothing to do for a while."""
+    """The kinds of rows, in the order in which they are searched, and the pause after the last."""
 
     MESSAGES = "messages"
     FILES = "files"
@@ -46,27 +45,25 @@ class Stage(StrEnum):
     PAUSE = "pause"
 
 
-# What is counted beside messages: what it is called where it is shown.
+# Names of the other counts, as they are shown.
 OTHERS: Final = ("texts", "file_rows", "bad_file_rows", "replies", "webhook_answers", "proofs", "receipts")
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A request at one step of its walk."""
-
     erasure: Erasure
     subject: Subject
     now: datetime
 
     @property
     def until(self) -> UUID:
-        """Return the id below which are all messages and files of before the request."""
+        """The id above all messages and files from before the request."""
         return first_id(int(self.erasure.at.timestamp() * 1000))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a step erased, what has to wait, and where the next one begins: None for in the next stage."""
+    """What a step erased, what has to wait, and where the next step begins: None for the next stage."""
 
     place: Sequence[str] | None = None
     messages: int = 0
@@ -77,47 +74,38 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who signs in with the number; they are not forgotten with it."""
+    """The account and operator that sign in with the number; they keep it."""
 
     account_id: AccountId | None
     is_operator: bool
 
 
 async def find_owners(connection: Connection, number: str) -> Owners:
-    """Return who signs in with a number."""
     account = await accounts.find_by_phone(connection, number)
     operator = await operators.find_by_phone(connection, number)
     return Owners(None if account is None else account.id, operator is not None)
 
 
 async def _messages(connection: Connection, walk: Walk) -> Found:
-    # Written for older versions too, which walked from account to account: with the lowest of all, each takes
-    # the other's place for one from which nothing is left out.
-    account, after = walk.erasure.place or (str(LOWEST), str(LOWEST))
-    listed = await erasure.list_messages(
-        connection,
-        walk.subject.number,
-        UUID(after) if UUID(account) == LOWEST else LOWEST,
-        walk.until,
-        MESSAGES_MAX,
-    )
+    after = UUID(walk.erasure.place[0]) if walk.erasure.place else LOWEST
+    listed = await store.list_messages(connection, walk.subject.number, after, walk.until, MESSAGES_MAX)
     if not listed:
         return Found()
     return replace(
         await _erase_messages(connection, walk, listed),
-        place=[str(LOWEST), str(listed[-1])] if len(listed) == MESSAGES_MAX else None,
+        place=[str(listed[-1])] if len(listed) == MESSAGES_MAX else None,
     )
 
 
 async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[MessageId]) -> Found:
-    """Take the number out of those of these messages that nothing more is heard of."""
+    """Erase the number in those messages that have ended."""
     held = await settlement.lock_messages(connection, sorted(ids))
     own = [one for one in held.values() if one.recipient == walk.subject.number]
     ended = [one for one in own if _has_ended(one, walk.now)]
     texts = 0
     if ended:
         batch_ids = sorted({one.batch_id for one in ended})
-        texts = await erasure.erase_messages(connection, walk.subject, [one.id for one in ended], batch_ids)
+        texts = await store.erase_messages(connection, walk.subject, [one.id for one in ended], batch_ids)
     return Found(
         messages=len(ended),
         others={"texts": texts},
@@ -127,7 +115,7 @@ async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[Mess
 
 
 def _has_ended(message: LockedMessage, now: datetime) -> bool:
-    """Tell whether a message needs its number no more: a late receipt may be matched by nothing else."""
+    """Tell whether a message no longer needs its number: a late receipt may be matched by nothing else."""
     if message.status == "unconfirmed":
         return made_at_ms(message.id) < int((now - REACH).timestamp() * 1000)
     return lifecycle.is_final(message.status)
@@ -135,34 +123,35 @@ def _has_ended(message: LockedMessage, now: datetime) -> bool:
 
 async def _files(connection: Connection, walk: Walk) -> Found:
     after_upload, after_number = walk.erasure.place or (str(LOWEST), "-1")
-    chunks = await erasure.list_chunks(
+    chunks = await store.list_chunks(
         connection, walk.subject.number, (UUID(after_upload), int(after_number)), walk.until, CHUNKS_MAX
     )
     holding = next((place for place, one in enumerate(chunks) if one.holding), None)
     if holding is None:
         looked_at, found = chunks, Found()
     else:
-        # One chunk a step: messages are held before batches, so none may follow after the first one's batch.
+        # One chunk per step: messages are locked before batches, so none may follow after the first one's
+        # batch.
         looked_at, found = chunks[: holding + 1], await _erase_row(connection, walk, chunks[holding])
     is_last = len(chunks) < CHUNKS_MAX and len(looked_at) == len(chunks)
     last = looked_at[-1] if looked_at else None
     return replace(found, place=None if is_last or last is None else [str(last.upload_id), str(last.number)])
 
 
-async def _erase_row(connection: Connection, walk: Walk, chunk: erasure.Chunk) -> Found:
-    """Take the number out of the rows of a file; what its owner may still send stays until that is over."""
+async def _erase_row(connection: Connection, walk: Walk, chunk: store.Chunk) -> Found:
+    """Erase the number in rows of a file; rows that its owner may still send stay until then."""
     if chunk.batch_id is None:
         return Found(waiting=chunk.holding)
     found = Found()
-    ids = await erasure.list_of_batch(connection, walk.subject.number, chunk.batch_id)
+    ids = await store.list_of_batch(connection, walk.subject.number, chunk.batch_id)
     if ids:
         sent = await _erase_messages(connection, walk, ids)
         if ids[0] >= walk.until:
-            # Sent after the request, from a file of before it; the others were counted as messages.
+            # Sent after the request, from a file from before it; the others were counted as messages.
             found = sent
         if sent.waiting:
             return found
-    await erasure.erase_chunk(connection, walk.subject, chunk)
+    await store.erase_chunk(connection, walk.subject, chunk)
     return _add(found, Found(others={"file_rows": chunk.holding}))
 
 
@@ -181,11 +170,11 @@ def _add(found: Found, more: Found) -> Found:
 
 async def _faults(connection: Connection, walk: Walk) -> Found:
     after_upload, after_line = walk.erasure.place or (str(LOWEST), "-1")
-    faults = await erasure.list_faults(
+    faults = await store.list_faults(
         connection, walk.subject, (UUID(after_upload), int(after_line)), walk.until, ROWS_MAX
     )
     holding = [one for one in faults if one.holds]
-    await erasure.erase_faults(connection, holding)
+    await store.erase_faults(connection, holding)
     return Found(
         place=[str(faults[-1].upload_id), str(faults[-1].line)] if len(faults) == ROWS_MAX else None,
         others={"bad_file_rows": len(holding)},
@@ -194,16 +183,12 @@ async def _faults(connection: Connection, walk: Walk) -> Found:
 
 async def _replies(connection: Connection, walk: Walk) -> Found:
     after_account, after_key = walk.erasure.place or (str(LOWEST), "")
-    replies = await erasure_of_quotes.list_replies(
-        connection, walk.subject, (UUID(after_account), after_key), ROWS_MAX
-    )
+    replies = await store.list_replies(connection, walk.subject, (UUID(after_account), after_key), ROWS_MAX)
     changed = 0
     for reply in replies:
         response = None if reply.response is None else _without(walk.subject, reply.response)
         if response is not None:
-            await erasure_of_quotes.set_reply(
-                connection, erasure_of_quotes.Reply(reply.account_id, reply.key, response)
-            )
+            await store.set_reply(connection, store.Reply(reply.account_id, reply.key, response))
             changed += 1
     return Found(
         place=[str(replies[-1].account_id), replies[-1].key] if len(replies) == ROWS_MAX else None,
@@ -212,7 +197,7 @@ async def _replies(connection: Connection, walk: Walk) -> Found:
 
 
 def _without(subject: Subject, response: bytes) -> bytes | None:
-    """Return an answer without the number among those that were rejected; None if it is not there."""
+    """Return an answer without the number among the rejected ones; None if it is not there."""
     answer: dict[str, Any] = msgspec.json.decode(response)
     quoting = [one for one in answer["rejected"] if subject.is_in(one["to"])]
     for one in quoting:
@@ -226,11 +211,11 @@ async def _answers(connection: Connection, walk: Walk) -> Found:
     if walk.erasure.place:
         endpoint_id, after = (UUID(one) for one in walk.erasure.place)
     else:
-        first = await erasure_of_quotes.next_endpoint(connection, walk.erasure.accounts, LOWEST)
+        first = await store.next_endpoint(connection, walk.erasure.accounts, LOWEST)
         if first is None:
             return Found()
         endpoint_id, after = first, LOWEST
-    attempts = await erasure_of_quotes.list_attempts(
+    attempts = await store.list_attempts(
         connection,
         walk.subject,
         EndpointId(endpoint_id),
@@ -239,30 +224,30 @@ async def _answers(connection: Connection, walk: Walk) -> Found:
         ROWS_MAX,
     )
     holding = [one for one in attempts if one.holds]
-    await erasure_of_quotes.erase_answers(connection, EndpointId(endpoint_id), holding)
+    await store.erase_answers(connection, EndpointId(endpoint_id), holding)
     others = {"webhook_answers": len(holding)}
     if len(attempts) == ROWS_MAX:
         return Found(place=[str(endpoint_id), str(attempts[-1].id)], others=others)
-    following = await erasure_of_quotes.next_endpoint(connection, walk.erasure.accounts, endpoint_id)
+    following = await store.next_endpoint(connection, walk.erasure.accounts, endpoint_id)
     return Found(place=None if following is None else [str(following), str(LOWEST)], others=others)
 
 
 async def _proofs(connection: Connection, walk: Walk) -> Found:
     owners = await find_owners(connection, walk.subject.number)
     if owners.account_id is not None or owners.is_operator:
-        # They guard the sign-in of somebody who stays; all of them are gone in two days.
+        # They protect the sign-in of the account or operator, and are deleted after two days.
         return Found()
-    deleted = await erasure_of_quotes.delete_proofs(connection, walk.subject.number, walk.erasure.at)
+    deleted = await store.delete_proofs(connection, walk.subject.number, walk.erasure.at)
     return Found(others={"proofs": deleted})
 
 
 async def _receipts(connection: Connection, walk: Walk) -> Found:
     if walk.erasure.waiting:
-        # One of them may be for a message that waits for it.
+        # One of them may belong to a message that waits for it.
         return Found()
     digits = walk.subject.number.removeprefix("+")
     after = int(walk.erasure.place[0]) if walk.erasure.place else 0
-    deleted = await erasure_of_quotes.delete_receipts(connection, digits, walk.erasure.at, after, ROWS_MAX)
+    deleted = await store.delete_receipts(connection, digits, walk.erasure.at, after, ROWS_MAX)
     return Found(
         place=[str(max(deleted))] if len(deleted) == ROWS_MAX else None, others={"receipts": len(deleted)}
     )

@@ -1,30 +1,32 @@
-"""How is a number taken out of the messages to it, and out of the files that they came from?
+"""SQL that finds a phone number in every table that may hold it, and erases it there.
 
-A table whose numbers stand in no index is read from one end to the other, some rows at a time in the order of
-its key. What is found is then erased by its key. Nothing that money or a check rests on is touched.
+A table without an index on numbers is read from one end to the other, some rows at a time in the order of its
+key. Rows that are found are then changed by their key. Nothing that money or a check rests on is touched.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.core.ids import BatchId, MessageId, UploadId, message_bounds
+from tumira.core.ids import AccountId, BatchId, EndpointId, MessageId, UploadId, message_bounds
 from tumira.delivery.store.settlement import lock_batches
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 from tumira.pricing.phone_numbers import Subject
 from tumira.sending import recipients
 
-# Without what people put between digits; to take out all that is no digit would take three times as long.
+# Without the characters that people put between digits; removing every non-digit would take three times as
+# long.
 HOLDS: Final = "strpos(translate({}, ' ()-./_' || chr(160) || chr(9), ''), %(national)s) > 0"
 
 
 async def list_messages(
     connection: Connection, number: str, after: UUID, until: UUID, count_max: int
 ) -> Sequence[MessageId]:
-    """Return messages to a number that were accepted after one of them and before a moment, oldest first."""
+    """Return messages to a number with ids between two others, oldest first."""
     bounds = (UUID(int=after.int + 1), until)
     sent = await recipients.list_sent(connection, number, bounds, count_max, newest_first=False)
     return [one.id for one in sent]
@@ -77,12 +79,12 @@ SELECT count(*) FROM own
 async def erase_messages(
     connection: Connection, subject: Subject, ids: Sequence[MessageId], batch_ids: Sequence[BatchId]
 ) -> int:
-    """Take the number out of messages that are held, in order, and return how many texts went with it."""
+    """Erase the number in locked messages, and return how many texts were erased with it."""
     bounds = {"ids": ids, "low": min(ids), "high": max(ids)}
     await SQL_ERASE_MESSAGES.rows(connection, pseudonym=subject.pseudonym, **bounds)
     await SQL_ERASE_PARTS.rows(connection, **bounds)
     await SQL_ERASE_INCIDENTS.rows(connection, **bounds)
-    # Messages before batches, as everybody holds them.
+    # Lock order: messages before batches.
     await lock_batches(connection, batch_ids)
     return int(
         await SQL_ERASE_BATCHES.value(
@@ -117,7 +119,6 @@ SELECT upload_id, number, batch_id, cardinality(array_positions(recipients, %(nu
 async def list_chunks(
     connection: Connection, number: str, after: tuple[UUID, int], until: UUID, count_max: int
 ) -> Sequence[Chunk]:
-    """Return chunks of everybody's files, in their order."""
     rows = await SQL_LIST_CHUNKS.rows(
         connection,
         number=number,
@@ -139,7 +140,6 @@ SELECT id
 
 
 async def list_of_batch(connection: Connection, number: str, batch_id: BatchId) -> Sequence[MessageId]:
-    """Return the messages of a batch to a number; a file may have several texts for it."""
     low, high = message_bounds(batch_id)
     rows = await SQL_LIST_OF_BATCH.rows(connection, low=low, high=high, batch_id=batch_id, number=number)
     return [row["id"] for row in rows]
@@ -170,7 +170,7 @@ UPDATE upload_chunks
 
 async def erase_chunk(connection: Connection, subject: Subject, chunk: Chunk) -> None:
     """Take the number, and the texts for it, out of rows that were sent."""
-    # Files before their chunks, as everybody holds them.
+    # Lock order: files before their chunks.
     await SQL_ERASE_FILE_TEXT.rows(connection, upload_id=chunk.upload_id)
     await SQL_ERASE_CHUNK.rows(
         connection,
@@ -205,7 +205,6 @@ SELECT upload_id, line,
 async def list_faults(
     connection: Connection, subject: Subject, after: tuple[UUID, int], until: UUID, count_max: int
 ) -> Sequence[Fault]:
-    """Return rows of everybody's files that cannot be sent, in their order."""
     rows = await SQL_LIST_FAULTS.rows(
         connection,
         national=subject.national,
@@ -217,12 +216,12 @@ async def list_faults(
     return [Fault(*row) for row in rows]
 
 
-# Whoever forgets old files, with all their rows, passes these over meanwhile.
+# The maintenance task that deletes old files skips these meanwhile.
 SQL_HOLD_FILES: Final = Statement("""
 SELECT FROM uploads WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR KEY SHARE
 """)
 
-# All of the row goes: what stands beside the number tells whose it is.
+# The whole row is erased: the cells beside the number show whose it is.
 SQL_ERASE_FAULT: Final = Statement("""
 UPDATE upload_faults
    SET cells = array_fill('erased'::text, ARRAY[cardinality(cells)]),
@@ -239,3 +238,162 @@ async def erase_faults(connection: Connection, faults: Sequence[Fault]) -> None:
         return
     await SQL_HOLD_FILES.rows(connection, ids=sorted({one.upload_id for one in faults}))
     await SQL_ERASE_FAULT.each(connection, [{"upload_id": one.upload_id, "line": one.line} for one in faults])
+
+
+class Reply(Struct, frozen=True):
+    """A stored answer of an idempotent call; `response` is None unless it may quote the number."""
+
+    account_id: AccountId
+    key: str
+    response: bytes | None
+
+
+# Nearly all answers reject no number, and are not read.
+SQL_LIST_REPLIES: Final = Statement(f"""
+SELECT account_id, key,
+       CASE WHEN position(convert_to('"rejected":[]', 'UTF8') IN response) > 0 THEN NULL
+            WHEN {HOLDS.format("convert_from(response, 'UTF8')")} THEN response
+       END
+  FROM idempotency_keys
+ WHERE (account_id, key) > (%(after_account)s, %(after_key)s)
+ ORDER BY account_id, key
+ LIMIT %(count_max)s
+""")  # noqa: S608 - only constants are put in
+
+
+async def list_replies(
+    connection: Connection, subject: Subject, after: tuple[UUID, str], count_max: int
+) -> Sequence[Reply]:
+    rows = await SQL_LIST_REPLIES.rows(
+        connection,
+        national=subject.national,
+        after_account=after[0],
+        after_key=after[1],
+        count_max=count_max,
+    )
+    return [Reply(*row) for row in rows]
+
+
+# The row itself stays: it keeps the call from being billed twice.
+SQL_SET_REPLY: Final = Statement("""
+UPDATE idempotency_keys
+   SET response = %(response)s
+ WHERE account_id = %(account_id)s
+   AND key = %(key)s
+""")
+
+
+async def set_reply(connection: Connection, reply: Reply) -> None:
+    await SQL_SET_REPLY.rows(connection, account_id=reply.account_id, key=reply.key, response=reply.response)
+
+
+SQL_NEXT_ENDPOINT: Final = Statement("""
+SELECT id
+  FROM webhook_endpoints
+ WHERE account_id = ANY(%(account_ids)s::uuid[])
+   AND id > %(after)s
+ ORDER BY id
+ LIMIT 1
+""")
+
+
+async def next_endpoint(
+    connection: Connection, account_ids: Sequence[AccountId], after: UUID
+) -> EndpointId | None:
+    found: EndpointId | None = await SQL_NEXT_ENDPOINT.value(connection, account_ids=account_ids, after=after)
+    return found
+
+
+class Attempt(Struct, frozen=True):
+    """A webhook attempt; `holds` says whether the answer of the customer's server has the number."""
+
+    id: UUID
+    holds: bool
+
+
+SQL_LIST_ATTEMPTS: Final = Statement("""
+SELECT id, strpos(answer, %(national)s) > 0 AS holds
+  FROM webhook_attempts
+ WHERE endpoint_id = %(endpoint_id)s
+   AND id > %(after)s
+   AND id < %(until)s
+ ORDER BY id
+ LIMIT %(count_max)s
+""")
+
+
+async def list_attempts(
+    connection: Connection,
+    subject: Subject,
+    endpoint_id: EndpointId,
+    after: UUID,
+    until: UUID,
+    count_max: int,
+) -> Sequence[Attempt]:
+    rows = await SQL_LIST_ATTEMPTS.rows(
+        connection,
+        national=subject.national,
+        endpoint_id=endpoint_id,
+        after=after,
+        until=until,
+        count_max=count_max,
+    )
+    return [Attempt(*row) for row in rows]
+
+
+SQL_ERASE_ANSWER: Final = Statement("""
+UPDATE webhook_attempts
+   SET answer = ''
+ WHERE endpoint_id = %(endpoint_id)s
+   AND id = %(attempt_id)s
+""")
+
+
+async def erase_answers(connection: Connection, endpoint_id: EndpointId, attempts: Sequence[Attempt]) -> None:
+    await SQL_ERASE_ANSWER.each(
+        connection, [{"endpoint_id": endpoint_id, "attempt_id": one.id} for one in attempts]
+    )
+
+
+SQL_DELETE_PROOFS: Final = Statement("""
+WITH proofs AS (
+    DELETE FROM verifications WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
+), tries AS (
+    DELETE FROM attempts WHERE phone = %(number)s AND at < %(before)s RETURNING 1
+), browsers AS (
+    DELETE FROM devices WHERE phone = %(number)s AND created_at < %(before)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM proofs) + (SELECT count(*) FROM tries) + (SELECT count(*) FROM browsers)
+""")
+
+
+async def delete_proofs(connection: Connection, number: str, before: datetime) -> int:
+    """Delete proofs of the number, with their codes, attempts and browsers, and return how many."""
+    return int(await SQL_DELETE_PROOFS.value(connection, number=number, before=before))
+
+
+# Only full numbers, with or without the international prefix 00: without its country it may be another
+# number.
+SQL_DELETE_RECEIPTS: Final = Statement("""
+DELETE FROM unmatched_receipts
+ WHERE id = ANY(ARRAY(
+       SELECT id
+         FROM unmatched_receipts
+        WHERE recipient IN (%(digits)s, '00' || %(digits)s)
+          AND received_at < %(before)s
+          AND id > %(after)s
+        ORDER BY id
+        LIMIT %(count_max)s
+          FOR UPDATE SKIP LOCKED))
+RETURNING id
+""")
+
+
+async def delete_receipts(
+    connection: Connection, digits: str, before: datetime, after: int, count_max: int
+) -> Sequence[int]:
+    """Delete unmatched receipts for the number, and return their ids."""
+    rows = await SQL_DELETE_RECEIPTS.rows(
+        connection, digits=digits, before=before, after=after, count_max=count_max
+    )
+    return [row["id"] for row in rows]
