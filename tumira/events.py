@@ -213,3 +213,20 @@ SQL_LAST_SEQUENCE: Final = Statement("SELECT last FROM event_counters WHERE acco
 async def last_sequence(connection: Connection, account_id: AccountId) -> int:
     """Return the number of an account's latest event; 0 before the first."""
     return int(await SQL_LAST_SEQUENCE.value(connection, account_id=account_id) or 0)
+
+
+SQL_FIND_RANGE: Final = Statement("""
+SELECT min(sequence) AS first, max(sequence) AS last
+  FROM events
+ WHERE account_id = %(account_id)s
+   AND sequence > 0
+   AND at BETWEEN %(from_at)s AND %(until_at)s
+""")
+
+
+async def find_range(
+    connection: Connection, account_id: AccountId, from_at: datetime, until_at: datetime
+) -> tuple[int, int] | None:
+    """Return the first and last number of an account's events between two times, None if there are none."""
+    row = await SQL_FIND_RANGE.row(connection, account_id=account_id, from_at=from_at, until_at=until_at)
+    return None if row is None or row["first"] is None else (row["first"], row["last"])

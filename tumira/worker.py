@@ -7,6 +7,7 @@ import socket
 import ssl
 from typing import Final
 
+from tumira.core.dns import Resolver
 from tumira.core.settings import Smtp
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
@@ -21,7 +22,7 @@ from tumira.topups.providers.registry import open_providers
 from tumira.topups.usdt.watcher import ChainWatcher
 from tumira.topups.worker import TopUpWorker
 from tumira.uploads.worker import run_uploader
-from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.http_client import default_tls
 from tumira.webhooks.worker import WebhookWorker
 
 NO_PAYMENTS: Final = Payments()

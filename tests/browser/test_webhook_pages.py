@@ -27,7 +27,7 @@ from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, re
 from tumira.events import NewEvent, record_events
 from tumira.postgres.pool import Database
 from tumira.sending.low_balance import low_balance_data
-from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import attempts
 from tumira.webhooks.attempts import Attempt
 
 WEBHOOKS: Final = "/dashboard/webhooks"
@@ -95,7 +95,7 @@ async def fill(database: Database, account_id: AccountId, endpoint_id: EndpointI
                     None if status == 204 else at + timedelta(minutes=5),
                 )
             )
-        await deliveries.add_attempts(connection, made)
+        await attempts.insert_attempts(connection, made)
 
 
 @pytest.fixture(scope="module")

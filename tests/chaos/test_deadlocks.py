@@ -30,7 +30,7 @@ from tumira.identity.manage_accounts import credit
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending import batches
-from tumira.webhooks import endpoints
+from tumira.webhooks import leases
 from tumira.webhooks.manage import add_endpoint
 
 WORKERS: Final = ("a", "b", "c")
@@ -137,10 +137,10 @@ class Crowd:
 
     async def ring(self, connection: Connection) -> None:
         """Hear the bells of webhooks, lease their endpoints, and let go of them."""
-        heard = await endpoints.hear(connection, "a", 10)
+        heard = await leases.take_wake_ups(connection, "a", 10)
         now = datetime.now(UTC)
-        for one in await endpoints.lease(connection, heard, "a", now, count_max=10, lease_s=LEASE_S):
-            await endpoints.release(connection, one.id, "a")
+        for one in await leases.lease(connection, heard, "a", now, count_max=10, lease_s=LEASE_S):
+            await leases.release(connection, one.id, "a")
 
     async def credit(self, _connection: Connection) -> None:
         """Put money on an account."""

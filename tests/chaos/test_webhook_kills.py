@@ -23,8 +23,7 @@ from tests.support.postgres.databases import open_directory
 from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver
 from tests.support.webhooks.world import Added, Hooks, RecordLine, comes_soon, ids_of, open_hooks, still
 from tumira.simulator.smsc import run_smsc
-from tumira.webhooks import endpoints
-from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import endpoints, manage
 
 # What a courier may have under way, and what it may have done without writing that down.
 UNDER_WAY_MAX: Final = 16
@@ -185,11 +184,11 @@ async def messages_told(hooks: Hooks, receiver: Receiver) -> AsyncIterator[Added
         await engine.add_carrier("main", smsc.port)
         worker = engine.start_worker()
         endpoint = await hooks.add(receiver.url)
-        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await manage.pause_endpoint(hooks.database, endpoint.id)
         await engine.send(hooks.caller, numbers(3))
         await engine.until_all("delivered")
         await engine.stop_worker(worker)
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=False)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=False)
         yield endpoint
 
 
@@ -265,7 +264,7 @@ async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
         async with hooks.database.transaction() as connection:
-            await endpoints.hold(connection, endpoint.id)
+            await endpoints.lock(connection, endpoint.id)
             await hooks.tell()
             await still()
         assert await comes_soon(receiver, 1, SOON_S)

@@ -19,8 +19,8 @@ from tumira.core.ids import ENDPOINT, MESSAGE, EndpointId, new_id, read_id, writ
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.receipt_rules import key
 from tumira.identity.store.operators import Role
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.endpoint_troubles import BEHIND_MIN
+from tumira.webhooks import manage
+from tumira.webhooks.endpoints import BEHIND_MIN
 
 RECEIPTS: Final = "/operator/receipts"
 WEBHOOKS: Final = "/operator/webhooks"
@@ -301,7 +301,7 @@ def test_receipts_come_page_by_page_and_hostile_ones_stay_text(
 
 def add_endpoint(service: Service, caller: Caller, host: str) -> str:
     endpoint, _ = service.run(
-        manage_webhooks.add_endpoint,
+        manage.add_endpoint,
         caller.id,
         f"https://{host}/hooks/s3cr3t-path?token=s3cr3t",
         None,

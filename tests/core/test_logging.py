@@ -29,7 +29,7 @@ from tests.support.webhooks.receivers import closed_port
 from tumira.core import logging as logs
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.identity.manage_accounts import credit
-from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import manage
 
 # Words that nothing else says.
 WORDS: Final = ("Marimba", "quartzite", "zephyrs")
@@ -79,7 +79,7 @@ def drive(world: World) -> None:
     service, browser = world.service, world.person.browser
     with closed_port() as port:
         hook = f"http://127.0.0.1:{port}/hook"
-        service.run(manage_webhooks.add_endpoint, world.caller.id, hook, None, "", allow_private=True)
+        service.run(manage.add_endpoint, world.caller.id, hook, None, "", allow_private=True)
         service.run(add_carrier, "away", f"smpp://a:b@127.0.0.1:{port}", ["ZA"], 50)
         assert world.send(NUMBER, *TROUBLED).status_code == 202
         assert world.send("+27821231234").status_code == 202

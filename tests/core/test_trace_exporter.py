@@ -17,7 +17,7 @@ from tumira.core.ids import BATCH, MESSAGE, read_id
 from tumira.core.tracing import trace_of
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.simulator.smsc import run_smsc
-from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import manage
 
 TEXT: Final = "Your traced code is 730915."
 NUMBER: Final = "+263771200731"
@@ -105,9 +105,7 @@ async def prepare(service: Service, port: int, hook: str) -> str:
     carrier = f"smpp://tester:secret@127.0.0.1:{port}"
     await asyncio.to_thread(service.run, add_carrier, "one", carrier, None, 100)
     types = ["message.delivered", "batch.completed"]
-    await asyncio.to_thread(
-        service.run, manage_webhooks.add_endpoint, caller.id, hook, types, "", allow_private=True
-    )
+    await asyncio.to_thread(service.run, manage.add_endpoint, caller.id, hook, types, "", allow_private=True)
     return caller.key
 
 

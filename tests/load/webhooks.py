@@ -9,7 +9,7 @@ from typing import Final
 from tests.load.end_to_end import Peer, Stack, measure_bulk, run_peer, run_stack, show
 from tests.support.processes.service import Caller
 from tumira.core.ids import EndpointId
-from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import manage
 
 CALLS: Final = 20
 RECIPIENTS: Final = 1000
@@ -19,7 +19,7 @@ DELIVERED: Final = ("message.delivered",)
 def add_endpoint(stack: Stack, caller: Caller, port: int) -> EndpointId:
     """Have an account told of what is delivered, at a port of this machine."""
     endpoint, _ = stack.service.run(
-        manage_webhooks.add_endpoint,
+        manage.add_endpoint,
         caller.id,
         f"http://127.0.0.1:{port}/",
         DELIVERED,
@@ -43,13 +43,13 @@ def _measure(stack: Stack, sink: Peer, label: str, dead_port: int | None = None)
     if dead_port is not None:
         endpoint_ids.append(add_endpoint(stack, caller, dead_port))
     for endpoint_id in endpoint_ids:
-        stack.service.run(manage_webhooks.pause_endpoint, endpoint_id)
+        stack.service.run(manage.pause_endpoint, endpoint_id)
     measure_bulk(stack, caller, CALLS, "  events to deliver")
     came, _ = sink.counted()
     used = stack.cpu_s()
     began = time.time()
     for endpoint_id in endpoint_ids:
-        stack.service.run(manage_webhooks.resume_endpoint, endpoint_id, from_now=False)
+        stack.service.run(manage.resume_endpoint, endpoint_id, from_now=False)
     took_s = sink.wait_for(came + CALLS * RECIPIENTS) - began
     rate = CALLS * RECIPIENTS / took_s
     show(label, rate, used, stack.cpu_s(), took_s)

@@ -15,8 +15,8 @@ from tests.support.postgres.databases import clone
 from tumira.core.ids import first_id
 from tumira.delivery.store import unmatched
 from tumira.postgres.statement import Statement
-from tumira.webhooks import endpoint_troubles
-from tumira.webhooks.endpoint_troubles import FIRST, Kind
+from tumira.webhooks import endpoints
+from tumira.webhooks.endpoints import FIRST, ProblemKind
 
 COUNT: Final = 20_000
 
@@ -110,10 +110,10 @@ async def test_endpoints_in_trouble_are_found_without_looking_at_the_others(
         "after_kind": int(FIRST.kind),
         "after_since": FIRST.since,
         "after_id": FIRST.endpoint_id,
-        "tried_since": bounds()["low"],
+        "attempts_since": bounds()["low"],
         "count_max": 100,
     }
-    await check(large, endpoint_troubles.SQL_LIST, values)
-    found = await endpoint_troubles.list_after(large, 100, bounds()["low"])
-    assert [one.kind for one in found] == sorted([*Kind] * 20)
-    assert {one.behind for one in found if one.kind is Kind.BEHIND} == {4010}
+    await check(large, endpoints.SQL_LIST_UNHEALTHY, values)
+    found = await endpoints.list_unhealthy(large, 100, bounds()["low"])
+    assert [one.kind for one in found] == sorted([*ProblemKind] * 20)
+    assert {one.behind for one in found if one.kind is ProblemKind.BEHIND} == {4010}

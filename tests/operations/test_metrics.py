@@ -49,7 +49,7 @@ from tumira.topups.start import start_paynow
 from tumira.uploads import send as send_file
 from tumira.uploads import store as uploads
 from tumira.uploads.check_file import Wanted
-from tumira.webhooks import manage as manage_webhooks
+from tumira.webhooks import manage
 from tumira.worker import run_worker
 
 REFUSED: Final = "+263771209905"
@@ -172,7 +172,7 @@ async def leave_waiting(world: World, customer: str, payments: Payments) -> None
     assert (await world.send(*[f"+2637712{place:05}" for place in range(500, 520)])).status_code == 202
     assert (await world.send("+263771200031", body="Sale! 50% off all shoes, buy now!")).status_code == 422
     account_id = world.caller.id
-    await world.run(manage_webhooks.add_endpoint, account_id, customer, None, "", allow_private=True)
+    await world.run(manage.add_endpoint, account_id, customer, None, "", allow_private=True)
     await world.run(tell, world.caller)
     await world.run(put_mail)
     await world.run(upload, world.caller)

@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from tests.support.webhooks.world import Added, Hooks, open_hooks
 from tumira.core.ids import EndpointId, EventId, new_id
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import endpoints
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.attempts import Attempt, Progress, Retry, Waiting
+from tumira.webhooks import endpoints, leases, manage, replay, retries
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
-from tumira.webhooks.record import Advance, Delivery, record_deliveries
+from tumira.webhooks.leases import EndpointProgress
+from tumira.webhooks.results import AttemptMade, EndpointResults, record_results
+from tumira.webhooks.retries import Backlog, Retry
 
 ONE: Final = "worker-1"
 TWO: Final = "worker-2"
@@ -41,22 +41,22 @@ async def endpoint(hooks: Hooks) -> Added:
 
 async def due(hooks: Hooks, now: datetime | None = None) -> set[EndpointId]:
     async with hooks.database.connection() as connection:
-        return set(await endpoints.list_due(connection, now or hooks.clock()))
+        return set(await leases.list_due(connection, now or hooks.clock()))
 
 
 async def behind(hooks: Hooks, now: datetime | None = None) -> set[EndpointId]:
     async with hooks.database.connection() as connection:
-        return set(await endpoints.list_behind(connection, now or hooks.clock()))
+        return set(await leases.list_behind(connection, now or hooks.clock()))
 
 
 async def hear(hooks: Hooks, worker: str = ONE) -> set[EndpointId]:
     async with hooks.database.connection() as connection:
-        return set(await endpoints.hear(connection, worker, 100))
+        return set(await leases.take_wake_ups(connection, worker, 100))
 
 
 async def lease(hooks: Hooks, worker: str, *added: Added, lease_s: float = LEASE_S) -> Sequence[Endpoint]:
     async with hooks.database.connection() as connection:
-        return await endpoints.lease(
+        return await leases.lease(
             connection, [one.id for one in added], worker, hooks.clock(), count_max=100, lease_s=lease_s
         )
 
@@ -65,24 +65,24 @@ async def renew(
     hooks: Hooks, worker: str, *added: Added, lease_s: float = LEASE_S
 ) -> dict[EndpointId, datetime]:
     async with hooks.database.connection() as connection:
-        return await endpoints.renew(connection, [one.id for one in added], worker, lease_s)
+        return await leases.renew(connection, [one.id for one in added], worker, lease_s)
 
 
-async def advance(hooks: Hooks, worker: str, *progress: Progress) -> None:
+async def advance(hooks: Hooks, worker: str, *progress: EndpointProgress) -> None:
     async with hooks.database.transaction() as connection:
-        await deliveries.advance(connection, worker, progress)
+        await leases.save_progress(connection, worker, progress)
 
 
 def learnt(
     endpoint: Endpoint, position: int, health: Health | None = None, why: str | None = None
-) -> Progress:
-    return Progress(endpoint.id, endpoint.changed_at, position, health or Health(), why)
+) -> EndpointProgress:
+    return EndpointProgress(endpoint.id, endpoint.changed_at, position, health or Health(), why)
 
 
 async def put_retry(hooks: Hooks, added: Added, due_at: datetime, sequence: int = 1) -> None:
     event_id = EventId(new_id(int(due_at.timestamp() * 1000)))
     async with hooks.database.connection() as connection:
-        await deliveries.put_retries(connection, [Retry(added.id, sequence, event_id, 1, due_at, due_at)])
+        await retries.upsert_retries(connection, [Retry(added.id, sequence, event_id, 1, due_at, due_at)])
 
 
 # Leases.
@@ -95,10 +95,10 @@ async def test_an_endpoint_is_leased_to_one_worker_until_that_lets_go_or_its_lea
     assert await lease(hooks, TWO, endpoint) == []
     assert await lease(hooks, ONE, endpoint) == []
     async with hooks.database.connection() as connection:
-        await endpoints.release(connection, endpoint.id, TWO)
+        await leases.release(connection, endpoint.id, TWO)
     assert await lease(hooks, TWO, endpoint) == []
     async with hooks.database.connection() as connection:
-        await endpoints.release(connection, endpoint.id, ONE)
+        await leases.release(connection, endpoint.id, ONE)
     assert [one.id for one in await lease(hooks, TWO, endpoint, lease_s=0)] == [endpoint.id]
     assert [one.id for one in await lease(hooks, ONE, endpoint)] == [endpoint.id]
 
@@ -124,9 +124,9 @@ async def test_what_its_owner_stopped_is_neither_leased_nor_renewed(
 ) -> None:
     await lease(hooks, ONE, endpoint)
     if state == "paused":
-        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await manage.pause_endpoint(hooks.database, endpoint.id)
     else:
-        await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
+        await manage.remove_endpoint(hooks.database, endpoint.id)
     assert await renew(hooks, ONE, endpoint) == {}
     assert await lease(hooks, TWO, endpoint) == []
     await hooks.tell()
@@ -147,7 +147,7 @@ async def test_an_endpoint_that_its_owner_is_changing_is_left_for_the_next_look(
     hooks: Hooks, endpoint: Added
 ) -> None:
     async with hooks.database.transaction() as connection:
-        await endpoints.hold(connection, endpoint.id)
+        await endpoints.lock(connection, endpoint.id)
         async with asyncio.timeout(40):
             assert await lease(hooks, ONE, endpoint) == []
     assert len(await lease(hooks, ONE, endpoint)) == 1
@@ -164,13 +164,13 @@ async def test_renewing_and_recording_lock_endpoints_in_the_same_order(hooks: Ho
     try:
         async with hooks.database.transaction() as connection:
             # Recording is half way through its endpoints, by id.
-            await deliveries.hold(connection, [first.id])
+            await leases.lock_endpoints(connection, [first.id])
             await other.execute("SET enable_seqscan = off")
             ids = [first.id, second.id]
-            renewing = asyncio.create_task(endpoints.renew(other, ids, ONE, LEASE_S))
+            renewing = asyncio.create_task(leases.renew(other, ids, ONE, LEASE_S))
             await hooks.until(lambda: _waits_for_a_lock(hooks), "the renewal does not wait")
             # A renewal that holds the second while it waits for the first would never end.
-            assert await deliveries.hold(connection, [second.id]) == {second.id}
+            assert await leases.lock_endpoints(connection, [second.id]) == {second.id}
         assert set(await renewing) == {first.id, second.id}
     finally:
         await other.close()
@@ -213,7 +213,7 @@ async def test_a_bell_that_is_heard_by_somebody_who_dies_then_rings_on(hooks: Ho
     other = await asyncpg.connect(hooks.database.url)
     try:
         await other.execute("BEGIN")
-        assert await endpoints.hear(other, ONE, 100) == [endpoint.id]
+        assert await leases.take_wake_ups(other, ONE, 100) == [endpoint.id]
         assert await hear(hooks) == set()
     finally:
         await other.close()
@@ -223,7 +223,7 @@ async def test_a_bell_that_is_heard_by_somebody_who_dies_then_rings_on(hooks: Ho
 async def test_news_that_come_while_the_bell_is_being_heard_ring_again(hooks: Hooks, endpoint: Added) -> None:
     await hooks.tell()
     async with hooks.database.transaction() as connection:
-        assert await endpoints.hear(connection, ONE, 100) == [endpoint.id]
+        assert await leases.take_wake_ups(connection, ONE, 100) == [endpoint.id]
         telling = asyncio.create_task(hooks.tell())
         await hooks.until(lambda: _waits_for_a_lock(hooks), "the news do not wait")
     await telling
@@ -238,7 +238,7 @@ async def test_news_that_came_while_an_endpoint_was_let_go_of_ring_for_the_next(
     assert await hear(hooks) == {endpoint.id}
     await advance(hooks, ONE, learnt(mine, 1))
     async with hooks.database.connection() as connection:
-        await endpoints.release(connection, endpoint.id, ONE)
+        await leases.release(connection, endpoint.id, ONE)
     assert await hear(hooks) == {endpoint.id}
 
 
@@ -251,7 +251,7 @@ async def test_retries_and_replays_are_due_in_their_time(hooks: Hooks, endpoint:
     await put_retry(hooks, endpoint, now + MINUTE)
     assert await due(hooks, now + MINUTE / 2) == set()
     assert await due(hooks, now + MINUTE) == {endpoint.id}
-    assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 1
+    assert await replay.replay_after(hooks.database, endpoint.id, 0) == 1
     assert await due(hooks, now) == {endpoint.id}
 
 
@@ -263,7 +263,7 @@ async def test_an_endpoint_that_rests_is_due_and_leased_when_it_has_rested(
     (mine,) = await lease(hooks, ONE, endpoint)
     await advance(hooks, ONE, learnt(mine, 0, Health(20, now, now + MINUTE)))
     async with hooks.database.connection() as connection:
-        await endpoints.release(connection, endpoint.id, ONE)
+        await leases.release(connection, endpoint.id, ONE)
     assert await due(hooks, now + MINUTE / 2) == await behind(hooks, now + MINUTE / 2) == set()
     assert await lease(hooks, TWO, endpoint) == []
     assert await due(hooks, now + MINUTE) == await behind(hooks, now + MINUTE) == {endpoint.id}
@@ -317,13 +317,13 @@ async def test_a_pause_and_a_new_start_outlive_what_a_worker_learnt_before(
     await hooks.tell(5)
     (mine,) = await lease(hooks, ONE, endpoint)
     late = learnt(mine, 2, Health(25, now, now + MINUTE), "nothing arrived")
-    await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+    await manage.pause_endpoint(hooks.database, endpoint.id)
     await advance(hooks, ONE, late)
     paused = await hooks.endpoint(endpoint)
     assert (paused.state, paused.reason, paused.health.failures) == ("paused", None, 0)
     # What was delivered is not sent again.
     assert paused.position == 2
-    await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+    await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
     await advance(hooks, ONE, late)
     resumed = await hooks.endpoint(endpoint)
     assert (resumed.state, resumed.health.failures, resumed.position) == ("active", 0, 5)
@@ -331,7 +331,7 @@ async def test_a_pause_and_a_new_start_outlive_what_a_worker_learnt_before(
 
 async def test_a_secret_that_was_rotated_meanwhile_stays(hooks: Hooks, endpoint: Added) -> None:
     (mine,) = await lease(hooks, ONE, endpoint)
-    rotated, shown = await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+    rotated, shown = await manage.rotate_secret(hooks.database, endpoint.id)
     await advance(hooks, ONE, learnt(mine, 0, Health(3)))
     after = await hooks.endpoint(endpoint)
     assert (after.secret, after.old_secret) == (rotated.secret, mine.secret)
@@ -345,7 +345,7 @@ async def test_what_a_wider_choice_of_events_would_take_is_not_passed_over_by_wh
 ) -> None:
     narrow = await hooks.add(URL, "message.failed")
     (mine,) = await lease(hooks, ONE, narrow)
-    await manage_webhooks.change_endpoint(
+    await manage.change_endpoint(
         hooks.database,
         narrow.id,
         url=None,
@@ -371,17 +371,19 @@ def attempt_at(added: Added, event_id: EventId, sequence: int, now: datetime, st
     )
 
 
-async def record(hooks: Hooks, worker: str, *advances: Advance, again: bool = False) -> None:
+async def record(hooks: Hooks, worker: str, *advances: EndpointResults, again: bool = False) -> None:
     async with hooks.database.transaction() as connection:
-        await record_deliveries(connection, worker, advances, hooks.clock(), again=again)
+        await record_results(connection, worker, advances, hooks.clock(), again=again)
 
 
-async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> Advance:
+async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> EndpointResults:
     await hooks.tell()
     (event_id,) = await hooks.event_ids()
     (mine,) = await lease(hooks, ONE, added)
     attempt = attempt_at(added, event_id, 1, hooks.clock(), status)
-    return Advance(learnt(mine, 1), [Delivery(attempt, attempt.at, sent_before=False)], {}, recovered=False)
+    return EndpointResults(
+        learnt(mine, 1), [AttemptMade(attempt, attempt.at, sent_before=False)], {}, has_recovered=False
+    )
 
 
 async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again(
@@ -392,7 +394,7 @@ async def test_what_was_recorded_without_our_hearing_of_it_can_be_recorded_again
     await record(hooks, ONE, advance)
     await record(hooks, ONE, advance, again=True)
     assert len(await hooks.attempts(endpoint)) == 1
-    assert await hooks.waiting(endpoint) == Waiting(1, 0, 0)
+    assert await hooks.waiting(endpoint) == Backlog(1, 0, 0)
 
 
 async def test_what_happened_at_an_endpoint_that_was_removed_is_forgotten(
@@ -402,8 +404,8 @@ async def test_what_happened_at_an_endpoint_that_was_removed_is_forgotten(
     other = await hooks.add(URL + "/other")
     await hooks.tell()
     (mine,) = await lease(hooks, ONE, other)
-    await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
-    await record(hooks, ONE, advance, Advance(learnt(mine, 2), [], {}, recovered=False))
+    await manage.remove_endpoint(hooks.database, endpoint.id)
+    await record(hooks, ONE, advance, EndpointResults(learnt(mine, 2), [], {}, has_recovered=False))
     assert await hooks.rows("SELECT FROM webhook_attempts") == []
     assert await hooks.rows("SELECT FROM webhook_retries") == []
     assert (await hooks.endpoint(other)).position == 2
@@ -415,7 +417,7 @@ async def test_a_recovery_hurries_the_retries_of_its_endpoint_alone(hooks: Hooks
     for added in (endpoint, other):
         await put_retry(hooks, added, later)
     (mine,) = await lease(hooks, ONE, endpoint)
-    await record(hooks, ONE, Advance(learnt(mine, 0), [], {}, recovered=True))
+    await record(hooks, ONE, EndpointResults(learnt(mine, 0), [], {}, has_recovered=True))
     assert await due(hooks) == {endpoint.id}
 
 
@@ -424,7 +426,7 @@ async def test_a_recovery_hurries_the_retries_of_its_endpoint_alone(hooks: Hooks
 
 async def test_two_secrets_sign_for_a_day_after_a_rotation(hooks: Hooks, endpoint: Added) -> None:
     before = (await hooks.endpoint(endpoint)).secret
-    await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+    await manage.rotate_secret(hooks.database, endpoint.id)
     after = await hooks.endpoint(endpoint)
     now = datetime.now(UTC)
     assert after.secrets_at(now + timedelta(hours=23, minutes=59)) == (after.secret, before)

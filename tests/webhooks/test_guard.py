@@ -12,7 +12,9 @@ import pytest
 
 from tests.support.webhooks.calls import BODY, HEADERS, NAME, Names, calling, calling_tls, failure
 from tests.support.webhooks.receivers import WAIT_S, Authority, deaf_port, redirect, run_receiver
-from tumira.webhooks.http_client import Answer, CallFailedError, Resolver, Timing, WebhookClient, default_tls
+from tumira.core.dns import Resolver
+from tumira.webhooks.http_client import CallFailedError, Timeouts, WebhookClient, default_tls
+from tumira.webhooks.http_response import HttpResponse
 from tumira.webhooks.url import parse
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
@@ -123,8 +125,8 @@ async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
         return ()
 
     target = parse(f"http://{NAME}:8080/", allow_private=True)
-    timing = Timing(resolve_s=0.05)
-    client = WebhookClient(target, allow_private=True, resolve=never, tls=None, timing=timing)
+    timeouts = Timeouts(resolve_s=0.05)
+    client = WebhookClient(target, allow_private=True, resolve=never, tls=None, timeouts=timeouts)
     assert await failure(client) == f"{NAME} did not resolve within 0.05 seconds."
 
 
@@ -153,7 +155,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
 async def test_tls_asks_for_the_name_and_checks_the_certificate_against_it(authority: Authority) -> None:
     async with calling_tls(authority.issue(NAME), authority) as (receiver, client):
         for _ in range(3):
-            assert await client.post(HEADERS, BODY) == Answer(200, None, b"thanks")
+            assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"thanks")
     assert receiver.names == [NAME]
     assert receiver.connections == 1
 
@@ -205,7 +207,7 @@ async def test_a_server_without_tls_is_refused(authority: Authority) -> None:
 async def test_a_server_that_never_begins_tls_is_not_waited_for(authority: Authority) -> None:
     with deaf_port() as port:
         url = f"https://{NAME}:{port}/"
-        async with calling(url, authority=authority, timing=Timing(connect_s=0.1)) as client:
+        async with calling(url, authority=authority, timeouts=Timeouts(connect_s=0.1)) as client:
             assert await failure(client) == "No connection within 0.1 seconds."
 
 
@@ -262,7 +264,7 @@ def count_lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 STUCK = """
 import asyncio, socket, threading
-from tumira.webhooks.http_client import Resolver
+from tumira.core.dns import Resolver
 socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
 async def ask(resolver, name):
     try:

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tumira.webhooks.health import (
+    BACKOFF,
+    CONCURRENCY_FIRST,
+    CONCURRENCY_MAX,
     DISABLE_AFTER,
     FAILURES_MAX,
     FAILURES_MIN,
-    PLACES_FIRST,
-    PLACES_MAX,
-    REST,
     RETRY_AFTER_MAX,
     Health,
     failed,
-    places,
+    next_concurrency,
     read_retry_after,
     succeeded,
 )
@@ -41,40 +41,40 @@ def fail(health: Health, count: int, now: datetime = NOW, chance: float = 0.5) -
 
 
 def test_the_numbers_are_those_that_customers_are_told() -> None:
-    assert (FAILURES_MAX, REST, FAILURES_MIN, DISABLE_AFTER) == (20, 5 * MINUTE, 10, 5 * DAY)
-    assert (PLACES_FIRST, PLACES_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
+    assert (FAILURES_MAX, BACKOFF, FAILURES_MIN, DISABLE_AFTER) == (20, 5 * MINUTE, 10, 5 * DAY)
+    assert (CONCURRENCY_FIRST, CONCURRENCY_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
 
 
 def test_a_new_endpoint_is_well() -> None:
     health = Health()
-    assert not health.is_on_trial
-    assert not health.rests(NOW)
-    assert not health.is_hopeless(NOW)
+    assert not health.is_probing
+    assert not health.is_backing_off(NOW)
+    assert not health.must_be_disabled(NOW)
     assert health.warnings == 0
 
 
 def test_nineteen_failures_leave_an_endpoint_alone_and_the_twentieth_makes_it_rest() -> None:
     nearly = fail(Health(), FAILURES_MAX - 1)
-    assert (nearly.is_on_trial, nearly.rest_until) == (False, None)
+    assert (nearly.is_probing, nearly.backoff_until) == (False, None)
     tripped = fail(nearly, 1)
-    assert tripped.is_on_trial
-    assert tripped.rest_until == NOW + REST
+    assert tripped.is_probing
+    assert tripped.backoff_until == NOW + BACKOFF
 
 
 @pytest.mark.parametrize(("chance", "rest"), [(0, 4.5 * MINUTE), (0.5, 5 * MINUTE), (0.999999, 5.5 * MINUTE)])
 def test_a_rest_is_five_minutes_give_or_take_a_tenth(chance: float, rest: timedelta) -> None:
     health = fail(Health(), FAILURES_MAX, chance=chance)
-    assert health.rest_until is not None
-    assert abs(health.rest_until - NOW - rest) < timedelta(milliseconds=1)
-    assert health.rests(health.rest_until - timedelta(microseconds=1))
-    assert not health.rests(health.rest_until)
+    assert health.backoff_until is not None
+    assert abs(health.backoff_until - NOW - rest) < timedelta(milliseconds=1)
+    assert health.is_backing_off(health.backoff_until - timedelta(microseconds=1))
+    assert not health.is_backing_off(health.backoff_until)
 
 
 def test_each_failure_on_trial_begins_another_rest() -> None:
     health = fail(Health(), FAILURES_MAX)
-    assert health.rest_until is not None
-    again = fail(health, 1, health.rest_until)
-    assert again.rest_until == health.rest_until + REST
+    assert health.backoff_until is not None
+    again = fail(health, 1, health.backoff_until)
+    assert again.backoff_until == health.backoff_until + BACKOFF
     assert again.failures == FAILURES_MAX + 1
 
 
@@ -84,7 +84,7 @@ def test_a_success_forgets_every_failure() -> None:
     assert health.warnings == 2
     well = succeeded(Health(), NOW + 3 * DAY)
     assert well == Health(succeeded_at=NOW + 3 * DAY)
-    assert not well.rests(NOW + 3 * DAY)
+    assert not well.is_backing_off(NOW + 3 * DAY)
 
 
 def test_failures_keep_when_something_last_arrived() -> None:
@@ -94,19 +94,19 @@ def test_failures_keep_when_something_last_arrived() -> None:
 
 def test_how_long_an_endpoint_asks_for_is_kept_even_after_one_failure() -> None:
     health = failed(Health(), NOW, 90 * SECOND, 0.5)
-    assert health.rest_until == NOW + 90 * SECOND
-    assert not health.is_on_trial
+    assert health.backoff_until == NOW + 90 * SECOND
+    assert not health.is_probing
 
 
 def test_the_longer_of_two_rests_counts() -> None:
     asked = failed(fail(Health(), FAILURES_MAX), NOW, HOUR, 0.5)
-    assert asked.rest_until == NOW + HOUR
-    assert failed(asked, NOW, MINUTE, 0.5).rest_until == NOW + HOUR
-    assert failed(asked, NOW, None, 0.5).rest_until == NOW + HOUR
+    assert asked.backoff_until == NOW + HOUR
+    assert failed(asked, NOW, MINUTE, 0.5).backoff_until == NOW + HOUR
+    assert failed(asked, NOW, None, 0.5).backoff_until == NOW + HOUR
 
 
 def test_nobody_is_left_alone_for_more_than_a_day() -> None:
-    assert failed(Health(), NOW, 30 * DAY, 0.5).rest_until == NOW + DAY
+    assert failed(Health(), NOW, 30 * DAY, 0.5).backoff_until == NOW + DAY
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_it_takes_five_days_and_ten_failures_to_give_an_endpoint_up(
     hopeless: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
     health = fail(fail(Health(), failures - 1), 1, NOW + after)
-    assert health.is_hopeless(NOW + after) == hopeless
+    assert health.must_be_disabled(NOW + after) == hopeless
 
 
 tries = st.lists(
@@ -167,28 +167,28 @@ def test_whatever_happens_health_says_what_happened_since_the_last_success(
             since.append(now)
             health = failed(health, now, retry_after, chance)
             assert health.warnings >= before.warnings
-            assert before.rest_until is None or before.rest_until <= (health.rest_until or NOW)
+            assert before.backoff_until is None or before.backoff_until <= (health.backoff_until or NOW)
         assert health.failures == len(since)
         assert health.failing_since == (since[0] if since else None)
-        assert health.is_on_trial == (len(since) >= 20)
-        assert health.is_on_trial <= health.rests(now)
-        assert health.rest_until is None or health.rest_until <= now + RETRY_AFTER_MAX
+        assert health.is_probing == (len(since) >= 20)
+        assert health.is_probing <= health.is_backing_off(now)
+        assert health.backoff_until is None or health.backoff_until <= now + RETRY_AFTER_MAX
         lasted = now - since[0] if since else timedelta(0)
         assert health.warnings == (lasted >= HOUR) + (lasted >= DAY)
-        assert health.is_hopeless(now) == (len(since) >= 10 and lasted >= 5 * DAY)
+        assert health.must_be_disabled(now) == (len(since) >= 10 and lasted >= 5 * DAY)
 
 
 def test_places_grow_by_one_and_are_halved() -> None:
-    assert [places(before, arrived=True) for before in (1, 4, 15, 16)] == [2, 5, 16, 16]
-    assert [places(before, arrived=False) for before in (16, 5, 4, 2, 1)] == [8, 2, 2, 1, 1]
+    assert [next_concurrency(before, delivered=True) for before in (1, 4, 15, 16)] == [2, 5, 16, 16]
+    assert [next_concurrency(before, delivered=False) for before in (16, 5, 4, 2, 1)] == [8, 2, 2, 1, 1]
 
 
 @given(st.lists(st.booleans(), max_size=200))
 def test_there_is_always_a_place_and_never_too_many(history: list[bool]) -> None:
-    now = PLACES_FIRST
+    now = CONCURRENCY_FIRST
     for arrived in history:
-        now = places(now, arrived=arrived)
-        assert 1 <= now <= PLACES_MAX
+        now = next_concurrency(now, delivered=arrived)
+        assert 1 <= now <= CONCURRENCY_MAX
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from tests.support.webhooks.receivers import (
     say,
     write_answer,
 )
-from tumira.webhooks.http_client import Answer, Timing, WebhookClient
+from tumira.webhooks.http_client import Timeouts, WebhookClient
+from tumira.webhooks.http_response import HttpResponse
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -35,7 +36,7 @@ TURNS_MAX = 10_000
 
 async def test_a_call_sends_exactly_these_headers_and_the_body() -> None:
     async with run_receiver() as receiver, calling(receiver.url_as(NAME, "/hook?key=1")) as client:
-        assert await client.post(HEADERS, BODY) == Answer(200, None, b"thanks")
+        assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"thanks")
     (request,) = receiver.requests
     assert (request.method, request.path, request.body) == ("POST", "/hook?key=1", BODY)
     assert request.headers == {
@@ -56,7 +57,7 @@ async def test_every_status_is_an_answer(status: int) -> None:
 
 async def test_the_wait_that_the_server_asks_for_is_passed_on() -> None:
     async with run_receiver(answer(503, {"Retry-After": "7"})) as receiver, calling(receiver.url) as client:
-        assert await client.post(HEADERS, BODY) == Answer(503, "7", b"")
+        assert await client.post(HEADERS, BODY) == HttpResponse(503, "7", b"")
 
 
 async def test_of_the_body_only_the_start_is_kept() -> None:
@@ -84,7 +85,7 @@ async def test_all_ways_to_frame_an_answer_are_read_and_leave_the_connection_in_
 ) -> None:
     async with run_receiver(say(data)) as receiver, calling(receiver.url) as client:
         for _ in range(3):
-            assert await client.post(HEADERS, BODY) == Answer(200, None, start)
+            assert await client.post(HEADERS, BODY) == HttpResponse(200, None, start)
     assert receiver.connections == 1
 
 
@@ -97,7 +98,7 @@ async def test_an_answer_is_read_octet_by_octet() -> None:
 
     async with run_receiver(slowly) as receiver, calling(receiver.url) as client:
         for _ in range(2):
-            assert await client.post(HEADERS, BODY) == Answer(200, "7", b"thanks")
+            assert await client.post(HEADERS, BODY) == HttpResponse(200, "7", b"thanks")
     assert receiver.connections == 1
 
 
@@ -108,14 +109,14 @@ async def test_a_body_may_end_with_the_connection() -> None:
 
     async with run_receiver(respond) as receiver, calling(receiver.url) as client:
         for _ in range(2):
-            assert await client.post(HEADERS, BODY) == Answer(202, None, b"thanks")
+            assert await client.post(HEADERS, BODY) == HttpResponse(202, None, b"thanks")
     assert receiver.connections == 2
 
 
 async def test_interim_answers_are_skipped_with_their_headers() -> None:
     async with run_receiver(continue_first) as receiver, calling(receiver.url) as client:
         for _ in range(2):
-            assert await client.post(HEADERS, BODY) == Answer(201, None, b"")
+            assert await client.post(HEADERS, BODY) == HttpResponse(201, None, b"")
     assert receiver.connections == 1
 
 
@@ -246,7 +247,7 @@ async def test_octets_that_nobody_asked_for_end_a_kept_connection() -> None:
 
 
 async def test_a_connection_that_nobody_uses_is_given_up() -> None:
-    async with run_receiver() as receiver, calling(receiver.url, timing=Timing(idle_s=0.05)) as client:
+    async with run_receiver() as receiver, calling(receiver.url, timeouts=Timeouts(idle_s=0.05)) as client:
         await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(4)))
         await receiver.wait_open(0)
         assert (await client.post(HEADERS, BODY)).status == 200
@@ -255,10 +256,10 @@ async def test_a_connection_that_nobody_uses_is_given_up() -> None:
 
 async def test_a_connection_is_given_up_when_it_is_old() -> None:
     names = Names(["127.0.0.1"])
-    timing = Timing(lifetime_s=0)
+    timeouts = Timeouts(lifetime_s=0)
     async with (
         run_receiver() as receiver,
-        calling(receiver.url_as(NAME), names=names, timing=timing) as client,
+        calling(receiver.url_as(NAME), names=names, timeouts=timeouts) as client,
     ):
         for _ in range(3):
             assert (await client.post(HEADERS, BODY)).status == 200
@@ -291,7 +292,7 @@ async def test_closing_drops_what_is_idle_at_once_and_the_rest_after_its_call() 
 
 async def test_a_cancelled_call_ends_its_connection_and_no_other() -> None:
     # The deadline must not be what ends it.
-    async with run_receiver() as receiver, calling(receiver.url, timing=Timing(call_s=600)) as client:
+    async with run_receiver() as receiver, calling(receiver.url, timeouts=Timeouts(call_s=600)) as client:
         await asyncio.gather(*(client.post(HEADERS, BODY) for _ in range(2)))
         receiver.respond = hang
         call = asyncio.create_task(client.post(HEADERS, BODY))

@@ -27,11 +27,12 @@ from tests.support.webhooks.receivers import (
     run_receiver,
     say,
 )
-from tumira.webhooks.http_client import Answer, CallFailedError, Timing
+from tumira.webhooks.http_client import CallFailedError, Timeouts
+from tumira.webhooks.http_response import HttpResponse
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
-QUICK = Timing(call_s=0.5)
+QUICK = Timeouts(call_s=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +48,14 @@ async def test_a_port_that_nobody_serves_is_said_to_refuse() -> None:
 
 @pytest.mark.parametrize("respond", [hang, drip, drip_body], ids=["hang", "drip", "drip_body"])
 async def test_an_answer_that_is_not_complete_in_time_is_none(respond: Responder) -> None:
-    async with run_receiver(respond) as receiver, calling(receiver.url, timing=QUICK) as client:
+    async with run_receiver(respond) as receiver, calling(receiver.url, timeouts=QUICK) as client:
         assert await failure(client) == "No complete answer within 0.5 seconds."
         await receiver.wait_open(0)
 
 
 async def test_a_server_that_does_not_read_is_not_waited_for() -> None:
     with deaf_port() as port:
-        async with calling(f"http://127.0.0.1:{port}/", timing=QUICK) as client:
+        async with calling(f"http://127.0.0.1:{port}/", timeouts=QUICK) as client:
             calls = [client.post(HEADERS, b"x" * 65536) for _ in range(8)]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {str(outcome) for outcome in outcomes} == {"No complete answer within 0.5 seconds."}
@@ -62,7 +63,7 @@ async def test_a_server_that_does_not_read_is_not_waited_for() -> None:
 
 async def test_of_ten_megabytes_the_status_counts_and_the_rest_is_cut() -> None:
     async with run_receiver(huge) as receiver, calling(receiver.url) as client:
-        assert await client.post(HEADERS, BODY) == Answer(200, None, b"x" * 1024)
+        assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"x" * 1024)
         await receiver.wait_open(0)
         assert (await client.post(HEADERS, BODY)).status == 200
     assert receiver.connections == 2
@@ -70,7 +71,7 @@ async def test_of_ten_megabytes_the_status_counts_and_the_rest_is_cut() -> None:
 
 async def test_ten_megabytes_through_tls_are_cut_too(authority: Authority) -> None:
     async with calling_tls(authority.issue(NAME), authority, huge) as (receiver, client):
-        assert await client.post(HEADERS, BODY) == Answer(200, None, b"x" * 1024)
+        assert await client.post(HEADERS, BODY) == HttpResponse(200, None, b"x" * 1024)
         await receiver.wait_open(0)
 
 

@@ -18,13 +18,12 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, EndpointId, EventId, new_id
 from tumira.events import Event
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import endpoints
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.attempts import Attempt, Retry, Waiting
+from tumira.webhooks import attempts, endpoints, manage, replay, retries
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.health import Health
 from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP
+from tumira.webhooks.retries import Backlog, Retry
 from tumira.webhooks.signature import read_secret
 
 URL: Final = "https://hooks.example.com/tumira"
@@ -44,7 +43,7 @@ class Office:
         self, url: str = URL, types: Sequence[str] | None = None, account_id: AccountId | None = None
     ) -> Endpoint:
         """Add an endpoint, to our account unless another is named."""
-        endpoint, _ = await manage_webhooks.add_endpoint(
+        endpoint, _ = await manage.add_endpoint(
             self.database, account_id or self.ours, url, types, "", allow_private=False
         )
         return endpoint
@@ -52,7 +51,7 @@ class Office:
     async def change(self, endpoint_id: EndpointId, **changes: Any) -> Endpoint:
         """Change some of what can be changed."""
         given = {"url": None, "types": None, "change_types": False, "description": None} | changes
-        return await manage_webhooks.change_endpoint(self.database, endpoint_id, allow_private=False, **given)
+        return await manage.change_endpoint(self.database, endpoint_id, allow_private=False, **given)
 
     async def tell(
         self, count: int, *, at: datetime | None = None, account_id: AccountId | None = None
@@ -94,7 +93,7 @@ class Office:
         now = datetime.now(UTC)
         async with self.database.transaction() as connection:
             retry = Retry(endpoint_id, event.sequence, event.id, 3, now, now + due_in)
-            await deliveries.put_retries(connection, [retry])
+            await retries.upsert_retries(connection, [retry])
 
     async def fail(self, endpoint_id: EndpointId) -> Health:
         """Say that nothing arrives at an endpoint any more, and that it rests."""
@@ -111,19 +110,19 @@ class Office:
     async def stored(self, endpoint_id: EndpointId) -> Endpoint:
         """Return an endpoint as it stands."""
         async with self.database.transaction() as connection:
-            endpoint = await endpoints.hold(connection, endpoint_id)
+            endpoint = await endpoints.lock(connection, endpoint_id)
         assert endpoint is not None
         return endpoint
 
-    async def waiting(self, endpoint_id: EndpointId) -> Waiting:
+    async def waiting(self, endpoint_id: EndpointId) -> Backlog:
         """Return how much waits for an endpoint."""
         async with self.database.connection() as connection:
-            return await deliveries.count_waiting(connection, endpoint_id)
+            return await retries.count_backlog(connection, endpoint_id)
 
     async def stretches(self, endpoint_id: EndpointId) -> Sequence[tuple[int, int]]:
         """Return which numbers are sent once more: above the first, up to the second."""
         async with self.database.connection() as connection:
-            replays = await deliveries.list_replays(connection, endpoint_id, 100)
+            replays = await retries.list_replays(connection, endpoint_id, 100)
         return [(replay.position, replay.until) for replay in replays]
 
 
@@ -156,10 +155,10 @@ async def test_of_many_at_once_five_endpoints_are_added_and_never_six(office: Of
     refused = refusals(await asyncio.gather(*adds, return_exceptions=True))
 
     assert refused == ["The account has 5 endpoints, the most there can be: remove one first."] * 7
-    found = await manage_webhooks.list_endpoints(office.database, office.ours, 100)
+    found = await manage.list_endpoints(office.database, office.ours, 100)
     assert len(found) == ENDPOINTS_MAX
     assert (await office.add(account_id=office.theirs)).account_id == office.theirs
-    await manage_webhooks.remove_endpoint(office.database, found[0][0].id)
+    await manage.remove_endpoint(office.database, found[0][0].id)
     await office.add(f"{URL}/again")
     with pytest.raises(OperatorError, match="remove one first"):
         await office.add(f"{URL}/more")
@@ -170,12 +169,12 @@ async def test_without_the_lock_two_at_once_make_a_sixth(office: Office) -> None
     there = []
     async with office.database.transaction() as one, office.database.transaction() as other:
         for connection, number in ((one, 10), (other, 11)):
-            there.append(len(await endpoints.list_some(connection, office.ours, ENDPOINTS_MAX)))
+            there.append(len(await endpoints.list_endpoints(connection, office.ours, ENDPOINTS_MAX)))
             another = structs.replace(first, id=EndpointId(new_id(number)), url=f"{URL}/{number}", types=None)
             await endpoints.insert(connection, another)
 
     assert there == [4, 4]
-    assert len(await manage_webhooks.list_endpoints(office.database, office.ours, 100)) == ENDPOINTS_MAX + 1
+    assert len(await manage.list_endpoints(office.database, office.ours, 100)) == ENDPOINTS_MAX + 1
 
 
 async def test_of_many_at_once_one_gets_the_url(office: Office) -> None:
@@ -212,15 +211,15 @@ async def test_an_endpoint_is_not_moved_to_the_url_of_another(office: Office) ->
 async def test_an_endpoint_is_told_of_what_happens_after_it_was_added(office: Office) -> None:
     await office.tell(3)
     endpoint = await office.add()
-    assert (endpoint.position, await office.waiting(endpoint.id)) == (3, Waiting(0, 0, 0))
+    assert (endpoint.position, await office.waiting(endpoint.id)) == (3, Backlog(0, 0, 0))
 
     await office.tell(2)
     await office.tell(4, account_id=office.theirs)
-    assert await office.waiting(endpoint.id) == Waiting(0, 0, 2)
+    assert await office.waiting(endpoint.id) == Backlog(0, 0, 2)
 
 
 async def test_the_secret_that_is_shown_is_the_one_that_signs_and_is_never_printed(office: Office) -> None:
-    endpoint, shown = await manage_webhooks.add_endpoint(
+    endpoint, shown = await manage.add_endpoint(
         office.database, office.ours, URL, None, "", allow_private=False
     )
 
@@ -232,13 +231,13 @@ async def test_the_secret_that_is_shown_is_the_one_that_signs_and_is_never_print
 
 async def test_after_two_rotations_the_first_secret_signs_nothing(office: Office) -> None:
     first = (await office.add()).secret
-    endpoint_id = (await manage_webhooks.list_endpoints(office.database, office.ours, 1))[0][0].id
-    _, shown_second = await manage_webhooks.rotate_secret(office.database, endpoint_id)
+    endpoint_id = (await manage.list_endpoints(office.database, office.ours, 1))[0][0].id
+    _, shown_second = await manage.rotate_secret(office.database, endpoint_id)
     second = read_secret(shown_second)
     now = datetime.now(UTC)
     assert (await office.stored(endpoint_id)).secrets_at(now) == (second, first)
 
-    rotated, shown_third = await manage_webhooks.rotate_secret(office.database, endpoint_id)
+    rotated, shown_third = await manage.rotate_secret(office.database, endpoint_id)
     third = read_secret(shown_third)
 
     stored = await office.stored(endpoint_id)
@@ -255,9 +254,7 @@ async def test_after_two_rotations_the_first_secret_signs_nothing(office: Office
 async def test_two_rotations_at_once_leave_both_new_secrets(office: Office) -> None:
     endpoint = await office.add()
 
-    both = await asyncio.gather(
-        *(manage_webhooks.rotate_secret(office.database, endpoint.id) for _ in range(2))
-    )
+    both = await asyncio.gather(*(manage.rotate_secret(office.database, endpoint.id) for _ in range(2)))
 
     stored = await office.stored(endpoint.id)
     assert set(stored.secrets_at(datetime.now(UTC))) == {read_secret(secret) for _, secret in both}
@@ -268,19 +265,23 @@ async def test_a_resumed_endpoint_gets_what_was_missed_at_once(office: Office) -
     first, *_ = await office.tell(3)
     await office.move(endpoint.id, 1)
     await office.put_off(endpoint.id, first, timedelta(hours=5))
-    await manage_webhooks.pause_endpoint(office.database, endpoint.id)
-    assert await office.waiting(endpoint.id) == Waiting(1, 0, 2)
+    await manage.pause_endpoint(office.database, endpoint.id)
+    assert await office.waiting(endpoint.id) == Backlog(1, 0, 2)
     await office.fail(endpoint.id)
 
-    resumed = await manage_webhooks.resume_endpoint(office.database, endpoint.id, from_now=False)
+    resumed = await manage.resume_endpoint(office.database, endpoint.id, from_now=False)
 
     stored = await office.stored(endpoint.id)
     assert (resumed.state, resumed.position, stored.state, stored.position) == ("active", 1, "active", 1)
-    assert (stored.health.failures, stored.health.rest_until, stored.health.failing_since) == (0, None, None)
-    assert await office.waiting(endpoint.id) == Waiting(1, 0, 2)
+    assert (stored.health.failures, stored.health.backoff_until, stored.health.failing_since) == (
+        0,
+        None,
+        None,
+    )
+    assert await office.waiting(endpoint.id) == Backlog(1, 0, 2)
     async with office.database.connection() as connection:
-        due = await deliveries.list_retries(connection, endpoint.id, datetime.now(UTC), 10)
-    assert [(retry.event_id, retry.tries) for retry in due] == [(first.id, 3)]
+        due = await retries.list_due_retries(connection, endpoint.id, datetime.now(UTC), 10)
+    assert [(retry.event_id, retry.attempts) for retry in due] == [(first.id, 3)]
 
 
 async def test_resumed_from_now_nothing_of_the_past_waits_and_all_of_it_can_be_replayed(
@@ -291,23 +292,23 @@ async def test_resumed_from_now_nothing_of_the_past_waits_and_all_of_it_can_be_r
     for one in (endpoint, other):
         await office.move(one.id, 2)
         await office.put_off(one.id, first, timedelta(hours=5))
-        await manage_webhooks.replay_after(office.database, one.id, 0)
-    assert await office.waiting(endpoint.id) == Waiting(1, 2, 2)
-    await manage_webhooks.pause_endpoint(office.database, endpoint.id)
+        await replay.replay_after(office.database, one.id, 0)
+    assert await office.waiting(endpoint.id) == Backlog(1, 2, 2)
+    await manage.pause_endpoint(office.database, endpoint.id)
 
-    resumed = await manage_webhooks.resume_endpoint(office.database, endpoint.id, from_now=True)
+    resumed = await manage.resume_endpoint(office.database, endpoint.id, from_now=True)
 
     assert (resumed.state, resumed.position) == ("active", 4)
-    assert await office.waiting(endpoint.id) == Waiting(0, 0, 0)
-    assert await office.waiting(other.id) == Waiting(1, 2, 2)
-    assert await manage_webhooks.replay_after(office.database, endpoint.id, 0) == 4
+    assert await office.waiting(endpoint.id) == Backlog(0, 0, 0)
+    assert await office.waiting(other.id) == Backlog(1, 2, 2)
+    assert await replay.replay_after(office.database, endpoint.id, 0) == 4
 
 
 async def test_what_resuming_returns_is_what_is_stored(office: Office) -> None:
     endpoint = await office.add()
     health = await office.fail(endpoint.id)
 
-    resumed = await manage_webhooks.resume_endpoint(office.database, endpoint.id, from_now=False)
+    resumed = await manage.resume_endpoint(office.database, endpoint.id, from_now=False)
 
     assert (await office.stored(endpoint.id)).health == Health(succeeded_at=health.succeeded_at)
     assert resumed.health == Health(succeeded_at=health.succeeded_at)
@@ -324,14 +325,14 @@ async def test_at_a_new_url_it_begins_afresh_and_otherwise_goes_on_as_it_was(off
     stored = await office.stored(endpoint.id)
     assert (stored.description, stored.types, stored.health) == ("Shop", ["message.failed"], health)
     async with office.database.connection() as connection:
-        assert await deliveries.list_retries(connection, endpoint.id, datetime.now(UTC), 10) == []
+        assert await retries.list_due_retries(connection, endpoint.id, datetime.now(UTC), 10) == []
 
     await office.change(endpoint.id, url=f"{URL}/new")
     stored = await office.stored(endpoint.id)
     assert (stored.url, stored.description, stored.types) == (f"{URL}/new", "Shop", ["message.failed"])
-    assert (stored.health.failures, stored.health.rest_until, stored.health.warnings) == (0, None, 0)
+    assert (stored.health.failures, stored.health.backoff_until, stored.health.warnings) == (0, None, 0)
     async with office.database.connection() as connection:
-        assert len(await deliveries.list_retries(connection, endpoint.id, datetime.now(UTC), 10)) == 1
+        assert len(await retries.list_due_retries(connection, endpoint.id, datetime.now(UTC), 10)) == 1
     await office.change(endpoint.id, types=None, change_types=True)
     assert (await office.stored(endpoint.id)).types is None
 
@@ -364,9 +365,9 @@ async def test_a_worker_can_tell_every_change_from_the_last(office: Office) -> N
     seen = [(await office.stored(endpoint.id)).changed_at]
     for step in (
         office.change(endpoint.id, description="Shop"),
-        manage_webhooks.pause_endpoint(office.database, endpoint.id),
-        manage_webhooks.resume_endpoint(office.database, endpoint.id, from_now=False),
-        manage_webhooks.rotate_secret(office.database, endpoint.id),
+        manage.pause_endpoint(office.database, endpoint.id),
+        manage.resume_endpoint(office.database, endpoint.id, from_now=False),
+        manage.rotate_secret(office.database, endpoint.id),
     ):
         await step
         seen.append((await office.stored(endpoint.id)).changed_at)
@@ -380,13 +381,12 @@ async def test_a_replay_ends_where_the_endpoint_is(office: Office) -> None:
     await office.move(endpoint.id, 3)
 
     counts = [
-        await manage_webhooks.replay_after(office.database, endpoint.id, after)
-        for after in (0, 2, 3, 4, 5, 2**70)
+        await replay.replay_after(office.database, endpoint.id, after) for after in (0, 2, 3, 4, 5, 2**70)
     ]
 
     assert counts == [3, 1, 0, 0, 0, 0]
     assert await office.stretches(endpoint.id) == [(0, 3), (2, 3)]
-    assert await office.waiting(endpoint.id) == Waiting(0, 4, 2)
+    assert await office.waiting(endpoint.id) == Backlog(0, 4, 2)
 
 
 async def test_a_replay_of_some_time_takes_both_its_ends_and_no_more(office: Office) -> None:
@@ -396,17 +396,17 @@ async def test_a_replay_of_some_time_takes_both_its_ends_and_no_more(office: Off
     await office.tell(5, at=began, account_id=office.theirs)
     await office.move(endpoint.id, 4)
 
-    async def replay(first_s: float, last_s: float) -> int:
-        return await manage_webhooks.replay_between(
+    async def between(first_s: float, last_s: float) -> int:
+        return await replay.replay_between(
             office.database,
             endpoint.id,
             began + timedelta(seconds=first_s),
             began + timedelta(seconds=last_s),
         )
 
-    assert [await replay(1, 2), await replay(0.5, 1.5), await replay(-99, 99)] == [2, 1, 4]
+    assert [await between(1, 2), await between(0.5, 1.5), await between(-99, 99)] == [2, 1, 4]
     # Before, between two, after, turned around, and what comes by itself.
-    assert [await replay(*ends) for ends in ((-9, -1), (1.2, 1.8), (5, 9), (2, 1), (4, 4))] == [0] * 5
+    assert [await between(*ends) for ends in ((-9, -1), (1.2, 1.8), (5, 9), (2, 1), (4, 4))] == [0] * 5
     assert await office.stretches(endpoint.id) == [(1, 3), (1, 2), (0, 4)]
 
 
@@ -417,9 +417,9 @@ async def test_one_event_is_replayed_alone_and_only_its_owners(office: Office) -
     (foreign,) = await office.tell(1, account_id=office.theirs)
     for one in (endpoint, picky):
         await office.move(one.id, 3)
-    test_id = await manage_webhooks.send_test(office.database, endpoint.id)
+    test_id = await manage.send_test(office.database, endpoint.id)
 
-    assert await manage_webhooks.replay_event(office.database, endpoint.id, second.id) == 1
+    assert await replay.replay_event(office.database, endpoint.id, second.id) == 1
 
     assert await office.stretches(endpoint.id) == [(1, 2)]
     for endpoint_id, event_id, words in (
@@ -429,7 +429,7 @@ async def test_one_event_is_replayed_alone_and_only_its_owners(office: Office) -
         (picky.id, second.id, "does not take balance.low; `tumira webhook change`"),
     ):
         with pytest.raises(OperatorError, match=words):
-            await manage_webhooks.replay_event(office.database, endpoint_id, event_id)
+            await replay.replay_event(office.database, endpoint_id, event_id)
     assert await office.stretches(endpoint.id) == [(1, 2)]
     assert await office.stretches(picky.id) == []
 
@@ -438,9 +438,9 @@ async def test_an_event_that_still_comes_by_itself_is_not_sent_twice(office: Off
     endpoint = await office.add()
     (event,) = await office.tell(1)
 
-    await manage_webhooks.replay_event(office.database, endpoint.id, event.id)
+    await replay.replay_event(office.database, endpoint.id, event.id)
 
-    assert await office.waiting(endpoint.id) == Waiting(0, 0, 1)
+    assert await office.waiting(endpoint.id) == Backlog(0, 0, 1)
 
 
 @pytest.mark.parametrize("state", ["paused", "disabled"])
@@ -455,34 +455,34 @@ async def test_what_is_not_active_is_neither_tested_nor_replayed(office: Office,
 
     refused = refusals(
         await asyncio.gather(
-            manage_webhooks.send_test(office.database, endpoint.id),
-            manage_webhooks.replay_after(office.database, endpoint.id, 0),
-            manage_webhooks.replay_event(office.database, endpoint.id, event.id),
-            manage_webhooks.replay_between(office.database, endpoint.id, now - timedelta(1), now),
+            manage.send_test(office.database, endpoint.id),
+            replay.replay_after(office.database, endpoint.id, 0),
+            replay.replay_event(office.database, endpoint.id, event.id),
+            replay.replay_between(office.database, endpoint.id, now - timedelta(1), now),
             return_exceptions=True,
         )
     )
 
     assert refused == [f"The endpoint is {state}: `tumira webhook resume` first."] * 4
-    assert await office.waiting(endpoint.id) == Waiting(0, 0, 0)
+    assert await office.waiting(endpoint.id) == Backlog(0, 0, 0)
 
 
 async def test_an_endpoint_that_is_not_there_is_said_by_every_action(office: Office) -> None:
     gone = (await office.add()).id
-    await manage_webhooks.remove_endpoint(office.database, gone)
+    await manage.remove_endpoint(office.database, gone)
     now = datetime.now(UTC)
     for endpoint_id in (gone, EndpointId(new_id(1))):
         refused = refusals(
             await asyncio.gather(
                 office.change(endpoint_id, description="Shop"),
-                manage_webhooks.remove_endpoint(office.database, endpoint_id),
-                manage_webhooks.pause_endpoint(office.database, endpoint_id),
-                manage_webhooks.resume_endpoint(office.database, endpoint_id, from_now=True),
-                manage_webhooks.rotate_secret(office.database, endpoint_id),
-                manage_webhooks.send_test(office.database, endpoint_id),
-                manage_webhooks.replay_after(office.database, endpoint_id, 0),
-                manage_webhooks.replay_event(office.database, endpoint_id, EventId(new_id(1))),
-                manage_webhooks.replay_between(office.database, endpoint_id, now, now),
+                manage.remove_endpoint(office.database, endpoint_id),
+                manage.pause_endpoint(office.database, endpoint_id),
+                manage.resume_endpoint(office.database, endpoint_id, from_now=True),
+                manage.rotate_secret(office.database, endpoint_id),
+                manage.send_test(office.database, endpoint_id),
+                replay.replay_after(office.database, endpoint_id, 0),
+                replay.replay_event(office.database, endpoint_id, EventId(new_id(1))),
+                replay.replay_between(office.database, endpoint_id, now, now),
                 return_exceptions=True,
             )
         )
@@ -498,21 +498,21 @@ async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(off
     for one in (endpoint, other):
         await office.move(one.id, 1)
         await office.put_off(one.id, event, timedelta(hours=5))
-        await manage_webhooks.replay_after(office.database, one.id, 0)
+        await replay.replay_after(office.database, one.id, 0)
     both = [endpoint.id, other.id]
     now = datetime.now(UTC)
     attempt_id: UUID = new_id(int(now.timestamp() * 1000))
     attempt = Attempt(attempt_id, endpoint.id, event.id, 1, event.type, 1, now, 12, 503, None, "no", now)
     async with office.database.transaction() as connection:
-        await deliveries.add_attempts(connection, [attempt])
+        await attempts.insert_attempts(connection, [attempt])
 
-    assert (await manage_webhooks.remove_endpoint(office.database, endpoint.id)).id == endpoint.id
+    assert (await manage.remove_endpoint(office.database, endpoint.id)).id == endpoint.id
 
     for table in ("webhook_retries", "webhook_replays"):
         rows = await office.rows(f"SELECT endpoint_id FROM {table} WHERE endpoint_id = ANY($1)", both)
         assert [row[0] for row in rows] == [other.id]
     async with office.database.connection() as connection:
-        assert await deliveries.list_attempts(connection, endpoint.id, None, 10) == [attempt]
+        assert await attempts.list_attempts(connection, endpoint.id, None, 10) == [attempt]
 
 
 async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office) -> None:
@@ -520,16 +520,16 @@ async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office)
     await office.tell(2)
     health = await office.fail(endpoint.id)
 
-    event_id = await manage_webhooks.send_test(office.database, endpoint.id)
+    event_id = await manage.send_test(office.database, endpoint.id)
 
     (row,) = await office.rows("SELECT sequence, type, account_id FROM events WHERE id = $1", event_id)
     assert tuple(row) == (0, "webhook.test", office.ours)
     async with office.database.connection() as connection:
-        due = await deliveries.list_retries(connection, endpoint.id, datetime.now(UTC), 10)
+        due = await retries.list_due_retries(connection, endpoint.id, datetime.now(UTC), 10)
         assert await events.last_sequence(connection, office.ours) == 2
-    assert [(retry.event_id, retry.sequence, retry.tries) for retry in due] == [(event_id, 0, 0)]
+    assert [(retry.event_id, retry.sequence, retry.attempts) for retry in due] == [(event_id, 0, 0)]
     # Only the rest is lifted: whether it works again is what the test finds out.
-    assert (await office.stored(endpoint.id)).health == structs.replace(health, rest_until=None)
+    assert (await office.stored(endpoint.id)).health == structs.replace(health, backoff_until=None)
 
 
 async def test_a_list_is_one_accounts_or_everybodys_with_what_waits_for_each(office: Office) -> None:
@@ -538,14 +538,14 @@ async def test_a_list_is_one_accounts_or_everybodys_with_what_waits_for_each(off
     (event, *_) = await office.tell(3)
     await office.move(second.id, 2)
     await office.put_off(second.id, event, timedelta(hours=1))
-    await manage_webhooks.replay_after(office.database, second.id, 0)
+    await replay.replay_after(office.database, second.id, 0)
 
-    async def listed(account_id: AccountId | None, count_max: int = 10) -> dict[EndpointId, Waiting]:
-        found = await manage_webhooks.list_endpoints(office.database, account_id, count_max)
+    async def listed(account_id: AccountId | None, count_max: int = 10) -> dict[EndpointId, Backlog]:
+        found = await manage.list_endpoints(office.database, account_id, count_max)
         return {endpoint.id: waiting for endpoint, waiting in found}
 
-    assert await listed(office.ours) == {first.id: Waiting(0, 0, 3), second.id: Waiting(1, 2, 1)}
-    assert await listed(office.theirs) == {foreign.id: Waiting(0, 0, 0)}
+    assert await listed(office.ours) == {first.id: Backlog(0, 0, 3), second.id: Backlog(1, 2, 1)}
+    assert await listed(office.theirs) == {foreign.id: Backlog(0, 0, 0)}
     everybodys = list(await listed(None, 1000))
     assert [one for one in everybodys if one in {first.id, second.id, foreign.id}] == [
         first.id,
@@ -562,7 +562,7 @@ async def test_its_owner_is_warned_of_an_endpoint_that_fails_and_of_a_disabled_o
 
     def warned(state: str = "active", reason: str | None = None, **health: Any) -> str | None:
         changed = structs.replace(endpoint, state=state, reason=reason, health=Health(**health))
-        return manage_webhooks.warning(changed)
+        return manage.warning(changed)
 
     assert warned() is None
     assert warned(failures=3, failing_since=since) is None

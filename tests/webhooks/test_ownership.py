@@ -22,9 +22,7 @@ from tumira.core.ids import ENDPOINT, KEY, AccountId, EndpointId, EventId, KeyId
 from tumira.events import Event
 from tumira.identity import manage_keys
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks import view as view_attempts
+from tumira.webhooks import attempts, leases, manage, replay, view
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.manage import By, EndpointError, NoEndpointError
@@ -53,7 +51,7 @@ Action = Callable[[Database, EndpointId, By], Awaitable[Any]]
 NOW: Final = datetime.now(UTC)
 
 ACTIONS: Final[dict[str, Action]] = {
-    "change": lambda database, endpoint_id, by: manage_webhooks.change_endpoint(
+    "change": lambda database, endpoint_id, by: manage.change_endpoint(
         database,
         endpoint_id,
         url=None,
@@ -63,25 +61,23 @@ ACTIONS: Final[dict[str, Action]] = {
         allow_private=False,
         by=by,
     ),
-    "pause": lambda database, endpoint_id, by: manage_webhooks.pause_endpoint(database, endpoint_id, by=by),
-    "resume": lambda database, endpoint_id, by: manage_webhooks.resume_endpoint(
+    "pause": lambda database, endpoint_id, by: manage.pause_endpoint(database, endpoint_id, by=by),
+    "resume": lambda database, endpoint_id, by: manage.resume_endpoint(
         database, endpoint_id, from_now=True, by=by
     ),
-    "rotate": lambda database, endpoint_id, by: manage_webhooks.rotate_secret(database, endpoint_id, by=by),
-    "test": lambda database, endpoint_id, by: manage_webhooks.send_test(database, endpoint_id, by=by),
-    "replay one": lambda database, endpoint_id, by: manage_webhooks.replay_event(
+    "rotate": lambda database, endpoint_id, by: manage.rotate_secret(database, endpoint_id, by=by),
+    "test": lambda database, endpoint_id, by: manage.send_test(database, endpoint_id, by=by),
+    "replay one": lambda database, endpoint_id, by: replay.replay_event(
         database, endpoint_id, EventId(new_id(1)), by=by
     ),
-    "replay after": lambda database, endpoint_id, by: manage_webhooks.replay_after(
-        database, endpoint_id, 0, by=by
-    ),
-    "replay between": lambda database, endpoint_id, by: manage_webhooks.replay_between(
+    "replay after": lambda database, endpoint_id, by: replay.replay_after(database, endpoint_id, 0, by=by),
+    "replay between": lambda database, endpoint_id, by: replay.replay_between(
         database, endpoint_id, NOW, NOW, by=by
     ),
-    "replay failed": lambda database, endpoint_id, by: manage_webhooks.replay_failed(
+    "replay failed": lambda database, endpoint_id, by: replay.replay_failed(
         database, endpoint_id, NOW, by=by
     ),
-    "remove": lambda database, endpoint_id, by: manage_webhooks.remove_endpoint(database, endpoint_id, by=by),
+    "remove": lambda database, endpoint_id, by: manage.remove_endpoint(database, endpoint_id, by=by),
 }
 
 
@@ -91,7 +87,7 @@ async def test_a_foreign_endpoint_looks_like_an_unknown_one_and_is_not_even_lock
     before = await office.stored(theirs.id)
     async with office.database.transaction() as connection:
         # Who waited for this lock would not answer before it is let go.
-        await deliveries.hold(connection, [theirs.id])
+        await leases.lock_endpoints(connection, [theirs.id])
         for name, action in ACTIONS.items():
             said = []
             for endpoint_id in (theirs.id, unknown):
@@ -100,7 +96,7 @@ async def test_a_foreign_endpoint_looks_like_an_unknown_one_and_is_not_even_lock
                 said.append(str(refused.value))
             assert len(set(said)) == 1, name
     with pytest.raises(NoEndpointError):
-        await manage_webhooks.get_endpoint(office.database, office.ours, theirs.id)
+        await manage.get_endpoint(office.database, office.ours, theirs.id)
     assert await office.stored(theirs.id) == before
     assert await noted(office, office.ours) == []
     assert [what for what, *_ in await noted(office, office.theirs)] == ["endpoint added"]
@@ -147,7 +143,7 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
         with pytest.raises(asyncpg.CheckViolationError):
             await ACTIONS[name](office.database, endpoint.id, By(nobody, office.ours))
     for made in (
-        manage_webhooks.add_endpoint(
+        manage.add_endpoint(
             office.database, office.ours, URL + "/2", None, "", allow_private=False, by=By(nobody)
         ),
         manage_keys.create_key(office.database, office.ours, "lost", [Scope.SEND], actor=nobody),
@@ -157,7 +153,7 @@ async def test_a_change_that_cannot_be_noted_is_not_made(office: Office) -> None
         with pytest.raises(asyncpg.CheckViolationError):
             await made
     assert await office.stored(endpoint.id) == before
-    assert len(await manage_webhooks.list_endpoints(office.database, office.ours, 100)) == 1
+    assert len(await manage.list_endpoints(office.database, office.ours, 100)) == 1
     keys = await office.rows(
         "SELECT name, revoked_at FROM api_keys WHERE account_id = $1 AND name <> 'test'", office.ours
     )
@@ -185,10 +181,7 @@ async def test_of_many_who_rotate_what_they_saw_at_once_one_does(office: Office)
     endpoint = await office.add()
     before = await office.stored(endpoint.id)
     results = await asyncio.gather(
-        *(
-            manage_webhooks.rotate_secret(office.database, endpoint.id, seen=before.changed_at)
-            for _ in range(5)
-        ),
+        *(manage.rotate_secret(office.database, endpoint.id, seen=before.changed_at) for _ in range(5)),
         return_exceptions=True,
     )
     assert Counter(type(one) for one in results) == {tuple: 1, EndpointError: 4}
@@ -201,7 +194,7 @@ async def tried(
     """Say that an event was tried, and what was answered each time."""
     at = values.pop("at", datetime.now(UTC))
     async with office.database.transaction() as connection:
-        await deliveries.add_attempts(
+        await attempts.insert_attempts(
             connection,
             [
                 Attempt(
@@ -250,7 +243,7 @@ async def test_what_failed_and_never_arrived_is_tried_anew(office: Office) -> No
     # It waits already, and has been tried three times: it is only hurried.
     await office.put_off(endpoint.id, told[4], timedelta(hours=5))
 
-    replayed = await manage_webhooks.replay_failed(
+    replayed = await replay.replay_failed(
         office.database, endpoint.id, now - timedelta(days=1), by=By(HER, office.ours)
     )
 
@@ -258,30 +251,30 @@ async def test_what_failed_and_never_arrived_is_tried_anew(office: Office) -> No
     assert await retries_of(office, endpoint) == [(1, 0), (4, 0), (5, 3)]
     assert await retries_of(office, other) == []
     # All that happened in the time for which events are kept, and no more than that.
-    assert await manage_webhooks.replay_failed(office.database, endpoint.id, now - timedelta(days=900)) == 4
+    assert await replay.replay_failed(office.database, endpoint.id, now - timedelta(days=900)) == 4
 
 
 async def test_no_more_is_tried_anew_in_one_go_than_a_bound(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manage_webhooks, "FAILED_MAX", 2)
+    monkeypatch.setattr(replay, "FAILED_MAX", 2)
     endpoint = await office.add()
     for event in await office.tell(3):
         await tried(office, endpoint, event, 500)
     since = datetime.now(UTC) - timedelta(hours=1)
-    assert await manage_webhooks.replay_failed(office.database, endpoint.id, since) == 2
+    assert await replay.replay_failed(office.database, endpoint.id, since) == 2
     assert await retries_of(office, endpoint) == [(1, 0), (2, 0)]
-    await manage_webhooks.pause_endpoint(office.database, endpoint.id)
+    await manage.pause_endpoint(office.database, endpoint.id)
     with pytest.raises(EndpointError, match="is paused") as refused:
-        await manage_webhooks.replay_failed(office.database, endpoint.id, since)
+        await replay.replay_failed(office.database, endpoint.id, since)
     assert "tumira webhook" not in refused.value.plain
 
 
 async def test_tests_that_wait_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manage_webhooks, "TESTS_MAX", 3)
+    monkeypatch.setattr(manage, "TESTS_MAX", 3)
     endpoint = await office.add()
     results = await asyncio.gather(
-        *(manage_webhooks.send_test(office.database, endpoint.id) for _ in range(6)), return_exceptions=True
+        *(manage.send_test(office.database, endpoint.id) for _ in range(6)), return_exceptions=True
     )
     assert sum(isinstance(one, EndpointError) for one in results) == 3
     assert len(await retries_of(office, endpoint)) == 3
@@ -291,15 +284,15 @@ async def test_tries_are_read_by_their_owner_alone(office: Office) -> None:
     endpoint, theirs = await office.add(), await office.add(account_id=office.theirs)
     (event,) = await office.tell(1)
     await tried(office, endpoint, event, 500, 200)
-    read = view_attempts.list_tries
+    read = view.list_attempts
     found, is_more = await read(office.database, office.ours, endpoint.id, None, 1)
     assert (len(found), is_more) == (1, True)
     rest, is_more = await read(office.database, office.ours, endpoint.id, found[0].id, 1)
     assert (len(rest), is_more) == (1, False)
     assert await read(office.database, office.theirs, endpoint.id, None, 1) == ([], False)
-    assert await view_attempts.find_try(office.database, theirs, found[0].id) is None
+    assert await view.find_attempt(office.database, theirs, found[0].id) is None
     for account_id, is_found in ((office.ours, True), (office.theirs, False)):
-        latest = await view_attempts.find_answer(office.database, account_id, endpoint.id, event.id)
+        latest = await view.find_latest_attempt(office.database, account_id, endpoint.id, event.id)
         assert (latest is not None) == is_found
 
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from tests.support.webhooks.receivers import Line, Receiver, Request, answer, ok, run_receiver
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, signatures_of, still
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.attempts import Waiting
+from tumira.webhooks import manage, replay
+from tumira.webhooks.retries import Backlog
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
@@ -35,7 +35,7 @@ async def change(
     hooks: Hooks, endpoint: Added, *, url: str | None = None, types: Sequence[str] | None = None
 ) -> None:
     """Change where an endpoint is, or else what it takes."""
-    await manage_webhooks.change_endpoint(
+    await manage.change_endpoint(
         hooks.database,
         endpoint.id,
         url=url,
@@ -52,9 +52,7 @@ async def test_one_event_is_replayed_alone_with_its_id_and_body_and_a_new_time(h
         hooks.start_worker()
         told = await deliver(hooks, endpoint, receiver, 5)
         hooks.clock.move(DAY)
-        assert (
-            await manage_webhooks.replay_event(hooks.database, endpoint.id, (await hooks.event_ids())[2]) == 1
-        )
+        assert await replay.replay_event(hooks.database, endpoint.id, (await hooks.event_ids())[2]) == 1
         await receiver.wait(requests=6)
         await hooks.until_idle(endpoint)
         assert ids_of(receiver.requests) == {
@@ -71,13 +69,13 @@ async def test_everything_after_a_number_is_replayed(hooks: Hooks) -> None:
         hooks.start_worker()
         # More than are read at once.
         told = await deliver(hooks, endpoint, receiver, 450)
-        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 40) == 410
+        assert await replay.replay_after(hooks.database, endpoint.id, 40) == 410
         await receiver.wait(requests=860)
         await hooks.until_idle(endpoint)
         assert ids_of(receiver.requests) == {
             event_id: 1 if place < 40 else 2 for place, event_id in enumerate(told)
         }
-        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 450) == 0
+        assert await replay.replay_after(hooks.database, endpoint.id, 450) == 0
 
 
 async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
@@ -89,7 +87,7 @@ async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
             times.append(hooks.clock())
             told = await deliver(hooks, endpoint, receiver, 3)
             hooks.clock.move(HOUR)
-        looked_at = await manage_webhooks.replay_between(
+        looked_at = await replay.replay_between(
             hooks.database, endpoint.id, times[1], times[3] - timedelta(minutes=1)
         )
         assert looked_at == 6
@@ -97,9 +95,7 @@ async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
         await hooks.until_idle(endpoint)
         counts = ids_of(receiver.requests)
         assert [counts[event_id] for event_id in told] == [1] * 3 + [2] * 6 + [1] * 3
-        nothing = await manage_webhooks.replay_between(
-            hooks.database, endpoint.id, times[0] - 2 * DAY, times[0] - DAY
-        )
+        nothing = await replay.replay_between(hooks.database, endpoint.id, times[0] - 2 * DAY, times[0] - DAY)
         assert nothing == 0
 
 
@@ -108,16 +104,16 @@ async def test_what_was_skipped_by_a_new_start_can_be_replayed(hooks: Hooks) -> 
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 2)
-        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await manage.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
         began = hooks.clock()
         await hooks.tell(5)
         await still()
         assert len(receiver.requests) == 2
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
         told = await deliver(hooks, endpoint, receiver, 1)
         assert set(ids_of(receiver.requests)) == {*told[:2], told[7]}
-        assert await manage_webhooks.replay_between(hooks.database, endpoint.id, began, hooks.clock()) == 6
+        assert await replay.replay_between(hooks.database, endpoint.id, began, hooks.clock()) == 6
         await receiver.wait(requests=9)
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests)) == set(told)
@@ -135,10 +131,10 @@ async def test_what_was_written_while_an_endpoint_was_disabled_is_sent_when_it_i
         await hooks.tell(4)
         receiver.respond = ok
         receiver.requests.clear()
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
         told = await deliver(hooks, endpoint, receiver, 1)
         assert list(ids_of(receiver.requests)) == [told[7]]
-        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 8
+        assert await replay.replay_after(hooks.database, endpoint.id, 0) == 8
         await receiver.wait(requests=9)
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests)) == set(told)
@@ -153,7 +149,7 @@ async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks
         await hooks.tell(2)
         await receiver.wait(requests=4)
         await hooks.until_idle(endpoint)
-        assert await manage_webhooks.replay_after(hooks.database, endpoint.id, 0) == 304
+        assert await replay.replay_after(hooks.database, endpoint.id, 0) == 304
         await receiver.wait(requests=8)
         await hooks.until_idle(endpoint)
         await still()
@@ -166,9 +162,9 @@ async def test_a_replayed_event_that_fails_is_tried_again(hooks: Hooks) -> None:
         hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 3)
         receiver.respond = answer(500)
-        await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
+        await replay.replay_after(hooks.database, endpoint.id, 0)
         attempts = await hooks.until_attempts(endpoint, 6)
-        assert await hooks.waiting(endpoint) == Waiting(3, 0, 0)
+        assert await hooks.waiting(endpoint) == Backlog(3, 0, 0)
         receiver.respond = ok
         hooks.clock.move_to(max(attempt.next_at or attempt.at for attempt in attempts))
         await hooks.until_idle(endpoint)
@@ -187,7 +183,7 @@ async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_dow
         hooks.start_worker()
         told = await deliver(hooks, endpoint, receiver, 3)
         receiver.respond = respond
-        await manage_webhooks.replay_after(hooks.database, endpoint.id, 0)
+        await replay.replay_after(hooks.database, endpoint.id, 0)
         async with hooks.database.transaction() as connection:
             # That the replay is done cannot be written as long as this is held.
             await connection.fetch("SELECT FROM webhook_replays FOR UPDATE")
@@ -206,13 +202,13 @@ async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> Non
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
         await deliver(hooks, endpoint, receiver, 1)
-        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await manage.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
         await hooks.tell(30)
         hooks.clock.move(DAY)
         await still()
         assert len(receiver.requests) == 1
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=False)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=False)
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests)) == set(await hooks.webhook_ids())
         assert len(receiver.requests) == 31
@@ -228,14 +224,14 @@ async def test_a_pause_in_the_middle_loses_nothing_and_repeats_nothing(hooks: Ho
         hooks.start_worker()
         await hooks.tell(3000)
         await receiver.wait(requests=100)
-        await manage_webhooks.pause_endpoint(hooks.database, endpoint.id)
+        await manage.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
         came = len(receiver.requests)
         assert came < 3000
         waiting = await hooks.waiting(endpoint)
         # Those that arrived in another order stand behind the position and are done with all the same.
         assert waiting.behind == 3000 - came
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=True)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
         await hooks.until_idle(endpoint)
         assert len(receiver.requests) == came
 
@@ -248,7 +244,7 @@ async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> Non
         assert receiver.requests[0].headers["webhook-signature"] == signatures_of(
             receiver.requests[0], endpoint.secret
         )
-        _, secret = await manage_webhooks.rotate_secret(hooks.database, endpoint.id)
+        _, secret = await manage.rotate_secret(hooks.database, endpoint.id)
         # Its worker hears of it within a second or so.
         await hooks.until_free(endpoint)
         await deliver(hooks, endpoint, receiver, 1)
@@ -304,7 +300,7 @@ async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behin
         hooks.start_worker()
         await hooks.tell(100)
         await receiver.wait(requests=4)
-        await manage_webhooks.remove_endpoint(hooks.database, endpoint.id)
+        await manage.remove_endpoint(hooks.database, endpoint.id)
         # Its worker hears of it within a second or so; the calls that are under way end in their own time.
         await asyncio.sleep(1.5)
         released.set()
@@ -325,6 +321,6 @@ async def test_two_endpoints_of_an_account_are_replayed_each_for_itself(hooks: H
         await hooks.tell(5)
         await hooks.until_idle(first)
         await hooks.until_idle(second)
-        await manage_webhooks.replay_after(hooks.database, first.id, 0)
+        await replay.replay_after(hooks.database, first.id, 0)
         await hooks.until_idle(first)
         assert (len(one.requests), len(two.requests)) == (10, 5)

@@ -19,8 +19,9 @@ from tests.support.webhooks.receivers import (
     run_receiver,
 )
 from tests.support.webhooks.world import Added, Hooks, ids_of, open_hooks, still
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks import manage
+from tumira.webhooks.attempts import Attempt
+from tumira.webhooks.retries import Backlog
 
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
@@ -48,7 +49,7 @@ def due(attempt: Attempt) -> datetime:
 
 async def rest(hooks: Hooks, endpoint: Added) -> None:
     """Let time pass until an endpoint may be tried again, and a second more."""
-    until = (await hooks.endpoint(endpoint)).health.rest_until
+    until = (await hooks.endpoint(endpoint)).health.backoff_until
     assert until is not None
     hooks.clock.move_to(until + SECOND)
 
@@ -112,7 +113,7 @@ async def check_warnings(hooks: Hooks, endpoint: Added, attempt: Attempt) -> Non
     assert found.health.failing_since is not None
     lasted = attempt.at - found.health.failing_since
     assert found.health.warnings == (lasted >= HOUR) + (lasted >= DAY)
-    assert (manage_webhooks.warning(found) is None) == (found.health.warnings == 0)
+    assert (manage.warning(found) is None) == (found.health.warnings == 0)
 
 
 @pytest.mark.long
@@ -154,10 +155,10 @@ async def test_after_twenty_failures_one_event_is_tried_every_five_minutes(hooks
         assert 20 <= count < 24
         for _ in range(3):
             health = (await hooks.endpoint(endpoint)).health
-            assert health.rest_until is not None
+            assert health.backoff_until is not None
             last = max(attempt.at for attempt in await hooks.attempts(endpoint))
-            assert 4.5 * MINUTE <= health.rest_until - last <= 5.5 * MINUTE + SECOND
-            hooks.clock.move_to(health.rest_until - 2 * SECOND)
+            assert 4.5 * MINUTE <= health.backoff_until - last <= 5.5 * MINUTE + SECOND
+            hooks.clock.move_to(health.backoff_until - 2 * SECOND)
             await still()
             assert len(receiver.requests) == count
             hooks.clock.move(3 * SECOND)
@@ -210,7 +211,7 @@ async def test_after_the_first_success_all_that_waits_is_sent_at_once(hooks: Hoo
         await hooks.until_idle(endpoint)
         assert set(ids_of(receiver.requests)) == set(await hooks.webhook_ids())
         well = (await hooks.endpoint(endpoint)).health
-        assert (well.failures, well.rest_until, well.failing_since) == (0, None, None)
+        assert (well.failures, well.backoff_until, well.failing_since) == (0, None, None)
     arrived = [attempt for attempt in await hooks.attempts(endpoint) if attempt.status == 200]
     assert len({attempt.event_id for attempt in arrived}) == len(arrived) == 300
 
@@ -254,7 +255,7 @@ async def test_five_days_of_nothing_but_failures_disable_an_endpoint(hooks: Hook
         disabled = await hooks.until_state(endpoint, "disabled")
         assert disabled.reason is not None
         assert "5 days" in disabled.reason
-        assert (manage_webhooks.warning(disabled) or "").startswith("Disabled: ")
+        assert (manage.warning(disabled) or "").startswith("Disabled: ")
         await hooks.until_free(endpoint)
         tries = len(receiver.requests)
         # Nothing more is sent, and what happens waits.
@@ -263,7 +264,7 @@ async def test_five_days_of_nothing_but_failures_disable_an_endpoint(hooks: Hook
         await still()
         assert len(receiver.requests) == tries
         receiver.respond = ok
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=False)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=False)
         await hooks.until_idle(endpoint)
     arrived = {attempt.event_id for attempt in await hooks.attempts(endpoint) if attempt.status == 200}
     assert arrived == set(await hooks.event_ids())
@@ -297,7 +298,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once_and_gets_all_when_it
         await hooks.until_free(endpoint)
         assert len(receiver.requests) <= 4
         receiver.respond = ok
-        await manage_webhooks.resume_endpoint(hooks.database, endpoint.id, from_now=False)
+        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=False)
         await hooks.until_idle(endpoint)
         arrived = {attempt.event_id for attempt in await hooks.attempts(endpoint) if attempt.status == 200}
         assert arrived == set(await hooks.event_ids())
@@ -372,7 +373,7 @@ async def test_a_test_is_tried_once_and_without_waiting_for_the_end_of_a_rest(ho
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url, "message.delivered")
         hooks.start_worker()
-        event_id = await manage_webhooks.send_test(hooks.database, endpoint.id)
+        event_id = await manage.send_test(hooks.database, endpoint.id)
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         assert (attempt.event_id, attempt.sequence, attempt.next_at) == (event_id, 0, None)
         await hooks.until_idle(endpoint)
@@ -391,7 +392,7 @@ async def test_a_test_that_arrives_brings_everything_that_waits_with_it(hooks: H
         hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         receiver.respond = ok
-        await manage_webhooks.send_test(hooks.database, endpoint.id)
+        await manage.send_test(hooks.database, endpoint.id)
         await hooks.until_idle(endpoint)
         assert len(set(ids_of(receiver.requests))) == 61
 
@@ -403,7 +404,7 @@ async def test_what_fails_is_still_tried_by_a_worker_that_comes_later(hooks: Hoo
         await hooks.tell(3)
         attempts = await hooks.until_attempts(endpoint, 3)
         await hooks.stop_worker(notifier)
-        assert await hooks.waiting(endpoint) == Waiting(3, 0, 0)
+        assert await hooks.waiting(endpoint) == Backlog(3, 0, 0)
         receiver.respond = ok
         hooks.clock.move_to(max(due(attempt) for attempt in attempts))
         hooks.start_worker("worker-2")

@@ -22,8 +22,9 @@ from tumira.events import EVENT_TYPES, MEANINGS
 from tumira.sending.low_balance import low_balance_data
 from tumira.sending.validity import LATE_RECEIPT_WAIT
 from tumira.webhooks import health as endpoint_health
-from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP, REPLAYABLE
+from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP
 from tumira.webhooks.payload import webhook_test_data, write_payload
+from tumira.webhooks.replay import REPLAYABLE
 
 GUIDE: Final = " ".join((DOCS / "webhooks.md").read_text(encoding="utf-8").split())
 EVEN: Final = 0.5
@@ -144,7 +145,7 @@ def test_the_guide_has_the_limits_of_the_code() -> None:
     one, day = (after // timedelta(hours=1) for after in endpoint_health.WARN_AFTER)
     for sentence in (
         f"After {endpoint_health.FAILURES_MAX} failures in a row",
-        f"one event is tried every {endpoint_health.REST // timedelta(minutes=1)} minutes",
+        f"one event is tried every {endpoint_health.BACKOFF // timedelta(minutes=1)} minutes",
         f"After {one} hour and after {day} hours",
         f"After {endpoint_health.DISABLE_AFTER.days} days",
         f"for {OVERLAP // timedelta(hours=1)} hours",

@@ -41,14 +41,14 @@ from tumira.identity.manage_accounts import limit
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.webhooks import worker as webhook_worker
-from tumira.webhooks.http_client import Timing, WebhookClient
+from tumira.webhooks.http_client import Timeouts, WebhookClient
 from tumira.worker import run_worker
 
 NOT_IN_USE: Final = "+263771209901"
 REFUSED: Final = "+263771209905"
 LATER_MAX: Final = 100
 # A server that is silent is found out soon.
-HASTY: Final = Timing(call_s=0.5, connect_s=0.5)
+HASTY: Final = Timeouts(call_s=0.5, connect_s=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ async def test_what_is_answered_is_noted_and_anything_but_success_is_tried_again
     status: int | None,
     problem: str | None,
 ) -> None:
-    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timeouts=HASTY))
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
@@ -360,7 +360,7 @@ async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most
 async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timing=HASTY))
+    monkeypatch.setattr(webhook_worker, "WebhookClient", functools.partial(WebhookClient, timeouts=HASTY))
     async with run_receiver(hang) as slow, run_receiver() as quick, open_hooks(hooks.database.url) as others:
         endpoint = await hooks.add(slow.url)
         beside = await hooks.add(quick.url)

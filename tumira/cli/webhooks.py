@@ -19,16 +19,17 @@ from tumira.cli.output import (
     tell,
     with_database,
 )
+from tumira.core.dns import Resolver
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, ENDPOINT, EVENT, AccountId, EndpointId, EventId, read_id, write_id
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks import url as webhook_urls
-from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks import attempts, manage, replay, retries
+from tumira.webhooks import url as webhook_url
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.http_client import CallFailedError, NotPublicError, Resolver, vet
+from tumira.webhooks.http_client import CallFailedError, NotPublicError, resolve_public
 from tumira.webhooks.manage import By
+from tumira.webhooks.retries import Backlog
 
 LIST_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 1_000
@@ -106,7 +107,7 @@ async def webhook_add(
 ) -> None:
     """Add an endpoint; its secret is shown once."""
     await _look_at(url)
-    endpoint, secret = await manage_webhooks.add_endpoint(
+    endpoint, secret = await manage.add_endpoint(
         database,
         account_id,
         url,
@@ -115,7 +116,7 @@ async def webhook_add(
         allow_private=_allow_private(),
         by=_operator(),
     )
-    shown = _endpoint(endpoint, Waiting(0, 0, 0))
+    shown = _endpoint(endpoint, Backlog(0, 0, 0))
     shown = {"endpoint_id": shown["endpoint_id"], "secret": secret, **shown}
     show(shown, as_json=as_json, title="Endpoint added. Copy the secret now: it is not shown again.")
 
@@ -126,9 +127,9 @@ async def webhook_add(
 @with_database
 async def webhook_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
     """List endpoints, how each is, and how many events wait for it."""
-    found = await manage_webhooks.list_endpoints(database, account_id, LIST_MAX)
+    found = await manage.list_endpoints(database, account_id, LIST_MAX)
     if not found and account_id is not None:
-        await manage_webhooks.check_account(database, account_id)
+        await manage.check_account(database, account_id)
     rows = [_endpoint(endpoint, waiting) for endpoint, waiting in found]
     if not as_json:
         # A list of types would not fit on a line.
@@ -150,7 +151,7 @@ async def webhook_list(database: Database, *, account_id: AccountId | None, as_j
     )
     if not as_json:
         for endpoint, _ in found:
-            warning = manage_webhooks.warning(endpoint)
+            warning = manage.warning(endpoint)
             if warning is not None:
                 click.echo(f"\n{write_id(ENDPOINT, endpoint.id)}: {warning}")
 
@@ -161,7 +162,7 @@ async def webhook_list(database: Database, *, account_id: AccountId | None, as_j
 @with_database
 async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Remove an endpoint and all that waits for it."""
-    removed = await manage_webhooks.remove_endpoint(database, endpoint_id, by=_operator())
+    removed = await manage.remove_endpoint(database, endpoint_id, by=_operator())
     shown = {"endpoint_id": write_id(ENDPOINT, removed.id), "url": removed.url, "removed": True}
     show(shown, as_json=as_json, title="Endpoint removed.")
 
@@ -187,7 +188,7 @@ async def webhook_change(
         raise OperatorError("Say what to change: --url, --events or --description.")
     if url is not None:
         await _look_at(url)
-    changed = await manage_webhooks.change_endpoint(
+    changed = await manage.change_endpoint(
         database,
         endpoint_id,
         url=url,
@@ -206,7 +207,7 @@ async def webhook_change(
 @with_database
 async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Send nothing more to an endpoint; what happens meanwhile waits for it."""
-    paused = await manage_webhooks.pause_endpoint(database, endpoint_id, by=_operator())
+    paused = await manage.pause_endpoint(database, endpoint_id, by=_operator())
     await _show(database, paused, as_json=as_json, title="Paused; `tumira webhook resume` sends what waits.")
 
 
@@ -219,7 +220,7 @@ async def webhook_resume(
     database: Database, *, endpoint_id: EndpointId, from_now: bool, as_json: bool
 ) -> None:
     """Send again to an endpoint that was paused or disabled, what was missed included."""
-    resumed = await manage_webhooks.resume_endpoint(database, endpoint_id, from_now=from_now, by=_operator())
+    resumed = await manage.resume_endpoint(database, endpoint_id, from_now=from_now, by=_operator())
     await _show(database, resumed, as_json=as_json, title="Resumed.")
 
 
@@ -229,7 +230,7 @@ async def webhook_resume(
 @with_database
 async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Give an endpoint a new secret; for 24 hours events are signed with the old one too."""
-    rotated, secret = await manage_webhooks.rotate_secret(database, endpoint_id, by=_operator())
+    rotated, secret = await manage.rotate_secret(database, endpoint_id, by=_operator())
     shown = {
         "endpoint_id": write_id(ENDPOINT, rotated.id),
         "secret": secret,
@@ -244,11 +245,11 @@ async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json
 @with_database
 async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
     """Have a worker send a test event to an endpoint, and show what it answered."""
-    event_id = await manage_webhooks.send_test(database, endpoint_id)
+    event_id = await manage.send_test(database, endpoint_id)
     attempt: Attempt | None = None
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
         async with database.connection() as connection:
-            attempt = next(iter(await deliveries.list_attempts(connection, endpoint_id, event_id, 1)), None)
+            attempt = next(iter(await attempts.list_attempts(connection, endpoint_id, event_id, 1)), None)
         if attempt is not None:
             break
         await asyncio.sleep(LOOK_S)
@@ -269,7 +270,7 @@ async def webhook_attempts(
     database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int, as_json: bool
 ) -> None:
     """List the latest tries at an endpoint, newest first, with what was answered."""
-    found = await manage_webhooks.list_attempts(database, endpoint_id, event_id, limit)
+    found = await manage.list_attempts(database, endpoint_id, event_id, limit)
     rows = [_attempt(attempt) for attempt in found]
     if not as_json:
         rows = [
@@ -312,15 +313,15 @@ async def webhook_replay(
     if until_at is not None and from_at is None:
         raise OperatorError("--until goes with --from.")
     if event_id is not None:
-        count = await manage_webhooks.replay_event(database, endpoint_id, event_id)
+        count = await replay.replay_event(database, endpoint_id, event_id)
     elif after is not None:
-        count = await manage_webhooks.replay_after(database, endpoint_id, after)
+        count = await replay.replay_after(database, endpoint_id, after)
     else:
         assert from_at is not None
         until_at = until_at or datetime.now(UTC) + timedelta(minutes=1)
         if until_at < from_at:
             raise OperatorError("--until is before --from: there is no time in between.")
-        count = await manage_webhooks.replay_between(database, endpoint_id, from_at, until_at)
+        count = await replay.replay_between(database, endpoint_id, from_at, until_at)
     shown = {"endpoint_id": write_id(ENDPOINT, endpoint_id), "events": count}
     title = "They are sent once more, those that it takes." if count else "There is nothing to send."
     show(shown, as_json=as_json, title=title)
@@ -330,8 +331,8 @@ async def _look_at(url: str) -> None:
     """Refuse a URL whose name leads to where we do not call; every connection looks again."""
     allow_private = _allow_private()
     try:
-        target = webhook_urls.parse(url, allow_private=allow_private)
-        await vet(target, allow_private=allow_private, resolve=Resolver())
+        target = webhook_url.parse(url, allow_private=allow_private)
+        await resolve_public(target, allow_private=allow_private, resolve=Resolver())
     except (ValueError, NotPublicError) as error:
         raise OperatorError(str(error)) from error
     except CallFailedError as error:
@@ -360,11 +361,11 @@ def _allow_private() -> bool:
 
 async def _show(database: Database, endpoint: Endpoint, *, as_json: bool, title: str) -> None:
     async with database.connection() as connection:
-        waiting = await deliveries.count_waiting(connection, endpoint.id)
+        waiting = await retries.count_backlog(connection, endpoint.id)
     show(_endpoint(endpoint, waiting), as_json=as_json, title=title)
 
 
-def _endpoint(endpoint: Endpoint, waiting: Waiting) -> Mapping[str, Any]:
+def _endpoint(endpoint: Endpoint, waiting: Backlog) -> Mapping[str, Any]:
     return {
         "endpoint_id": write_id(ENDPOINT, endpoint.id),
         "account_id": write_id(ACCOUNT, endpoint.account_id),
@@ -376,7 +377,7 @@ def _endpoint(endpoint: Endpoint, waiting: Waiting) -> Mapping[str, Any]:
         "waiting": waiting.behind + waiting.retries + waiting.replays,
         "failures": endpoint.health.failures,
         "failing_since": endpoint.health.failing_since,
-        "warning": manage_webhooks.warning(endpoint),
+        "warning": manage.warning(endpoint),
         "last_delivery_at": endpoint.health.succeeded_at,
         "created_at": endpoint.created_at,
     }

@@ -140,7 +140,7 @@ class Supervisor:
                         self._open(carrier, number)
             countries = await list_countries(connection)
             avoided = await queue.list_avoided(connection)
-            tell_sent = await endpoints.list_accounts_told(connection, "message.sent")
+            tell_sent = await endpoints.list_subscribed_accounts(connection, "message.sent")
         for recorder in self._recorders.values():
             recorder.tell_sent = tell_sent
         self._pass_on(active, health, countries, avoided, began)

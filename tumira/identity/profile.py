@@ -17,7 +17,7 @@ from tumira.identity.passwords import hash_secret
 from tumira.identity.reauthenticate import Proof, Suspect, prove
 from tumira.identity.store import devices, logins, sessions
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ async def close_account(database: Database, suspect: Suspect, password: str, act
         # Held first, so that a send is done before or finds the account closed.
         held = await accounts.hold(connection, suspect.account_id)
         paused = await accounts.close(connection, suspect.account_id)
-        await deliveries.park_retries(connection, paused)
+        await retries.suspend_retries(connection, paused)
         await sessions.delete_all(connection, suspect.account_id)
         await devices.delete_all(connection, suspect.phone)
         await audit_log.record(

@@ -1,48 +1,56 @@
-"""Where does an account want to be told of events, and who delivers them there now?"""
+"""Webhook endpoints, and the list of those that are unhealthy."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Final
+from uuid import UUID
 
 import asyncpg
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.webhooks.health import FAILURES_MAX, Health
+from tumira.webhooks.health import Health
+
+# An endpoint with this many undelivered events is too slow.
+BEHIND_MIN: Final = 1_000
+RETRIES_MAX: Final = 10_000
+# More than all workers together have leases of.
+LEASED_MAX: Final = 10_000
 
 
-class Secret(bytes):
-    """What signs events; it is never printed by accident."""
+class SigningSecret(bytes):
+    """A secret that no log or traceback prints."""
 
     def __repr__(self) -> str:
-        """Show that there is one."""
         return "***"
 
 
 class Endpoint(Struct, frozen=True):
-    """An endpoint as its owner set it up, and how it is."""
+    """An endpoint as its owner set it up, its position in the event log, and its health."""
 
     id: EndpointId
     account_id: AccountId
     url: str
     description: str
-    # None for all.
+    # None for all types.
     types: Sequence[str] | None
-    secret: Secret
-    old_secret: Secret | None
+    secret: SigningSecret
+    old_secret: SigningSecret | None
     old_secret_until: datetime | None
     state: str
     reason: str | None
-    # Every event up to this number is done with, or is tried again.
+    # Every event up to this number is delivered, given up, or among the retries.
     position: int
     health: Health
     created_at: datetime
     changed_at: datetime
 
     def secrets_at(self, now: datetime) -> Sequence[bytes]:
-        """Return the secrets to sign with; after a rotation the old one too, for a while."""
+        """Return the secrets to sign with; for a while after a rotation also the old one."""
         if self.old_secret is None or self.old_secret_until is None or now >= self.old_secret_until:
             return (self.secret,)
         return (self.secret, self.old_secret)
@@ -55,15 +63,15 @@ SELECT id, account_id, url, description, types, secret, old_secret, old_secret_u
 """
 
 
-def _endpoint(row: asyncpg.Record) -> Endpoint:
+def read_endpoint(row: asyncpg.Record) -> Endpoint:
     return Endpoint(
         EndpointId(row["id"]),
         AccountId(row["account_id"]),
         row["url"],
         row["description"],
         row["types"],
-        Secret(row["secret"]),
-        None if row["old_secret"] is None else Secret(row["old_secret"]),
+        SigningSecret(row["secret"]),
+        None if row["old_secret"] is None else SigningSecret(row["old_secret"]),
         row["old_secret_until"],
         row["state"],
         row["reason"],
@@ -83,7 +91,6 @@ VALUES (%(endpoint_id)s, %(account_id)s, %(url)s, %(description)s, %(types)s, %(
 
 
 async def insert(connection: Connection, endpoint: Endpoint) -> None:
-    """Add an endpoint."""
     await SQL_INSERT.rows(
         connection,
         endpoint_id=endpoint.id,
@@ -107,34 +114,33 @@ SQL_LIST: Final = Statement(
 )
 
 
-async def list_some(
+async def list_endpoints(
     connection: Connection, account_id: AccountId | None, count_max: int
 ) -> Sequence[Endpoint]:
-    """Return an account's endpoints, or everybody's, oldest first."""
+    """Return the endpoints of an account, or of all accounts, oldest first."""
     rows = await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
-    return [_endpoint(row) for row in rows]
+    return [read_endpoint(row) for row in rows]
 
 
 SQL_FIND: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s")
 
 
 async def find(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
-    """Return an endpoint, or None."""
     row = await SQL_FIND.row(connection, endpoint_id=endpoint_id)
-    return None if row is None else _endpoint(row)
+    return None if row is None else read_endpoint(row)
 
 
-SQL_HOLD: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s FOR NO KEY UPDATE")
+SQL_LOCK: Final = Statement(_ENDPOINT + "WHERE id = %(endpoint_id)s FOR NO KEY UPDATE")
 
 
-async def hold(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
-    """Hold an endpoint until the end of the transaction; None when there is no such one."""
-    row = await SQL_HOLD.row(connection, endpoint_id=endpoint_id)
-    return None if row is None else _endpoint(row)
+async def lock(connection: Connection, endpoint_id: EndpointId) -> Endpoint | None:
+    """Lock an endpoint until the end of the transaction; None if there is none with this id."""
+    row = await SQL_LOCK.row(connection, endpoint_id=endpoint_id)
+    return None if row is None else read_endpoint(row)
 
 
-# What the owner sets, and how it is, which the owner can put right.
-SQL_CHANGE: Final = Statement("""
+# The settings of the owner, and the health, which a new start resets.
+SQL_UPDATE: Final = Statement("""
 UPDATE webhook_endpoints e
    SET url = %(url)s, description = %(description)s, types = %(types)s, secret = %(secret)s,
        old_secret = %(old_secret)s, old_secret_until = %(old_secret_until)s, state = %(state)s,
@@ -146,11 +152,10 @@ UPDATE webhook_endpoints e
 """)
 
 
-async def change(connection: Connection, endpoint: Endpoint) -> None:
-    """Write an endpoint that we hold as it shall be from now on."""
-    health = structs.asdict(endpoint.health)
-    del health["succeeded_at"]
-    await SQL_CHANGE.rows(
+async def update(connection: Connection, endpoint: Endpoint) -> None:
+    """Write an endpoint that the caller has locked."""
+    health = endpoint.health
+    await SQL_UPDATE.rows(
         connection,
         endpoint_id=endpoint.id,
         url=endpoint.url,
@@ -162,189 +167,162 @@ async def change(connection: Connection, endpoint: Endpoint) -> None:
         state=endpoint.state,
         reason=endpoint.reason,
         position=endpoint.position,
-        **health,
+        failures=health.failures,
+        failing_since=health.failing_since,
+        rest_until=health.backoff_until,
+        warnings=health.warnings,
     )
 
 
-SQL_REMOVE: Final = Statement("""
+SQL_DELETE: Final = Statement("""
 WITH retries AS (
     DELETE FROM webhook_retries WHERE endpoint_id = %(endpoint_id)s
 ), replays AS (
     DELETE FROM webhook_replays WHERE endpoint_id = %(endpoint_id)s
-), bells AS (
+), wake_ups AS (
     DELETE FROM webhook_bells WHERE endpoint_id = %(endpoint_id)s
 )
 DELETE FROM webhook_endpoints WHERE id = %(endpoint_id)s
 """)
 
 
-async def remove(connection: Connection, endpoint_id: EndpointId) -> None:
-    """Remove an endpoint that we hold, with all that waits for it."""
-    await SQL_REMOVE.rows(connection, endpoint_id=endpoint_id)
+async def delete(connection: Connection, endpoint_id: EndpointId) -> None:
+    """Delete an endpoint that the caller has locked, and all events that wait for it."""
+    await SQL_DELETE.rows(connection, endpoint_id=endpoint_id)
 
 
-SQL_LIST_ACCOUNTS_TOLD: Final = Statement("""
+SQL_LIST_SUBSCRIBED_ACCOUNTS: Final = Statement("""
 SELECT DISTINCT account_id FROM webhook_endpoints WHERE types IS NULL OR %(type)s = ANY(types)
 """)
 
 
-async def list_accounts_told(connection: Connection, type_: str) -> frozenset[AccountId]:
-    """Return the accounts with an endpoint that takes events of this type."""
-    rows = await SQL_LIST_ACCOUNTS_TOLD.rows(connection, type=type_)
+async def list_subscribed_accounts(connection: Connection, type_: str) -> frozenset[AccountId]:
+    """Return the accounts with an endpoint that subscribes to this type."""
+    rows = await SQL_LIST_SUBSCRIBED_ACCOUNTS.rows(connection, type=type_)
     return frozenset(AccountId(row["account_id"]) for row in rows)
 
 
-SQL_RING: Final = Statement("""
-INSERT INTO webhook_bells (endpoint_id)
-VALUES (%(endpoint_id)s)
-    ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
-""")
+class ProblemKind(IntEnum):
+    """The problems of an endpoint in the order in which a list shows them."""
+
+    FAILING = 0
+    BEHIND = 1
+    DISABLED = 2
 
 
-async def ring(connection: Connection, endpoint_id: EndpointId) -> None:
-    """Have somebody look at an endpoint soon."""
-    await SQL_RING.rows(connection, endpoint_id=endpoint_id)
+@dataclass(frozen=True, slots=True)
+class UnhealthyCursor:
+    """The place of an endpoint in the list; the next page begins after it."""
+
+    kind: ProblemKind
+    since: datetime
+    endpoint_id: UUID
 
 
-# A bell is for the worker that delivers there, and for anybody where there is none. Where the endpoint itself
-# is locked, by its owner or a worker that writes, the bell is left for the next look.
-SQL_HEAR: Final = Statement("""
-WITH rung AS MATERIALIZED (
-    SELECT endpoint_id FROM webhook_bells LIMIT %(count_max)s FOR UPDATE SKIP LOCKED
-), seen AS MATERIALIZED (
-    SELECT id, worker <> %(worker)s AND leased_until > clock_timestamp() AS taken
-      FROM webhook_endpoints
-     WHERE id = ANY(ARRAY(SELECT endpoint_id FROM rung))
-       FOR NO KEY UPDATE SKIP LOCKED
-)
-DELETE FROM webhook_bells b
- WHERE endpoint_id = ANY(ARRAY(SELECT endpoint_id FROM rung))
-   AND (endpoint_id = ANY(ARRAY(SELECT id FROM seen WHERE taken IS NOT TRUE))
-        OR (SELECT id FROM webhook_endpoints e WHERE e.id = b.endpoint_id) IS NULL)
-RETURNING endpoint_id
-""")
+FIRST: Final = UnhealthyCursor(ProblemKind.FAILING, datetime(1970, 1, 1, tzinfo=UTC), UUID(int=0))
 
 
-async def hear(connection: Connection, worker: str, count_max: int) -> Sequence[EndpointId]:
-    """Return endpoints for which there is news, once; they are to be leased in the same transaction."""
-    rows = await SQL_HEAR.rows(connection, worker=worker, count_max=count_max)
-    return [EndpointId(row["endpoint_id"]) for row in rows]
+@dataclass(frozen=True, slots=True)
+class UnhealthyEndpoint:
+    """An endpoint that is failing, far behind or disabled, its account, and its last attempt."""
+
+    kind: ProblemKind
+    # When it began to fail; for an endpoint that is only behind, when it was last changed.
+    since: datetime
+    id: EndpointId
+    account_id: AccountId
+    business: str
+    url: str
+    state: str
+    reason: str | None
+    failures: int
+    failing_since: datetime | None
+    backoff_until: datetime | None
+    succeeded_at: datetime | None
+    behind: int
+    # At most RETRIES_MAX.
+    retries: int
+    last_attempt_at: datetime | None
+    last_status: int | None
+    problem: str | None
+
+    @property
+    def cursor(self) -> UnhealthyCursor:
+        return UnhealthyCursor(self.kind, self.since, self.id)
 
 
-# No bell rings for what becomes due by time alone.
-SQL_LIST_DUE: Final = Statement("""
-SELECT endpoint_id FROM webhook_retries WHERE due_at <= %(now)s
- UNION
-SELECT endpoint_id FROM webhook_replays
- UNION
-SELECT e.id
-  FROM webhook_endpoints e
- WHERE e.rest_until <= %(now)s
-   AND (e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
-        OR e.failures >= %(trial_at)s AND EXISTS (SELECT FROM webhook_retries r WHERE r.endpoint_id = e.id))
- UNION
-SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL AND leased_until <= clock_timestamp()
-""")
-
-
-async def list_due(connection: Connection, now: datetime) -> Sequence[EndpointId]:
-    """Return endpoints for which something is due by now, or that a dead worker left."""
-    rows = await SQL_LIST_DUE.rows(connection, now=now, trial_at=FAILURES_MAX)
-    return [EndpointId(row["endpoint_id"]) for row in rows]
-
-
-SQL_LIST_BEHIND: Final = Statement("""
-SELECT e.id
-  FROM webhook_endpoints e
- WHERE e.state = 'active'
-   AND (e.rest_until IS NULL OR e.rest_until <= %(now)s)
-   AND e.position < (SELECT last FROM event_counters c WHERE c.account_id = e.account_id)
-""")
-
-
-async def list_behind(connection: Connection, now: datetime) -> Sequence[EndpointId]:
-    """Return endpoints that have not been told everything; it reads all there are."""
-    return [EndpointId(row["id"]) for row in await SQL_LIST_BEHIND.rows(connection, now=now)]
-
-
-# Skipping what is locked: another worker is just taking it, or its owner is changing it.
-SQL_LEASE: Final = Statement("""
-WITH free AS MATERIALIZED (
-    SELECT id
-      FROM webhook_endpoints
-     WHERE id = ANY(%(endpoint_ids)s::uuid[])
-       AND state = 'active'
-       AND (rest_until IS NULL OR rest_until <= %(now)s)
-       AND (leased_until IS NULL OR leased_until <= clock_timestamp())
+# Not a scan of all endpoints: failing and disabled ones have indexes of their own, and one that is behind has
+# a lease, a backoff or a wake-up row. A range with two ends, or an order with a limit, uses its index even in
+# a table without statistics.
+SQL_LIST_UNHEALTHY: Final = Statement("""
+WITH candidates AS MATERIALIZED (
+    SELECT id FROM webhook_endpoints WHERE failing_since BETWEEN '-infinity' AND 'infinity'
+     UNION
+    SELECT id FROM webhook_endpoints WHERE state = 'disabled'
+     UNION
+    (SELECT id FROM webhook_endpoints WHERE worker IS NOT NULL ORDER BY worker LIMIT %(leased_max)s)
+     UNION
+    SELECT id FROM webhook_endpoints WHERE rest_until BETWEEN '-infinity' AND 'infinity'
+     UNION
+    SELECT endpoint_id FROM webhook_bells
+), looked_at AS MATERIALIZED (
+    SELECT e.id, e.account_id, e.url, e.state, e.reason, e.failures, e.failing_since, e.rest_until,
+           e.succeeded_at, coalesce(e.failing_since, e.changed_at) AS since,
+           coalesce((SELECT last FROM event_counters c WHERE c.account_id = e.account_id), 0) - e.position
+               AS behind
+      FROM candidates
+     CROSS JOIN LATERAL (SELECT * FROM webhook_endpoints WHERE id = candidates.id OFFSET 0) AS e
+     WHERE e.state <> 'paused'
+), unhealthy AS (
+    SELECT CASE WHEN state = 'disabled' THEN 2 WHEN failing_since IS NOT NULL THEN 0 ELSE 1 END AS kind,
+           looked_at.*
+      FROM looked_at
+     WHERE state = 'disabled' OR failing_since IS NOT NULL OR behind >= %(behind_min)s
+), shown AS MATERIALIZED (
+    SELECT *
+      FROM unhealthy
+     WHERE (kind, since, id) > (%(after_kind)s::integer, %(after_since)s::timestamptz, %(after_id)s::uuid)
+     ORDER BY kind, since, id
      LIMIT %(count_max)s
-       FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE webhook_endpoints
-   SET worker = %(worker)s, leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
- WHERE id = ANY(ARRAY(SELECT id FROM free))
-RETURNING id, account_id, url, description, types, secret, old_secret, old_secret_until, state, reason,
-          position, failures, failing_since, rest_until, warnings, succeeded_at, created_at, changed_at
+SELECT shown.kind, shown.since, shown.id, shown.account_id, a.business, shown.url, shown.state, shown.reason,
+       shown.failures, shown.failing_since, shown.rest_until, shown.succeeded_at, shown.behind,
+       (SELECT count(*)
+          FROM (SELECT
+                  FROM webhook_retries r
+                 WHERE r.endpoint_id = shown.id
+                 LIMIT %(retries_max)s) AS counted) AS retries,
+       tried.at, tried.status, tried.problem
+  FROM shown
+  JOIN accounts a ON a.id = shown.account_id
+  LEFT JOIN LATERAL (
+       SELECT at, status, problem
+         FROM webhook_attempts
+        WHERE endpoint_id = shown.id
+          AND id >= %(attempts_since)s
+        ORDER BY id DESC
+        LIMIT 1
+       ) AS tried ON true
+ ORDER BY shown.kind, shown.since, shown.id
 """)
 
 
-async def lease(
-    connection: Connection,
-    endpoint_ids: Sequence[EndpointId],
-    worker: str,
-    now: datetime,
-    *,
-    count_max: int,
-    lease_s: float,
-) -> Sequence[Endpoint]:
-    """Take some of these endpoints that nobody has and that do not rest, for a while."""
-    rows = await SQL_LEASE.rows(
-        connection, endpoint_ids=endpoint_ids, worker=worker, now=now, count_max=count_max, lease_s=lease_s
+async def list_unhealthy(
+    connection: Connection, count_max: int, attempts_since: UUID, after: UnhealthyCursor = FIRST
+) -> Sequence[UnhealthyEndpoint]:
+    """Return failing, slow and disabled endpoints, the oldest problem of each kind first.
+
+    The last attempt is looked for from the id `attempts_since` on.
+    """
+    rows = await SQL_LIST_UNHEALTHY.rows(
+        connection,
+        behind_min=BEHIND_MIN,
+        retries_max=RETRIES_MAX,
+        leased_max=LEASED_MAX,
+        after_kind=after.kind,
+        after_since=after.since,
+        after_id=after.endpoint_id,
+        attempts_since=attempts_since,
+        count_max=count_max,
     )
-    return [_endpoint(row) for row in rows]
-
-
-SQL_RENEW: Final = Statement("""
-WITH ours AS MATERIALIZED (
-    SELECT id
-      FROM webhook_endpoints
-     WHERE id = ANY(%(endpoint_ids)s::uuid[])
-       AND worker = %(worker)s
-       AND state = 'active'
-     ORDER BY id
-       FOR NO KEY UPDATE
-)
-UPDATE webhook_endpoints
-   SET leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
- WHERE id = ANY(ARRAY(SELECT id FROM ours))
-RETURNING id, changed_at
-""")
-
-
-async def renew(
-    connection: Connection, endpoint_ids: Sequence[EndpointId], worker: str, lease_s: float
-) -> dict[EndpointId, datetime]:
-    """Keep endpoints that are ours; those that are returned still are, each with its last change."""
-    rows = await SQL_RENEW.rows(connection, endpoint_ids=endpoint_ids, worker=worker, lease_s=lease_s)
-    return {EndpointId(row["id"]): row["changed_at"] for row in rows}
-
-
-# The bell may have rung while its courier was about to leave.
-SQL_RELEASE: Final = Statement("""
-WITH released AS (
-    UPDATE webhook_endpoints
-       SET worker = NULL, leased_until = NULL
-     WHERE id = %(endpoint_id)s
-       AND worker = %(worker)s
-    RETURNING id, account_id, position
-)
-INSERT INTO webhook_bells (endpoint_id)
-SELECT id
-  FROM released
- WHERE position < (SELECT last FROM event_counters c WHERE c.account_id = released.account_id)
-    ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = excluded.endpoint_id
-""")
-
-
-async def release(connection: Connection, endpoint_id: EndpointId, worker: str) -> None:
-    """Let others have an endpoint."""
-    await SQL_RELEASE.rows(connection, endpoint_id=endpoint_id, worker=worker)
+    return [UnhealthyEndpoint(ProblemKind(kind), *others) for kind, *others in rows]

@@ -1,7 +1,7 @@
-"""How is an endpoint, and what follows from it? It rests, is warned about, and is disabled in the end.
+"""Endpoint health: when to back off, warn and disable.
 
-After so many failures in a row only one event is tried every few minutes, until one arrives; what waits is
-then sent at once. An endpoint at which nothing arrived for five days is disabled.
+After 20 failures in a row one event is sent every few minutes, until one is delivered; the waiting events are
+then sent at once. An endpoint to which nothing was delivered for five days is disabled.
 """
 
 from datetime import datetime, timedelta
@@ -11,42 +11,40 @@ from typing import Final
 from msgspec import Struct, structs
 
 FAILURES_MAX: Final = 20
-REST: Final = timedelta(minutes=5)
-SPREAD: Final = 0.1
+BACKOFF: Final = timedelta(minutes=5)
+JITTER: Final = 0.1
 RETRY_AFTER_MAX: Final = timedelta(days=1)
 
-# After this time with nothing but failures there is a warning, and another.
+# How long nothing but failures leads to the first and the second warning.
 WARN_AFTER: Final = (timedelta(hours=1), timedelta(hours=24))
 DISABLE_AFTER: Final = timedelta(days=5)
-# So few failures are no proof, however long ago the first of them was.
+# Fewer failures prove nothing, however long ago the first of them was.
 FAILURES_MIN: Final = 10
 
-PLACES_FIRST: Final = 4
-PLACES_MAX: Final = 16
+CONCURRENCY_FIRST: Final = 4
+CONCURRENCY_MAX: Final = 16
 
 
 class Health(Struct, frozen=True):
-    """How an endpoint has done since something last arrived there."""
+    """The failures of an endpoint since the last delivery."""
 
     failures: int = 0
     failing_since: datetime | None = None
-    # Nothing is sent before; None for at once.
-    rest_until: datetime | None = None
-    # How many of the warnings were given.
+    # Nothing is sent before this time; the column is `rest_until`.
+    backoff_until: datetime | None = None
+    # How many warnings were given.
     warnings: int = 0
     succeeded_at: datetime | None = None
 
     @property
-    def is_on_trial(self) -> bool:
-        """Tell whether one event at a time is tried, to see whether the endpoint works again."""
+    def is_probing(self) -> bool:
+        """Tell whether one event at a time is sent, to find out whether the endpoint works again."""
         return self.failures >= FAILURES_MAX
 
-    def rests(self, now: datetime) -> bool:
-        """Tell whether nothing is to be sent now."""
-        return self.rest_until is not None and now < self.rest_until
+    def is_backing_off(self, now: datetime) -> bool:
+        return self.backoff_until is not None and now < self.backoff_until
 
-    def is_hopeless(self, now: datetime) -> bool:
-        """Tell whether it has to be disabled."""
+    def must_be_disabled(self, now: datetime) -> bool:
         return (
             self.failing_since is not None
             and self.failures >= FAILURES_MIN
@@ -55,41 +53,38 @@ class Health(Struct, frozen=True):
 
 
 def succeeded(health: Health, now: datetime) -> Health:
-    """Return how an endpoint is that took an event: well.
+    """Return the health after a delivery.
 
-    A rest that it asked for itself it still has: others of its events were under way when it asked.
+    A backoff that the endpoint asked for stays: other events were in flight when it asked.
     """
-    return Health(rest_until=None if health.is_on_trial else health.rest_until, succeeded_at=now)
+    return Health(backoff_until=None if health.is_probing else health.backoff_until, succeeded_at=now)
 
 
 def failed(health: Health, now: datetime, retry_after: timedelta | None, chance: float) -> Health:
-    """Return how an endpoint is after one more failure; it may have said itself how long to wait."""
+    """Return the health after another failure; the endpoint may have asked for a wait."""
     failures = health.failures + 1
     since = health.failing_since or now
-    rests = [health.rest_until]
+    backoffs = [health.backoff_until]
     if failures >= FAILURES_MAX:
-        rests.append(now + REST * (1 - SPREAD + 2 * SPREAD * chance))
+        backoffs.append(now + BACKOFF * (1 - JITTER + 2 * JITTER * chance))
     if retry_after is not None:
-        rests.append(now + min(retry_after, RETRY_AFTER_MAX))
+        backoffs.append(now + min(retry_after, RETRY_AFTER_MAX))
     return structs.replace(
         health,
         failures=failures,
         failing_since=since,
-        rest_until=max((rest for rest in rests if rest is not None), default=None),
+        backoff_until=max((until for until in backoffs if until is not None), default=None),
         warnings=max(health.warnings, sum(now - since >= after for after in WARN_AFTER)),
     )
 
 
-def places(before: int, *, arrived: bool) -> int:
-    """Return how many events may be under way at once after one arrived or failed.
-
-    An endpoint that hangs is left with one, and one that answers soon has all.
-    """
-    return min(PLACES_MAX, before + 1) if arrived else max(1, before // 2)
+def next_concurrency(before: int, *, delivered: bool) -> int:
+    """Return how many events may be in flight at once: one more after a delivery, half after a failure."""
+    return min(CONCURRENCY_MAX, before + 1) if delivered else max(1, before // 2)
 
 
 def read_retry_after(text: str | None, now: datetime) -> timedelta | None:
-    """Return how long an endpoint asks to be left alone, in seconds or until a date; None for nonsense."""
+    """Read a Retry-After header, in seconds or with a date; None if it is neither."""
     if text is None:
         return None
     text = text.strip()

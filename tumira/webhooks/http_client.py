@@ -1,10 +1,10 @@
-"""How do we call a customer's server, so that it can neither lead us astray nor hold us up?
+"""The HTTP client for customers' servers, safe against servers that redirect it inside or keep it waiting.
 
-A client belongs to one endpoint, so no two customers ever share a connection. Whom it calls is vetted for
-each connection: the name is resolved once, every answer must be public, the connection goes to one of those.
+A client belongs to one endpoint, so no two customers share a connection. The address is checked for each
+connection: the name is resolved once, every address must be public, and the connection goes to one of them.
 
-Bounds: a call takes at most `call_s` with all it does; the request is at most 64 KiB and leaves the memory
-with its call; of the answer at most one read of the socket beyond 64 KiB is taken, and 1 KiB is kept.
+Bounds: a call takes at most `call_s`; the request is at most 64 KiB and leaves the memory with its call; of
+the response at most one read of the socket beyond 64 KiB is read, and 1 KiB is kept.
 """
 
 import asyncio
@@ -14,32 +14,21 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, cast
 
-from tumira.core.dns import Resolve, Resolver
+from tumira.core.dns import Resolve
 from tumira.webhooks.addresses import is_public
-from tumira.webhooks.http_connection import Connection, Outcome
-from tumira.webhooks.http_response import Answer
+from tumira.webhooks.http_response import HttpResponse, ResponseReader
 from tumira.webhooks.url import Target
 
-__all__ = [
-    "DEFAULT_TIMING",
-    "Answer",
-    "CallFailedError",
-    "NotPublicError",
-    "Resolve",
-    "Resolver",
-    "Timing",
-    "WebhookClient",
-    "default_tls",
-    "vet",
-]
+# The result of a call: a response, the words about its failure, or None if a kept connection was closed.
+_Outcome = HttpResponse | str | None
 
 _REQUEST_BODY_MAX: Final = 64 * 1024
 _IDLE_MAX: Final = 64
 _ADDRESSES_MAX: Final = 8
 
-# RFC 9110, section 5.1: a name is a token. What frames the request is ours to set.
+# RFC 9110, section 5.1: a name is a token. The headers that frame the request are set here only.
 _HEADER_NAME: Final = re.compile(
     r"(?!(?:host|connection|content-length|transfer-encoding)\Z)[a-z0-9!#$%&'*+.^_`|~-]{1,64}", re.IGNORECASE
 )
@@ -47,7 +36,7 @@ _HEADER_NAME: Final = re.compile(
 _NOT_TRUSTED: Final = "The certificate of {host} comes from an authority that is not trusted."
 _INCOMPLETE: Final = "The certificate of {host} comes without those that join it to a trusted authority."
 _MISFIT: Final = "The certificate does not fit {host}."
-# By OpenSSL's numbers for what is wrong with a certificate (x509_vfy.h).
+# By OpenSSL's numbers for problems with a certificate (x509_vfy.h).
 _CERTIFICATE_WORDS: Final = {
     9: "The certificate of {host} is not valid yet.",
     10: "The certificate of {host} has expired.",
@@ -61,44 +50,139 @@ _CERTIFICATE_WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """How long each wait may take."""
-
-    # For all of a call, from looking for a connection to the last octet of the answer.
+class Timeouts:
+    # A whole call, from the connection to the last byte of the response.
     call_s: float = 15
-    # For the addresses of the name.
+    # Resolving the name.
     resolve_s: float = 5
-    # For a connection to one of the addresses, TLS included.
+    # A connection to one of the addresses, TLS included.
     connect_s: float = 5
-    # How long a connection is kept that nobody uses.
+    # How long an unused connection is kept.
     idle_s: float = 30
-    # How long a connection is used at all: a name that has moved is noticed then.
+    # How long a connection is used at all: after that the name is resolved again.
     lifetime_s: float = 300
-    # For the goodbye of TLS.
-    part_s: float = 2
+    # Closing TLS.
+    close_s: float = 2
 
 
-DEFAULT_TIMING: Final = Timing()
+DEFAULT_TIMEOUTS: Final = Timeouts()
 
 
 class CallFailedError(Exception):
-    """No answer came; the words are for the customer, and name no address."""
+    """There was no response; the words are for the customer, and name no address."""
 
 
 class NotPublicError(CallFailedError):
-    """The endpoint is where we do not call."""
+    """The name leads to an address that is not public."""
 
 
 def default_tls() -> ssl.SSLContext:
-    """Return a context that trusts whom the system trusts."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-# To read all the authorities of a system takes some 20 ms, which an endpoint should not cost.
+# Reading the authorities of the system takes some 20 ms, which is too much for each endpoint.
 _shared_tls: Final = functools.cache(default_tls)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, which carries one call at a time.
+
+    An outcome is always a result of the future, never an exception: asyncio would log an exception as lost if
+    the caller is cancelled in that moment.
+    """
+
+    def __init__(self, client: "WebhookClient", loop: asyncio.AbstractEventLoop, timeout_words: str) -> None:
+        self.made_at = self.idle_since = loop.time()
+        self._client = client
+        self._loop = loop
+        self._timeout_words = timeout_words
+        self._transport: asyncio.Transport | None = None
+        self._is_reused = False
+        # All three are set during a call, and only then.
+        self._future: asyncio.Future[_Outcome] | None = None
+        self._reader: ResponseReader | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def call(self, request: bytes, deadline: float) -> _Outcome:
+        transport = self._transport
+        assert self._future is None
+        assert transport is not None
+        if transport.is_closing():
+            return None if self._is_reused else ResponseReader().finish()
+        future: asyncio.Future[_Outcome] = self._loop.create_future()
+        self._future = future
+        self._reader = ResponseReader()
+        self._timer = self._loop.call_at(deadline, self._on_timeout)
+        transport.write(request)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # If the outcome came first, the connection may serve another call already.
+            if future.cancelled():
+                self._conclude(None, at_once=True)
+            raise
+
+    def end(self, *, at_once: bool = False) -> None:
+        transport = self._transport
+        assert transport is not None
+        # Bytes that the other end does not read would keep the connection open for as long as it likes.
+        if at_once or transport.get_write_buffer_size():
+            transport.abort()
+        else:
+            transport.close()
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reader is None:
+            # No request was sent, so these bytes must not be read as the response to the next one.
+            self._client.forget(self)
+            self.end(at_once=True)
+            return
+        outcome = self._reader.feed(data)
+        if outcome is not None:
+            self._conclude(outcome)
+
+    def eof_received(self) -> None:
+        """Do not use the connection again; returning None closes it."""
+        self._client.forget(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter.
+        self._client.forget(self)
+        if self._reader is None:
+            return
+        is_stale = self._is_reused and not self._reader.received
+        outcome = self._reader.finish()
+        self._conclude(None if is_stale else outcome)
+
+    def _on_timeout(self) -> None:
+        self._conclude(self._timeout_words, at_once=True)
+
+    def _conclude(self, outcome: _Outcome, *, at_once: bool = False) -> None:
+        """Set the outcome, and keep the connection if it can carry another call."""
+        future, reader, timer, transport = self._future, self._reader, self._timer, self._transport
+        # A call that is cancelled in the same turn of the loop in which its outcome came concludes twice.
+        if future is None or reader is None or timer is None or transport is None:
+            return
+        self._future = self._reader = self._timer = None
+        timer.cancel()
+        reader.stop()
+        if not future.done():
+            future.set_result(outcome)
+        # A response may come before the request was read; the rest of the request would still be on its way.
+        is_free = not transport.is_closing() and not transport.get_write_buffer_size()
+        if isinstance(outcome, HttpResponse) and reader.can_reuse and is_free:
+            self._is_reused = True
+            self.idle_since = self._loop.time()
+            self._client.put_back(self)
+        else:
+            self.end(at_once=at_once or not isinstance(outcome, HttpResponse))
 
 
 class WebhookClient:
@@ -111,11 +195,11 @@ class WebhookClient:
         allow_private: bool,
         resolve: Resolve,
         tls: ssl.SSLContext | None,
-        timing: Timing = DEFAULT_TIMING,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         assert target.tls or allow_private
-        self._timing = timing
-        self._overdue_words = f"No complete answer within {timing.call_s:g} seconds."
+        self._timeouts = timeouts
+        self._timeout_words = f"No complete answer within {timeouts.call_s:g} seconds."
         self._target = target
         self._allow_private = allow_private
         self._resolve = resolve
@@ -128,29 +212,29 @@ class WebhookClient:
             "content-type: application/json\r\n"
             "accept: */*\r\n"
         )
-        # The one used last is at the end, and is the first to be used again; the others may grow old and go.
-        self._idle: list[Connection] = []
+        # The connection used last is at the end, and is used first again; the others may grow old.
+        self._idle: list[_Connection] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
-        """Call the endpoint; raises CallFailedError when no answer comes, whatever the reason."""
+    async def post(self, headers: Sequence[tuple[str, str]], body: bytes) -> HttpResponse:
+        """Call the endpoint; raises CallFailedError when there is no response, whatever the reason."""
         request = self._write(headers, body)
-        deadline = asyncio.get_running_loop().time() + self._timing.call_s
-        outcome: Outcome = None
+        deadline = asyncio.get_running_loop().time() + self._timeouts.call_s
+        outcome: _Outcome = None
         if self._idle:
-            outcome = await self._idle.pop().ask(request, deadline)
-        # None: there was no connection, or only one that the other end had closed meanwhile. If it had read
-        # the request before, it gets it twice, which is what every receiver must be ready for.
+            outcome = await self._idle.pop().call(request, deadline)
+        # None: there was no connection, or the other end had closed it meanwhile. If the other end had read
+        # the request before, it gets it twice, and every receiver must be ready for that.
         if outcome is None:
             connection = await self._open(deadline)
-            outcome = await connection.ask(request, deadline)
-        if isinstance(outcome, Answer):
+            outcome = await connection.call(request, deadline)
+        if isinstance(outcome, HttpResponse):
             return outcome
         raise CallFailedError(outcome)
 
     def close(self) -> None:
-        """Drop the connections that are not in use, and each of the others after its call."""
+        """Close the idle connections now, and each of the others after its call."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -162,54 +246,51 @@ class WebhookClient:
         assert len(body) <= _REQUEST_BODY_MAX
         lines = [self._head]
         for name, value in headers:
-            # A line end within a value would begin a header of its own.
+            # A line end in a value would begin another header.
             if not (_is_header_name(name) and value.isascii() and value.isprintable()):
                 raise ValueError(f"the header {name!r} may not be sent, or not with such a value")
             lines.append(f"{name}: {value}\r\n")
         lines.append(f"content-length: {len(body)}\r\n\r\n")
         return "".join(lines).encode("ascii") + body
 
-    # Connections.
-
-    def put_back(self, connection: Connection) -> None:
+    def put_back(self, connection: _Connection) -> None:
         """Keep a connection for the next call, unless it is old or there are enough."""
         now = connection.idle_since
-        is_old = now - connection.made_at >= self._timing.lifetime_s
+        is_old = now - connection.made_at >= self._timeouts.lifetime_s
         if self._closed or is_old or len(self._idle) >= _IDLE_MAX:
             connection.end()
             return
         self._idle.append(connection)
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_at(now + self._timing.idle_s, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_at(now + self._timeouts.idle_s, self._sweep)
 
-    def forget(self, connection: Connection) -> None:
-        """Take out a connection that has ended."""
+    def forget(self, connection: _Connection) -> None:
         if connection in self._idle:
             self._idle.remove(connection)
 
     def _sweep(self) -> None:
-        """Drop what was idle too long; those stand in front."""
+        """Close the connections that were idle too long, which are first in the list."""
         loop = asyncio.get_running_loop()
         self._sweeping = None
-        idle_before = loop.time() - self._timing.idle_s
+        idle_before = loop.time() - self._timeouts.idle_s
         while self._idle and self._idle[0].idle_since <= idle_before:
             self._idle.pop(0).end()
         if self._idle:
-            self._sweeping = loop.call_at(self._idle[0].idle_since + self._timing.idle_s, self._sweep)
+            self._sweeping = loop.call_at(self._idle[0].idle_since + self._timeouts.idle_s, self._sweep)
 
-    async def _open(self, deadline: float) -> Connection:
+    async def _open(self, deadline: float) -> _Connection:
         loop = asyncio.get_running_loop()
-        addresses = await vet(
+        addresses = await resolve_public(
             self._target,
             allow_private=self._allow_private,
             resolve=self._resolve,
-            resolve_s=min(deadline - loop.time(), self._timing.resolve_s),
+            resolve_s=min(deadline - loop.time(), self._timeouts.resolve_s),
         )
         host = self._target.host
-        end = min(deadline, loop.time() + self._timing.connect_s)
+        end = min(deadline, loop.time() + self._timeouts.connect_s)
         problem: OSError = TimeoutError()
         for index, address in enumerate(addresses):
-            # Each gets its share of the time, so that one that swallows packets does not use up all of it.
+            # Each gets its share of the time, so that an address that drops packets does not use up all.
             share = (end - loop.time()) / (len(addresses) - index)
             try:
                 async with asyncio.timeout(share):
@@ -218,21 +299,21 @@ class WebhookClient:
                 raise CallFailedError(_tls_words(error, host)) from None
             except OSError as error:
                 problem = error
-        raise CallFailedError(_connect_words(problem, self._timing)) from None
+        raise CallFailedError(_connect_words(problem, self._timeouts)) from None
 
-    async def _connect(self, address: str) -> Connection:
-        """Connect to an address as it stands; the name is for TLS alone."""
+    async def _connect(self, address: str) -> _Connection:
+        """Connect to this address; the name is for TLS alone."""
         assert _is_literal(address)
         loop = asyncio.get_running_loop()
         secured = self._tls is not None
         _, connection = await loop.create_connection(
-            lambda: Connection(self, loop, self._overdue_words),
+            lambda: _Connection(self, loop, self._timeout_words),
             address,
             self._target.port,
             ssl=self._tls,
             server_hostname=self._target.host if secured else None,
-            ssl_handshake_timeout=self._timing.connect_s if secured else None,
-            ssl_shutdown_timeout=self._timing.part_s if secured else None,
+            ssl_handshake_timeout=self._timeouts.connect_s if secured else None,
+            ssl_shutdown_timeout=self._timeouts.close_s if secured else None,
         )
         return connection
 
@@ -242,10 +323,10 @@ def _is_header_name(name: str) -> bool:
     return _HEADER_NAME.fullmatch(name) is not None
 
 
-async def vet(
-    target: Target, *, allow_private: bool, resolve: Resolve, resolve_s: float = DEFAULT_TIMING.resolve_s
+async def resolve_public(
+    target: Target, *, allow_private: bool, resolve: Resolve, resolve_s: float = DEFAULT_TIMEOUTS.resolve_s
 ) -> Sequence[str]:
-    """Return the addresses that may be called for a target; raises NotPublicError if any may not."""
+    """Return the addresses of a target; raises NotPublicError if any of them is not public."""
     host = target.host
     addresses: Sequence[str]
     if _is_literal(host):
@@ -260,7 +341,7 @@ async def vet(
             addresses = ()
     if not addresses:
         raise CallFailedError(f"{host} does not resolve to an address.")
-    # One bad answer spoils all: a name that mixes them is made to be tried until the bad one is met.
+    # One private address refuses the name: a name that mixes them waits for a call to reach the private one.
     if not allow_private and not all(is_public(address) for address in addresses):
         verb = "is" if _is_literal(host) else "resolves to"
         raise NotPublicError(f"{host} {verb} an address that is not public.")
@@ -283,9 +364,9 @@ def _tls_words(error: ssl.SSLError, host: str) -> str:
     return f"The TLS handshake failed ({reason})." if reason else "The TLS handshake failed."
 
 
-def _connect_words(error: OSError, timing: Timing) -> str:
+def _connect_words(error: OSError, timeouts: Timeouts) -> str:
     if isinstance(error, TimeoutError):
-        return f"No connection within {timing.connect_s:g} seconds."
+        return f"No connection within {timeouts.connect_s:g} seconds."
     if isinstance(error, ConnectionRefusedError):
         return "Connection refused."
     if isinstance(error, ConnectionError):

@@ -1,4 +1,4 @@
-"""What did a server answer to one request, however it was cut into pieces and whatever else it sent?"""
+"""Reads the HTTP response of a customer's server, within bounds."""
 
 from typing import Final
 
@@ -7,34 +7,39 @@ from msgspec import Struct
 
 _HEAD_MAX: Final = 16 * 1024
 _BODY_MAX: Final = 16 * 1024
-# With the frames of chunks and their trailers.
-_ANSWER_MAX: Final = 64 * 1024
+# Chunk frames and trailers included.
+_RESPONSE_MAX: Final = 64 * 1024
 _START_MAX: Final = 1024
 _RETRY_AFTER_MAX: Final = 64
 _INTERIM_MAX: Final = 10
 
-# RFC 9110, section 15.2 and 15.6: below are interim answers, above is nothing.
+# RFC 9110, section 15: lower numbers are interim responses, higher numbers are not assigned.
 _STATUS_INTERIM: Final = 100
 _STATUS_SWITCHING: Final = 101
 _STATUS_FINAL: Final = 200
 _STATUS_MAX: Final = 599
+_SUCCESS: Final = range(200, 300)
 
 _NOT_HTTP: Final = "The answer is not valid HTTP/1.1."
 _HEAD_TOO_LARGE: Final = "The headers of the answer are too large."
 
 
-class Answer(Struct, frozen=True):
-    """What the customer's server said; `start` is the beginning of its body."""
+class HttpResponse(Struct, frozen=True):
+    """`start` is the beginning of the body."""
 
     status: int
     retry_after: str | None
     start: bytes
 
 
-class AnswerReader:
-    """Reads the answer to one request; a string in its place says in words why there is none.
+def is_success(status: int | None) -> bool:
+    return status is not None and status in _SUCCESS
 
-    `can_go_on` tells, once there is an answer, whether the connection may carry another request.
+
+class ResponseReader:
+    """Reads the response to one request; a string in its place says why there is none.
+
+    `can_reuse` tells, once there is a response, whether the connection may carry another request.
     """
 
     __slots__ = (
@@ -48,16 +53,16 @@ class AnswerReader:
         "_retry_after",
         "_start",
         "_status",
-        "can_go_on",
+        "can_reuse",
         "received",
     )
 
     def __init__(self) -> None:
         self.received = 0
-        self.can_go_on = False
+        self.can_reuse = False
         self._head_size = 0
         self._interim = 0
-        # 0 until the headers of the answer proper are read.
+        # 0 until the headers of the final response are read.
         self._status = 0
         self._retry_after: str | None = None
         self._ends_with_connection = True
@@ -67,64 +72,64 @@ class AnswerReader:
         self._problem: str | None = None
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
-    def feed(self, data: bytes) -> Answer | str | None:
-        """Take what came; returns None while there must come more."""
+    def feed(self, data: bytes) -> HttpResponse | str | None:
+        """Read more bytes; returns None while the response is incomplete."""
         assert self._parser is not None
         self.received += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._spoil()
-        outcome = self._judge()
+            self._note_not_http()
+        outcome = self._result()
         if outcome is not None:
             self.stop()
         return outcome
 
-    def finish(self) -> Answer | str:
-        """Say what it comes to when the connection has ended."""
-        self.can_go_on = False
+    def finish(self) -> HttpResponse | str:
+        """Return the result when the connection has ended."""
+        self.can_reuse = False
         self.stop()
         if self._status and self._ends_with_connection:
-            return self._answer()
+            return self._response()
         if self.received:
             return "The connection was closed before the answer was complete."
         return "The connection was closed before an answer came."
 
     def stop(self) -> None:
-        """Let go of the parser: the two refer to each other, and would wait for the garbage collector."""
+        """Drop the parser: it and the reader refer to each other, and would wait for garbage collection."""
         self._parser = None
 
-    def _spoil(self) -> None:
-        """Note that what came is not HTTP; behind a complete answer it only ends the connection."""
-        self.can_go_on = False
+    def _note_not_http(self) -> None:
+        """Note bytes that are not HTTP; after a complete response they only end the connection."""
+        self.can_reuse = False
         if not self._is_complete and self._problem is None:
             self._problem = _NOT_HTTP
 
-    def _judge(self) -> Answer | str | None:
+    def _result(self) -> HttpResponse | str | None:
         if self._problem is not None:
             return self._problem
         if self._is_complete:
-            return self._answer()
+            return self._response()
         if not self._status:
             return _HEAD_TOO_LARGE if self.received > _HEAD_MAX else None
-        if self._body_size > _BODY_MAX or self.received > _ANSWER_MAX:
-            # The status is all that matters, so a long body is not waited for.
-            self.can_go_on = False
-            return self._answer()
+        if self._body_size > _BODY_MAX or self.received > _RESPONSE_MAX:
+            # Only the status matters, so a long body is not read to its end.
+            self.can_reuse = False
+            return self._response()
         return None
 
-    def _answer(self) -> Answer:
-        return Answer(self._status, self._retry_after, self._start)
+    def _response(self) -> HttpResponse:
+        return HttpResponse(self._status, self._retry_after, self._start)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Note octets behind the answer, for which nobody asked."""
+        """Note bytes after the response, which no request asked for."""
         if self._is_complete:
-            self.can_go_on = False
+            self.can_reuse = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take what is of use of a header; those that trail a body are not."""
+        """Use the headers that matter; trailers are ignored."""
         if self._status:
             return
         self._head_size += len(name) + len(value)
@@ -137,13 +142,13 @@ class AnswerReader:
             self._ends_with_connection = False
 
     def on_headers_complete(self) -> None:
-        """Judge the status; an interim one is not the answer yet."""
+        """Check the status; an interim one is not the response yet."""
         if self._is_complete or self._parser is None:
             return
         status = self._parser.get_status_code()
         if _STATUS_FINAL <= status <= _STATUS_MAX:
             self._status = status
-            self.can_go_on = self._parser.should_keep_alive()
+            self.can_reuse = self._parser.should_keep_alive()
             return
         self._interim += 1
         self._retry_after = None
@@ -154,7 +159,6 @@ class AnswerReader:
             self._problem = "The server sent too many interim answers."
 
     def on_body(self, body: bytes) -> None:
-        """Keep the beginning of the body and count the rest."""
         if self._is_complete:
             return
         if self._body_size < _START_MAX:
@@ -162,6 +166,6 @@ class AnswerReader:
         self._body_size += len(body)
 
     def on_message_complete(self) -> None:
-        """Note that the answer is whole, unless it is an interim one."""
+        """Note the end of the response; the end of an interim one does not count."""
         if self._status:
             self._is_complete = True

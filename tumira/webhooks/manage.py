@@ -1,4 +1,4 @@
-"""How do customers set up, watch and repair their webhook endpoints?"""
+"""Setting up, watching and repairing webhook endpoints, by their owners and by operators."""
 
 import secrets
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from tumira import audit_log, events
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
-from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, first_id, new_id, write_id
-from tumira.events import WEBHOOK_TEST, Event, is_subscribed
+from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, write_id
+from tumira.events import WEBHOOK_TEST, Event
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import endpoints, tries
-from tumira.webhooks import url as webhook_urls
-from tumira.webhooks.attempts import Attempt, Retry, Waiting
-from tumira.webhooks.endpoints import Endpoint, Secret
+from tumira.webhooks import attempts, endpoints, leases, retries
+from tumira.webhooks import url as webhook_url
+from tumira.webhooks.attempts import Attempt
+from tumira.webhooks.endpoints import Endpoint, SigningSecret
 from tumira.webhooks.health import DISABLE_AFTER, Health
 from tumira.webhooks.payload import webhook_test_data
+from tumira.webhooks.retries import Backlog, Retry
 from tumira.webhooks.signature import SECRET_BYTES, write_secret
 
 NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
@@ -32,19 +32,15 @@ ENDPOINTS_MAX: Final = 5
 DESCRIPTION_MAX: Final = 200
 # How long both secrets sign after a rotation.
 OVERLAP: Final = timedelta(hours=24)
-REPLAYABLE: Final = timedelta(days=30)
-REPLAYS_MAX: Final = 20
-# Tests that nobody has sent yet; somebody who presses a button again and again gets no more than that.
+# Tests that wait to be sent to one endpoint, however often its owner presses the button.
 TESTS_MAX: Final = 20
-# Events that failed and are sent once more in one go.
-FAILED_MAX: Final = 10_000
-# More than an account can have, in case it once could have more.
+# More endpoints than an account can have, in case it once could have more.
 OWN_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """Who acts: on the endpoints of one account, or, as the operator does, on everybody's."""
+    """Who acts: on the endpoints of one account, or, as operators do, of all accounts."""
 
     actor: Actor
     account_id: AccountId | None = None
@@ -54,14 +50,14 @@ OPERATOR: Final = By(audit_log.OPERATOR)
 
 
 class NoEndpointError(OperatorError):
-    """There is no such endpoint, or it is somebody else's."""
+    """There is no such endpoint, or it belongs to another account."""
 
     def __init__(self) -> None:
         super().__init__(NO_ENDPOINT)
 
 
 class EndpointError(OperatorError):
-    """What is asked for cannot be done; `plain` says so where there is no command line, about `field`."""
+    """The request cannot be carried out; `plain` says so on pages, about the form field `field`."""
 
     def __init__(self, words: str, *, plain: str | None = None, field: str = "") -> None:
         super().__init__(words)
@@ -79,23 +75,23 @@ async def add_endpoint(
     allow_private: bool,
     by: By = OPERATOR,
 ) -> tuple[Endpoint, str]:
-    """Add an endpoint, which is told of what happens from now on; return it and its secret."""
+    """Add an endpoint for the events from now on; return it and its secret."""
     assert by.account_id in {None, account_id}
-    secret = Secret(secrets.token_bytes(SECRET_BYTES))
-    url = _plain_url(url, allow_private=allow_private)
+    secret = SigningSecret(secrets.token_bytes(SECRET_BYTES))
+    url = _normal_url(url, allow_private=allow_private)
     _check_description(description)
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
         if await accounts.find(connection, account_id) is None:
             raise OperatorError(NO_ACCOUNT)
-        # Held, so that two at once do not make one too many.
+        # Locked, so that two additions at once do not exceed the limit.
         await accounts.hold(connection, account_id)
-        there = await endpoints.list_some(connection, account_id, ENDPOINTS_MAX)
-        if len(there) >= ENDPOINTS_MAX:
+        existing = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
+        if len(existing) >= ENDPOINTS_MAX:
             raise EndpointError(
                 f"The account has {ENDPOINTS_MAX} endpoints, the most there can be: remove one first."
             )
-        _refuse_twice(url, there)
+        _refuse_duplicate(url, existing)
         endpoint = Endpoint(
             EndpointId(new_id(int(now.timestamp() * 1000))),
             account_id,
@@ -117,9 +113,9 @@ async def add_endpoint(
     return endpoint, write_secret(secret)
 
 
-def _plain_url(url: str, *, allow_private: bool) -> str:
+def _normal_url(url: str, *, allow_private: bool) -> str:
     try:
-        return webhook_urls.parse(url, allow_private=allow_private).url
+        return webhook_url.parse(url, allow_private=allow_private).url
     except ValueError as error:
         raise EndpointError(str(error), field="url") from error
 
@@ -139,21 +135,21 @@ def _check_description(description: str) -> None:
 
 async def list_endpoints(
     database: Database, account_id: AccountId | None, count_max: int
-) -> Sequence[tuple[Endpoint, Waiting]]:
-    """Return an account's endpoints, or everybody's, each with how much waits for it."""
+) -> Sequence[tuple[Endpoint, Backlog]]:
+    """Return the endpoints of an account, or of all accounts, with their backlogs."""
     async with database.transaction() as connection:
         return [
-            (one, await deliveries.count_waiting(connection, one.id))
-            for one in await endpoints.list_some(connection, account_id, count_max)
+            (one, await retries.count_backlog(connection, one.id))
+            for one in await endpoints.list_endpoints(connection, account_id, count_max)
         ]
 
 
 async def list_attempts(
     database: Database, endpoint_id: EndpointId, event_id: EventId | None, count_max: int
 ) -> Sequence[Attempt]:
-    """Return the latest tries at an endpoint, of one event or of all, newest first; also at a removed one."""
+    """Return the latest attempts of one event or of all, newest first, also those of a removed endpoint."""
     async with database.connection() as connection:
-        found = await deliveries.list_attempts(connection, endpoint_id, event_id, count_max)
+        found = await attempts.list_attempts(connection, endpoint_id, event_id, count_max)
         if not found and await endpoints.find(connection, endpoint_id) is None:
             raise NoEndpointError
         return found
@@ -161,15 +157,14 @@ async def list_attempts(
 
 async def get_endpoint(
     database: Database, account_id: AccountId, endpoint_id: EndpointId
-) -> tuple[Endpoint, Waiting]:
-    """Return an account's own endpoint, and how much waits for it."""
+) -> tuple[Endpoint, Backlog]:
     async with database.transaction() as connection:
         endpoint = await _find_own(connection, account_id, endpoint_id)
-        return endpoint, await deliveries.count_waiting(connection, endpoint_id)
+        return endpoint, await retries.count_backlog(connection, endpoint_id)
 
 
 async def check_account(database: Database, account_id: AccountId) -> None:
-    """Say so when there is no such account."""
+    """Raise OperatorError if there is no such account."""
     async with database.connection() as connection:
         if await accounts.find(connection, account_id) is None:
             raise OperatorError(NO_ACCOUNT)
@@ -186,24 +181,24 @@ async def change_endpoint(
     allow_private: bool,
     by: By = OPERATOR,
 ) -> Endpoint:
-    """Change where an endpoint is, what it is told of, or its description; what is None stays."""
+    """Change the URL, the types or the description of an endpoint; None leaves them unchanged."""
     async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
         changed = structs.replace(
             endpoint,
-            url=endpoint.url if url is None else _plain_url(url, allow_private=allow_private),
+            url=endpoint.url if url is None else _normal_url(url, allow_private=allow_private),
             types=types if change_types else endpoint.types,
             description=endpoint.description if description is None else description,
         )
         _check_description(changed.description)
         if changed.url != endpoint.url:
-            _refuse_twice(
-                changed.url, await endpoints.list_some(connection, endpoint.account_id, ENDPOINTS_MAX)
+            _refuse_duplicate(
+                changed.url, await endpoints.list_endpoints(connection, endpoint.account_id, ENDPOINTS_MAX)
             )
-            # What failed at the old place says nothing about the new one.
-            changed = structs.replace(changed, health=_afresh(endpoint))
-            await deliveries.hurry_retries(connection, [endpoint_id], await clock.read_now(connection))
-        await endpoints.change(connection, changed)
+            # Failures at the old URL say nothing about the new one.
+            changed = structs.replace(changed, health=_reset_health(endpoint))
+            await retries.make_retries_due(connection, [endpoint_id], await clock.read_now(connection))
+        await endpoints.update(connection, changed)
         different = _differences(endpoint, changed)
         if different:
             await _note(connection, by, changed, "endpoint changed", different)
@@ -211,7 +206,6 @@ async def change_endpoint(
 
 
 def _differences(before: Endpoint, after: Endpoint) -> str:
-    """Name what was changed."""
     different = {
         "URL": before.url != after.url,
         "events": _chosen(before) != _chosen(after),
@@ -225,21 +219,21 @@ def _chosen(endpoint: Endpoint) -> frozenset[str] | None:
 
 
 async def remove_endpoint(database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR) -> Endpoint:
-    """Remove an endpoint and all that waits for it."""
+    """Remove an endpoint and the events that wait for it."""
     async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
-        await endpoints.remove(connection, endpoint_id)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
+        await endpoints.delete(connection, endpoint_id)
         await _note(connection, by, endpoint, "endpoint removed")
     return endpoint
 
 
 async def pause_endpoint(database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR) -> Endpoint:
-    """Send nothing more to an endpoint; what happens meanwhile waits for it."""
+    """Send nothing more to an endpoint; its events wait."""
     async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
         paused = structs.replace(endpoint, state="paused", reason=None)
-        await endpoints.change(connection, paused)
-        await deliveries.park_retries(connection, [endpoint_id])
+        await endpoints.update(connection, paused)
+        await retries.suspend_retries(connection, [endpoint_id])
         if endpoint.state != paused.state:
             await _note(connection, by, endpoint, "endpoint paused")
     return paused
@@ -248,22 +242,40 @@ async def pause_endpoint(database: Database, endpoint_id: EndpointId, *, by: By 
 async def resume_endpoint(
     database: Database, endpoint_id: EndpointId, *, from_now: bool, by: By = OPERATOR
 ) -> Endpoint:
-    """Send again to an endpoint: all that waits for it, or only what happens from now on."""
+    """Send again to an endpoint: the waiting events too, or only the events from now on."""
     async with database.transaction() as connection:
-        now = await clock.read_now(connection)
-        endpoint = await _hold(connection, endpoint_id, by)
-        position = endpoint.position
-        if from_now:
-            position = await events.last_sequence(connection, endpoint.account_id)
-            await deliveries.forget_waiting(connection, endpoint_id)
-        else:
-            await deliveries.hurry_retries(connection, [endpoint_id], now)
-        resumed = structs.replace(
-            endpoint, state="active", reason=None, position=position, health=_afresh(endpoint)
-        )
-        await endpoints.change(connection, resumed)
-        await endpoints.ring(connection, endpoint.id)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
+        resumed = await _resume(connection, endpoint, from_now=from_now)
         await _note(connection, by, endpoint, "endpoint resumed", "from now on" if from_now else "")
+    return resumed
+
+
+async def enable_endpoint(
+    database: Database, endpoint_id: EndpointId, actor: Actor, *, from_now: bool
+) -> None:
+    """Resume an endpoint for its owner, as an operator does on the console."""
+    by = By(actor)
+    async with database.transaction() as connection:
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
+        if endpoint.state == "paused":
+            raise EndpointError("Its owner has paused the endpoint, and alone resumes it.")
+        await _resume(connection, endpoint, from_now=from_now)
+        more = "from now on" if from_now else ""
+        await note(connection, by, endpoint, host_of(endpoint.url), "endpoint resumed", more)
+
+
+async def _resume(connection: Connection, endpoint: Endpoint, *, from_now: bool) -> Endpoint:
+    position = endpoint.position
+    if from_now:
+        position = await events.last_sequence(connection, endpoint.account_id)
+        await retries.delete_backlog(connection, endpoint.id)
+    else:
+        await retries.make_retries_due(connection, [endpoint.id], await clock.read_now(connection))
+    resumed = structs.replace(
+        endpoint, state="active", reason=None, position=position, health=_reset_health(endpoint)
+    )
+    await endpoints.update(connection, resumed)
+    await leases.wake(connection, endpoint.id)
     return resumed
 
 
@@ -272,12 +284,12 @@ async def rotate_secret(
 ) -> tuple[Endpoint, str]:
     """Give an endpoint a new secret; for a day both sign.
 
-    Given when it was last changed for all that is known, nothing is done if that was not the last time: a
-    button that is pressed twice must not end the secret that was in use until now.
+    `seen` is the last change that the caller saw. If there was a later one, nothing is done: a button that is
+    pressed twice must not end the secret that was in use until now.
     """
-    secret = Secret(secrets.token_bytes(SECRET_BYTES))
+    secret = SigningSecret(secrets.token_bytes(SECRET_BYTES))
     async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
         if seen is not None and endpoint.changed_at != seen:
             raise EndpointError(
                 "The endpoint was changed since you looked at it, so its secret is as it was. If you did not "
@@ -289,131 +301,33 @@ async def rotate_secret(
             old_secret=endpoint.secret,
             old_secret_until=await clock.read_now(connection) + OVERLAP,
         )
-        await endpoints.change(connection, rotated)
+        await endpoints.update(connection, rotated)
         await _note(connection, by, endpoint, "endpoint secret rotated")
     return rotated, write_secret(secret)
 
 
 async def send_test(database: Database, endpoint_id: EndpointId, *, by: By = OPERATOR) -> EventId:
-    """Have a test delivered to an endpoint, by a worker and at once; return its event."""
+    """Have a worker send a test to an endpoint at once; return its event."""
     async with database.transaction() as connection:
         now = await clock.read_now(connection)
         event_id = EventId(new_id(int(now.timestamp() * 1000)))
-        endpoint = await _hold(connection, endpoint_id, by)
-        _refuse_unless_active(endpoint)
-        if await tries.count_tests(connection, endpoint_id) >= TESTS_MAX:
+        endpoint = await lock_endpoint(connection, endpoint_id, by)
+        refuse_unless_active(endpoint)
+        if await retries.count_waiting_tests(connection, endpoint_id) >= TESTS_MAX:
             raise EndpointError("Enough tests wait to be sent there already: wait until one was.")
         event = Event(event_id, endpoint.account_id, 0, WEBHOOK_TEST, None, None, now, webhook_test_data())
         await events.insert_events(connection, [event])
-        await deliveries.put_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
-        await endpoints.ring(connection, endpoint.id)
-        if endpoint.health.rest_until is not None:
-            # A test is the way to find out whether an endpoint works again: it does not wait for its rest.
-            rested = structs.replace(endpoint, health=structs.replace(endpoint.health, rest_until=None))
-            await endpoints.change(connection, rested)
+        await retries.upsert_retries(connection, [Retry(endpoint_id, 0, event_id, 0, now, now)])
+        await leases.wake(connection, endpoint.id)
+        if endpoint.health.backoff_until is not None:
+            # A test finds out whether an endpoint works again, so it does not wait for the backoff.
+            health = structs.replace(endpoint.health, backoff_until=None)
+            await endpoints.update(connection, structs.replace(endpoint, health=health))
     return event_id
 
 
-async def replay_event(
-    database: Database, endpoint_id: EndpointId, event_id: EventId, *, by: By = OPERATOR
-) -> int:
-    """Have one event delivered once more."""
-    async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
-        _refuse_unless_active(endpoint)
-        event = await events.find(connection, endpoint.account_id, event_id)
-        if event is None:
-            raise EndpointError(
-                "There is no such event; `tumira webhook attempts` shows those that were sent.",
-                plain="The event is not kept any more, so it cannot be sent again.",
-            )
-        if event.at < await clock.read_now(connection) - REPLAYABLE:
-            raise EndpointError(f"The event is older than {REPLAYABLE.days} days, and is not sent any more.")
-        if event.sequence == 0:
-            raise EndpointError(
-                "A test is not sent twice; `tumira webhook test` sends another.",
-                plain="A test is not sent twice; press Send test for another.",
-            )
-        if not is_subscribed(endpoint.types, event.type):
-            raise EndpointError(
-                f"The endpoint does not take {event.type}; `tumira webhook change` can change that.",
-                plain=f"The endpoint does not take {event.type} any more; tick that among its events first.",
-            )
-        if event.sequence > endpoint.position:
-            # It comes by itself.
-            return 0
-        await _replay(connection, endpoint, event.sequence - 1, event.sequence)
-    return 1
-
-
-async def replay_after(database: Database, endpoint_id: EndpointId, after: int, *, by: By = OPERATOR) -> int:
-    """Have everything above a number delivered once more; return how many numbers that are."""
-    async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
-        _refuse_unless_active(endpoint)
-        # What is above its position comes by itself.
-        until = endpoint.position
-        if after >= until:
-            return 0
-        await _replay(connection, endpoint, after, until)
-    return until - after
-
-
-async def replay_between(
-    database: Database,
-    endpoint_id: EndpointId,
-    from_at: datetime,
-    until_at: datetime,
-    *,
-    by: By = OPERATOR,
-) -> int:
-    """Have the events of some time delivered once more; return how many numbers are looked at."""
-    async with database.transaction() as connection:
-        endpoint = await _hold(connection, endpoint_id, by)
-        _refuse_unless_active(endpoint)
-        bounds = await deliveries.bounds_between(connection, endpoint.account_id, from_at, until_at)
-        if bounds is None or bounds[0] > endpoint.position:
-            return 0
-        first, last = bounds[0], min(bounds[1], endpoint.position)
-        await _replay(connection, endpoint, first - 1, last, from_at, until_at)
-    return last - first + 1
-
-
-async def replay_failed(
-    database: Database, endpoint_id: EndpointId, since: datetime, *, by: By = OPERATOR
-) -> int:
-    """Have what was tried since then, and never arrived, tried now and from the start; return how many."""
-    async with database.transaction() as connection:
-        now = await clock.read_now(connection)
-        oldest = max(since, now - REPLAYABLE)
-        endpoint = await _hold(connection, endpoint_id, by)
-        _refuse_unless_active(endpoint)
-        failed = await tries.list_failed(
-            connection, endpoint_id, first_id(int(oldest.timestamp() * 1000)), endpoint.types, FAILED_MAX
-        )
-        if failed:
-            retries = [Retry(endpoint_id, sequence, event_id, 0, now, now) for sequence, event_id in failed]
-            await deliveries.put_retries(connection, retries)
-            await endpoints.ring(connection, endpoint_id)
-    return len(failed)
-
-
-async def _replay(
-    connection: Connection,
-    endpoint: Endpoint,
-    position: int,
-    until: int,
-    from_at: datetime | None = None,
-    until_at: datetime | None = None,
-) -> None:
-    if len(await deliveries.list_replays(connection, endpoint.id, REPLAYS_MAX)) >= REPLAYS_MAX:
-        raise EndpointError("Enough is being sent once more there already: wait until that is done.")
-    await deliveries.add_replay(connection, endpoint.id, position, until, from_at, until_at)
-    await endpoints.ring(connection, endpoint.id)
-
-
 def warning(endpoint: Endpoint) -> str | None:
-    """Return what its owner should know about an endpoint, None when all is well."""
+    """Return what the owner should know about an endpoint; None if it is healthy."""
     health = endpoint.health
     if endpoint.state == "disabled":
         return f"Disabled: {endpoint.reason} Put that right, then resume it; what was missed is sent then."
@@ -426,18 +340,18 @@ def warning(endpoint: Endpoint) -> str | None:
     )
 
 
-def _afresh(endpoint: Endpoint) -> Health:
+def _reset_health(endpoint: Endpoint) -> Health:
     return Health(succeeded_at=endpoint.health.succeeded_at)
 
 
-def _refuse_twice(url: str, there: Sequence[Endpoint]) -> None:
-    if any(one.url == url for one in there):
+def _refuse_duplicate(url: str, existing: Sequence[Endpoint]) -> None:
+    if any(one.url == url for one in existing):
         raise EndpointError(
             "The account has an endpoint with this URL already; change that one instead.", field="url"
         )
 
 
-def _refuse_unless_active(endpoint: Endpoint) -> None:
+def refuse_unless_active(endpoint: Endpoint) -> None:
     if endpoint.state != "active":
         raise EndpointError(
             f"The endpoint is {endpoint.state}: `tumira webhook resume` first.",
@@ -445,26 +359,38 @@ def _refuse_unless_active(endpoint: Endpoint) -> None:
         )
 
 
-async def _hold(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
+async def lock_endpoint(connection: Connection, endpoint_id: EndpointId, by: By) -> Endpoint:
+    """Lock an endpoint that the actor may change."""
     if by.account_id is not None:
-        # Before the lock: nobody holds up what is somebody else's.
+        # Before the lock: a customer must not lock the endpoint of another.
         await _find_own(connection, by.account_id, endpoint_id)
-    endpoint = await endpoints.hold(connection, endpoint_id)
+    endpoint = await endpoints.lock(connection, endpoint_id)
     if endpoint is None:
         raise NoEndpointError
     return endpoint
 
 
 async def _find_own(connection: Connection, account_id: AccountId, endpoint_id: EndpointId) -> Endpoint:
-    for endpoint in await endpoints.list_some(connection, account_id, OWN_MAX):
+    for endpoint in await endpoints.list_endpoints(connection, account_id, OWN_MAX):
         if endpoint.id == endpoint_id:
             return endpoint
     raise NoEndpointError
 
 
+def host_of(url: str) -> str:
+    """Return the host and port of an endpoint's URL; the path may hold a secret of its owner."""
+    return url.split("/", 3)[2]
+
+
 async def _note(connection: Connection, by: By, endpoint: Endpoint, what: str, more: str = "") -> None:
-    # Not the whole URL: what stands behind the host may be somebody's secret.
-    place = "/".join(endpoint.url.split("/", 3)[:3])
+    # Not the whole URL: the path may hold a secret of its owner.
+    await note(connection, by, endpoint, "/".join(endpoint.url.split("/", 3)[:3]), what, more)
+
+
+async def note(
+    connection: Connection, by: By, endpoint: Endpoint, place: str, what: str, more: str = ""
+) -> None:
+    """Record a change in the audit log, for the owner and, if an operator made it, for operators."""
     detail = f"{place} ({write_id(ENDPOINT, endpoint.id)})"
     if more:
         detail += f": {more}"

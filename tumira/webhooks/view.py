@@ -1,4 +1,4 @@
-"""What was sent to an endpoint, and what was answered? The request is made again as the courier made it."""
+"""Shows attempts to an endpoint's owner, with the request written again as it was sent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,59 +11,53 @@ from tumira.core.ids import EVENT, AccountId, EndpointId, EventId, first_id, mad
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.sending import batches
-from tumira.webhooks import tries
-from tumira.webhooks import url as webhook_urls
+from tumira.webhooks import attempts
+from tumira.webhooks import url as webhook_url
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.manage import OVERLAP
 from tumira.webhooks.payload import write_payload
 from tumira.webhooks.signature import sign
 
-# The clocks of two machines may differ by that much.
+# How much the clocks of two machines may differ.
 _SKEW_MS: Final = 5 * 60 * 1000
-_SUCCESS: Final = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A request as it was, but for what has been changed since."""
+class SentRequest:
+    """A request as it was sent, but for data that has changed since."""
 
     target: str
     headers: Sequence[tuple[str, str]]
     body: str
 
 
-def has_arrived(attempt: Attempt) -> bool:
-    """Tell whether the endpoint took the event."""
-    return attempt.status in _SUCCESS
-
-
-async def list_tries(
+async def list_attempts(
     database: Database, account_id: AccountId, endpoint_id: EndpointId, before: UUID | None, count_max: int
 ) -> tuple[Sequence[Attempt], bool]:
-    """Return tries at an account's endpoint, newest first, and whether there are older ones."""
+    """Return attempts at an account's endpoint, newest first, and whether there are older ones."""
     async with database.connection() as connection:
-        found = await tries.list_before(
-            connection, account_id, endpoint_id, before or tries.HIGHEST, count_max + 1
+        found = await attempts.list_own_attempts(
+            connection, account_id, endpoint_id, before or attempts.HIGHEST, count_max + 1
         )
     return found[:count_max], len(found) > count_max
 
 
-async def find_answer(
+async def find_latest_attempt(
     database: Database, account_id: AccountId, endpoint_id: EndpointId, event_id: EventId
 ) -> Attempt | None:
-    """Return how the latest try of an event ended, None while there was none."""
+    """Return the latest attempt of an event, None before the first."""
     since = first_id(max(0, made_at_ms(event_id) - _SKEW_MS))
     async with database.connection() as connection:
-        return await tries.find_latest(connection, account_id, endpoint_id, event_id, since)
+        return await attempts.find_latest_attempt(connection, account_id, endpoint_id, event_id, since)
 
 
-async def find_try(
+async def find_attempt(
     database: Database, endpoint: Endpoint, attempt_id: UUID
-) -> tuple[Attempt, Sent | None] | None:
-    """Return a try, and what was sent unless the event is gone; None when there was no such try."""
+) -> tuple[Attempt, SentRequest | None] | None:
+    """Return an attempt, or None; and its request, which is None if the event was deleted."""
     async with database.connection() as connection:
-        attempt = await tries.find(connection, endpoint.account_id, endpoint.id, attempt_id)
+        attempt = await attempts.find_attempt(connection, endpoint.account_id, endpoint.id, attempt_id)
         if attempt is None:
             return None
         body = await _write_body(connection, endpoint.account_id, attempt.event_id)
@@ -84,9 +78,9 @@ async def _write_body(connection: Connection, account_id: AccountId, event_id: E
     return write_payload(event, message, batch)
 
 
-def _write_request(endpoint: Endpoint, attempt: Attempt, body: bytes) -> Sent:
-    # What was allowed when it was called is shown, whatever is allowed by now.
-    target = webhook_urls.parse(endpoint.url, allow_private=True)
+def _write_request(endpoint: Endpoint, attempt: Attempt, body: bytes) -> SentRequest:
+    # The URL was allowed when it was called, so it is shown even if it is not allowed by now.
+    target = webhook_url.parse(endpoint.url, allow_private=True)
     event_id = write_id(EVENT, attempt.event_id)
     at_s = int(attempt.at.timestamp())
     secrets = _secrets_at(endpoint, attempt.at)
@@ -100,11 +94,11 @@ def _write_request(endpoint: Endpoint, attempt: Attempt, body: bytes) -> Sent:
         *([("webhook-signature", sign(secrets, event_id, at_s, body))] if secrets else []),
         ("content-length", str(len(body))),
     ]
-    return Sent(target.path, headers, body.decode())
+    return SentRequest(target.path, headers, body.decode())
 
 
 def _secrets_at(endpoint: Endpoint, at: datetime) -> Sequence[bytes]:
-    """Return what signed then; nothing if the secret was changed since, and the one before is not known."""
+    """Return the secrets that signed then; none if they were replaced and are not stored any more."""
     if endpoint.old_secret_until is not None and at < endpoint.old_secret_until - OVERLAP:
         return ()
     return endpoint.secrets_at(at)

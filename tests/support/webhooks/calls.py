@@ -7,7 +7,7 @@ from ssl import SSLContext
 import pytest
 
 from tests.support.webhooks.receivers import Authority, Receiver, Responder, ok, run_receiver
-from tumira.webhooks.http_client import CallFailedError, Timing, WebhookClient, default_tls
+from tumira.webhooks.http_client import CallFailedError, Timeouts, WebhookClient, default_tls
 from tumira.webhooks.url import parse
 
 HEADERS = [("webhook-id", "evt_1"), ("webhook-timestamp", "1794708000"), ("webhook-signature", "v1,abc=")]
@@ -33,7 +33,11 @@ class Names:
 
 @asynccontextmanager
 async def calling(
-    url: str, *, names: Names | None = None, timing: Timing | None = None, authority: Authority | None = None
+    url: str,
+    *,
+    names: Names | None = None,
+    timeouts: Timeouts | None = None,
+    authority: Authority | None = None,
 ) -> AsyncIterator[WebhookClient]:
     """Give a client that may call the loopback, and close it at the end."""
     client = WebhookClient(
@@ -41,7 +45,7 @@ async def calling(
         allow_private=True,
         resolve=names or Names(["127.0.0.1"]),
         tls=authority.trust(default_tls()) if authority else None,
-        timing=timing or Timing(),
+        timeouts=timeouts or Timeouts(),
     )
     try:
         yield client

@@ -12,15 +12,16 @@ import httpx
 
 from tests.support.identity.people import Person, alert
 from tests.support.processes.service import Service
+from tumira.core.dns import Resolver
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
 from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.events import SUBSCRIBABLE, NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.low_balance import low_balance_data
-from tumira.webhooks import attempts as deliveries
+from tumira.webhooks import attempts
 from tumira.webhooks.attempts import Attempt
-from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.http_client import default_tls
 from tumira.webhooks.worker import WebhookWorker
 
 URL: Final = "http://127.0.0.1:9/hook"
@@ -92,7 +93,7 @@ def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> No
 
     async def write(database: Database) -> None:
         async with database.transaction() as connection:
-            await deliveries.add_attempts(connection, made)
+            await attempts.insert_attempts(connection, made)
 
     assert all(one.endpoint_id == uuid(ENDPOINT, endpoint) for one in made)
     service.run(write)

@@ -27,16 +27,16 @@ from standardwebhooks.webhooks import Webhook
 from tests.support.chaos.breakable import LINE_OCTETS, DatabaseLine, _Watch
 from tests.support.processes.service import Caller, new_caller
 from tests.support.webhooks.receivers import Receiver, Request
+from tumira.core.dns import Resolver
 from tumira.core.ids import EVENT, EndpointId, EventId, write_id
 from tumira.events import NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending.low_balance import low_balance_data
-from tumira.webhooks import attempts as deliveries
-from tumira.webhooks import endpoints
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks import attempts, endpoints, manage, retries
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.http_client import Resolver, default_tls
+from tumira.webhooks.http_client import default_tls
+from tumira.webhooks.retries import Backlog
 from tumira.webhooks.worker import WebhookWorker
 
 WAIT_S: Final = 40.0
@@ -86,7 +86,7 @@ class Hooks:
     async def add(self, url: str, *types: str, caller: Caller | None = None) -> Added:
         """Add an endpoint for these types, or for all."""
         account_id = (caller or self.caller).id
-        endpoint, secret = await manage_webhooks.add_endpoint(
+        endpoint, secret = await manage.add_endpoint(
             self.database, account_id, url, types or None, "", allow_private=True
         )
         return Added(endpoint.id, secret)
@@ -132,19 +132,19 @@ class Hooks:
     async def endpoint(self, added: Added) -> Endpoint:
         """Return an endpoint as it is now, without holding anybody up."""
         async with self.database.connection() as connection:
-            there = await endpoints.list_some(connection, None, 100_000)
+            there = await endpoints.list_endpoints(connection, None, 100_000)
         (found,) = (one for one in there if one.id == added.id)
         return found
 
-    async def waiting(self, added: Added) -> Waiting:
+    async def waiting(self, added: Added) -> Backlog:
         """Return how much waits for an endpoint."""
         async with self.database.connection() as connection:
-            return await deliveries.count_waiting(connection, added.id)
+            return await retries.count_backlog(connection, added.id)
 
     async def attempts(self, added: Added, event_id: EventId | None = None) -> Sequence[Attempt]:
         """Return the tries that were recorded, the oldest first."""
         async with self.database.connection() as connection:
-            return (await deliveries.list_attempts(connection, added.id, event_id, 100_000))[::-1]
+            return (await attempts.list_attempts(connection, added.id, event_id, 100_000))[::-1]
 
     async def event_ids(self, caller: Caller | None = None) -> Sequence[EventId]:
         """Return the account's events in their order, tests left out."""
@@ -158,7 +158,7 @@ class Hooks:
         """Return the account's events in their order as receivers know them."""
         return [write_id(EVENT, event_id) for event_id in await self.event_ids(caller)]
 
-    # Waiting.
+    # Backlog.
 
     async def until(
         self, condition: Callable[[], Awaitable[bool]], what: str, wait_s: float = WAIT_S
@@ -173,7 +173,7 @@ class Hooks:
         """Wait until nothing waits for an endpoint."""
 
         async def idle() -> bool:
-            return await self.waiting(added) == Waiting(0, 0, 0)
+            return await self.waiting(added) == Backlog(0, 0, 0)
 
         await self.until(idle, "something still waits for the endpoint")
 

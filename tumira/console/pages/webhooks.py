@@ -14,11 +14,18 @@ from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
 from tumira.html.forms import read_form
 from tumira.html.redirect import redirect
-from tumira.webhooks import endpoint_troubles, operator_actions
-from tumira.webhooks.endpoint_troubles import BEHIND_MIN, FIRST, RETRIES_MAX, Kind, Place, Troubled
+from tumira.webhooks import endpoints
+from tumira.webhooks.endpoints import (
+    BEHIND_MIN,
+    FIRST,
+    RETRIES_MAX,
+    ProblemKind,
+    UnhealthyCursor,
+    UnhealthyEndpoint,
+)
 from tumira.webhooks.health import DISABLE_AFTER
-from tumira.webhooks.manage import FAILED_MAX, REPLAYABLE, EndpointError, NoEndpointError
-from tumira.webhooks.operator_actions import host_of
+from tumira.webhooks.manage import EndpointError, NoEndpointError, enable_endpoint, host_of
+from tumira.webhooks.replay import FAILED_MAX, REPLAYABLE, replay_failed_for_owner
 
 WEBHOOKS: Final = "/operator/webhooks"
 ONE: Final = WEBHOOKS + "/{id}"
@@ -29,10 +36,10 @@ DONE: Final = {
     "enabled-from-now": "The endpoint is active. It is told of what happens from now on.",
     "nothing": "Nothing failed in that time, so nothing is sent again.",
 }
-TITLES: Final[Mapping[Kind, tuple[str, str]]] = {
-    Kind.FAILING: ("failing", "failed"),
-    Kind.BEHIND: ("far behind", "unconfirmed"),
-    Kind.DISABLED: ("disabled", "expired"),
+TITLES: Final[Mapping[ProblemKind, tuple[str, str]]] = {
+    ProblemKind.FAILING: ("failing", "failed"),
+    ProblemKind.BEHIND: ("far behind", "unconfirmed"),
+    ProblemKind.DISABLED: ("disabled", "expired"),
 }
 PERIODS: Final[Mapping[str, timedelta]] = {
     "1 hour": timedelta(hours=1),
@@ -52,7 +59,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class Row:
     """An endpoint in trouble, in words."""
 
-    one: Troubled
+    one: UnhealthyEndpoint
     id: str
     account: str
     host: str
@@ -81,14 +88,14 @@ async def _page(session: OperatorSession, status: int = 200, fault: str | None =
     asked = session.request.query_params
     after = _read_place(asked.get("after", "")) or FIRST
     now = datetime.now(UTC)
-    tried_since = first_id(int((now - REPLAYABLE).timestamp() * 1000))
+    attempts_since = first_id(int((now - REPLAYABLE).timestamp() * 1000))
     async with session.database.connection() as connection:
-        found = await endpoint_troubles.list_after(connection, PAGE + 1, tried_since, after)
+        found = await endpoints.list_unhealthy(connection, PAGE + 1, attempts_since, after)
     return session.page(
         "troubled_webhooks.html.jinja",
         status,
         rows=[_row(one) for one in found[:PAGE]],
-        next=_write_place(found[PAGE - 1].place) if len(found) > PAGE else None,
+        next=_write_place(found[PAGE - 1].cursor) if len(found) > PAGE else None,
         is_first=after is FIRST,
         behind_min=BEHIND_MIN,
         periods=list(PERIODS),
@@ -106,7 +113,7 @@ def _done(asked: Mapping[str, str]) -> str | None:
     return DONE.get(asked.get("done", ""))
 
 
-def _row(one: Troubled) -> Row:
+def _row(one: UnhealthyEndpoint) -> Row:
     title, badge = TITLES[one.kind]
     is_active = one.state == "active" and one.failing_since is not None
     return Row(
@@ -122,26 +129,26 @@ def _row(one: Troubled) -> Row:
     )
 
 
-def _error(one: Troubled) -> str:
+def _error(one: UnhealthyEndpoint) -> str:
     """Say what became of the last try."""
     if one.problem is not None:
         return one.problem
-    if one.answered is not None:
-        return f"It answered {one.answered}."
+    if one.last_status is not None:
+        return f"It answered {one.last_status}."
     return "Nothing was tried lately."
 
 
-def _write_place(place: Place) -> str:
+def _write_place(place: UnhealthyCursor) -> str:
     since = (place.since - _EPOCH) // _MICROSECOND
     return f"{int(place.kind)}.{since}.{write_id(ENDPOINT, EndpointId(place.endpoint_id))}"
 
 
-def _read_place(text: str) -> Place | None:
+def _read_place(text: str) -> UnhealthyCursor | None:
     read = _PLACE.fullmatch(text)
     endpoint_id = None if read is None else read_id(ENDPOINT, read[3])
     if read is None or endpoint_id is None:
         return None
-    return Place(Kind(int(read[1])), _EPOCH + int(read[2]) * _MICROSECOND, endpoint_id)
+    return UnhealthyCursor(ProblemKind(int(read[1])), _EPOCH + int(read[2]) * _MICROSECOND, endpoint_id)
 
 
 async def enable(session: OperatorSession) -> Response:
@@ -149,9 +156,7 @@ async def enable(session: OperatorSession) -> Response:
     form = await read_form(session.request)
     from_now = form.text("from_now") == "yes"
     try:
-        await operator_actions.enable(
-            session.database, _endpoint_id(session), session.actor, from_now=from_now
-        )
+        await enable_endpoint(session.database, _endpoint_id(session), session.actor, from_now=from_now)
     except NoEndpointError:
         raise _gone() from None
     except EndpointError as error:
@@ -166,9 +171,7 @@ async def replay(session: OperatorSession) -> Response:
     if back is None:
         return await _page(session, 422, "Choose of which time events are sent again.")
     try:
-        count = await operator_actions.replay_failed(
-            session.database, _endpoint_id(session), session.actor, back
-        )
+        count = await replay_failed_for_owner(session.database, _endpoint_id(session), session.actor, back)
     except NoEndpointError:
         raise _gone() from None
     except EndpointError as error:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.days import local_day
+from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
@@ -23,21 +24,22 @@ from tumira.html.forms import Form, read_form
 from tumira.html.guards import address_of
 from tumira.html.page import LOCAL, write_plural
 from tumira.html.redirect import redirect
-from tumira.webhooks import manage as manage_webhooks
-from tumira.webhooks import url as webhook_urls
-from tumira.webhooks import view as view_attempts
-from tumira.webhooks.attempts import Attempt, Waiting
+from tumira.webhooks import manage, view
+from tumira.webhooks import url as webhook_url
+from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
-from tumira.webhooks.http_client import CallFailedError, NotPublicError, Resolve, Resolver, vet
+from tumira.webhooks.http_client import CallFailedError, NotPublicError, resolve_public
+from tumira.webhooks.http_response import is_success
 from tumira.webhooks.manage import (
     DESCRIPTION_MAX,
     ENDPOINTS_MAX,
     OVERLAP,
-    REPLAYABLE,
     By,
     EndpointError,
     NoEndpointError,
 )
+from tumira.webhooks.replay import REPLAYABLE, replay_between, replay_event, replay_failed
+from tumira.webhooks.retries import Backlog
 from tumira.webhooks.url import URL_MAX
 
 WEBHOOKS: Final = "/dashboard/webhooks"
@@ -113,7 +115,7 @@ class Pages:
         doubt = None if faults else await self._look_at(session, given.url, faults)
         if not faults:
             try:
-                endpoint, secret = await manage_webhooks.add_endpoint(
+                endpoint, secret = await manage.add_endpoint(
                     session.database,
                     session.account_id,
                     given.url,
@@ -136,7 +138,7 @@ class Pages:
             await self._look_at(session, given.url, faults)
         if not faults:
             try:
-                await manage_webhooks.change_endpoint(
+                await manage.change_endpoint(
                     session.database,
                     endpoint.id,
                     # One that was allowed once is not looked at again as long as it stays.
@@ -156,8 +158,8 @@ class Pages:
         """Note it as a fault when a URL leads to where we do not call; return why it cannot be called yet."""
         allow_private = session.services.webhooks_allow_private
         try:
-            target = webhook_urls.parse(url, allow_private=allow_private)
-            await vet(target, allow_private=allow_private, resolve=self.resolve)
+            target = webhook_url.parse(url, allow_private=allow_private)
+            await resolve_public(target, allow_private=allow_private, resolve=self.resolve)
         except (ValueError, NotPublicError) as error:
             faults["url"] = str(error)
         except CallFailedError as error:
@@ -196,15 +198,12 @@ async def _list(
     doubt: str | None = None,
     removed: bool = False,
 ) -> Response:
-    found = await manage_webhooks.list_endpoints(
-        session.database, session.account_id, manage_webhooks.OWN_MAX
-    )
+    found = await manage.list_endpoints(session.database, session.account_id, manage.OWN_MAX)
     return session.page(
         "webhooks.html.jinja",
         status,
         rows=[
-            (write_id(ENDPOINT, one.id), one, _total(waiting), manage_webhooks.warning(one))
-            for one, waiting in found
+            (write_id(ENDPOINT, one.id), one, _total(waiting), manage.warning(one)) for one, waiting in found
         ],
         endpoints_max=ENDPOINTS_MAX,
         given=given or Given(),
@@ -226,7 +225,7 @@ def _fields() -> Mapping[str, Any]:
     }
 
 
-def _total(waiting: Waiting) -> int:
+def _total(waiting: Backlog) -> int:
     return waiting.behind + waiting.retries + waiting.replays
 
 
@@ -247,7 +246,7 @@ async def _show(
     endpoint, waiting = await _get(session)
     query = session.request.query_params
     before = query.get("before")
-    attempts, is_more = await view_attempts.list_tries(
+    attempts, is_more = await view.list_attempts(
         session.database,
         session.account_id,
         endpoint.id,
@@ -267,8 +266,8 @@ async def _show(
         endpoint_id=write_id(ENDPOINT, endpoint.id),
         waiting=waiting,
         waiting_total=_total(waiting),
-        warning=manage_webhooks.warning(endpoint),
-        rests=endpoint.health.rests(now),
+        warning=manage.warning(endpoint),
+        rests=endpoint.health.is_backing_off(now),
         both_sign=len(endpoint.secrets_at(now)) > 1,
         overlap_hours=int(OVERLAP.total_seconds()) // 3600,
         secret=secret,
@@ -297,7 +296,7 @@ def _row(attempt: Attempt) -> tuple[str, str, Attempt, bool]:
         write_id(ATTEMPT, attempt.id),
         write_id(EVENT, attempt.event_id),
         attempt,
-        view_attempts.has_arrived(attempt),
+        is_success(attempt.status),
     )
 
 
@@ -325,7 +324,7 @@ async def _tested(session: CustomerSession, endpoint: Endpoint, text: str | None
     event_id = None if text is None else read_id(EVENT, text)
     if event_id is None:
         return None
-    attempt = await view_attempts.find_answer(
+    attempt = await view.find_latest_attempt(
         session.database, session.account_id, endpoint.id, EventId(event_id)
     )
     if attempt is None:
@@ -338,7 +337,7 @@ async def pause(session: CustomerSession) -> Response:
     """Send nothing more to an endpoint."""
     endpoint_id = _id(session)
     with _not_found():
-        await manage_webhooks.pause_endpoint(session.database, endpoint_id, by=_by(session))
+        await manage.pause_endpoint(session.database, endpoint_id, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done=paused")
 
 
@@ -355,9 +354,7 @@ async def resume_from_now(session: CustomerSession) -> Response:
 async def _resume(session: CustomerSession, *, from_now: bool) -> Response:
     endpoint_id = _id(session)
     with _not_found():
-        await manage_webhooks.resume_endpoint(
-            session.database, endpoint_id, from_now=from_now, by=_by(session)
-        )
+        await manage.resume_endpoint(session.database, endpoint_id, from_now=from_now, by=_by(session))
     return redirect(f"{_path(endpoint_id)}?done=resumed{'-from-now' if from_now else ''}")
 
 
@@ -366,9 +363,7 @@ async def rotate(session: CustomerSession) -> Response:
     seen = _read_time((await read_form(session.request)).text("seen"))
     try:
         with _not_found():
-            _, secret = await manage_webhooks.rotate_secret(
-                session.database, _id(session), by=_by(session), seen=seen
-            )
+            _, secret = await manage.rotate_secret(session.database, _id(session), by=_by(session), seen=seen)
     except EndpointError as error:
         return await _show(session, {error.field: error.plain}, 409)
     return await _show(session, {}, secret=secret)
@@ -389,11 +384,11 @@ async def send_test(session: CustomerSession) -> Response:
     database, account_id = session.database, session.account_id
     try:
         with _not_found():
-            event_id = await manage_webhooks.send_test(database, endpoint_id, by=_by(session))
+            event_id = await manage.send_test(database, endpoint_id, by=_by(session))
     except EndpointError as error:
         return await _show(session, {error.field: error.plain}, 409)
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
-        if await view_attempts.find_answer(database, account_id, endpoint_id, event_id) is not None:
+        if await view.find_latest_attempt(database, account_id, endpoint_id, event_id) is not None:
             break
         await asyncio.sleep(LOOK_S)
     return redirect(f"{_path(endpoint_id)}?{urlencode({'test': write_id(EVENT, event_id)})}")
@@ -405,9 +400,7 @@ async def replay_one(session: CustomerSession) -> Response:
     event_id = EventId(_read(EVENT, session.request.path_params["event"], "event"))
     try:
         with _not_found():
-            count = await manage_webhooks.replay_event(
-                session.database, endpoint_id, event_id, by=_by(session)
-            )
+            count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
     except EndpointError as error:
         return await _show(session, {error.field: error.plain}, 409)
     return redirect(f"{_path(endpoint_id)}?done={'replayed' if count else 'waits'}")
@@ -431,12 +424,10 @@ async def replay(session: CustomerSession) -> Response:
     try:
         with _not_found():
             if form.text("what") == FAILED:
-                count = await manage_webhooks.replay_failed(database, endpoint_id, since, by=_by(session))
+                count = await replay_failed(database, endpoint_id, since, by=_by(session))
             else:
                 until = now + timedelta(minutes=1)
-                count = await manage_webhooks.replay_between(
-                    database, endpoint_id, since, until, by=_by(session)
-                )
+                count = await replay_between(database, endpoint_id, since, until, by=_by(session))
     except EndpointError as error:
         return await _show(session, {error.field: error.plain}, 409, since=text)
     return redirect(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
@@ -454,7 +445,7 @@ def _read_day(text: str) -> datetime | None:
 async def remove(session: CustomerSession) -> Response:
     """Remove an endpoint and all that waits for it."""
     with _not_found():
-        await manage_webhooks.remove_endpoint(session.database, _id(session), by=_by(session))
+        await manage.remove_endpoint(session.database, _id(session), by=_by(session))
     return redirect(f"{WEBHOOKS}?removed=1")
 
 
@@ -462,7 +453,7 @@ async def show_attempt(session: CustomerSession) -> Response:
     """Show what was sent in one try, and what was answered."""
     endpoint, _ = await _get(session)
     attempt_id = _read(ATTEMPT, session.request.path_params["attempt"], "try")
-    found = await view_attempts.find_try(session.database, endpoint, attempt_id)
+    found = await view.find_attempt(session.database, endpoint, attempt_id)
     if found is None:
         raise HTTPException(404, "There is no such try")
     attempt, sent = found
@@ -472,16 +463,16 @@ async def show_attempt(session: CustomerSession) -> Response:
         endpoint=endpoint,
         attempt=attempt,
         event_id=write_id(EVENT, attempt.event_id),
-        arrived=view_attempts.has_arrived(attempt),
+        arrived=is_success(attempt.status),
         sent=sent,
         was_changed=endpoint.changed_at > attempt.at,
         answer_max=ANSWER_MAX,
     )
 
 
-async def _get(session: CustomerSession) -> tuple[Endpoint, Waiting]:
+async def _get(session: CustomerSession) -> tuple[Endpoint, Backlog]:
     with _not_found():
-        return await manage_webhooks.get_endpoint(session.database, session.account_id, _id(session))
+        return await manage.get_endpoint(session.database, session.account_id, _id(session))
 
 
 @contextmanager
