@@ -16,7 +16,7 @@ from tests.support.delivery.settling import World
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.gates import broken_promises, open_gates, send_call
 from tumira.accounts import ledger
-from tumira.accounts.ledger import Kind
+from tumira.accounts.ledger import EntryKind
 from tumira.accounts.store import SYSTEM
 from tumira.core.ids import BATCH, AccountId, read_id
 from tumira.identity import manage_accounts
@@ -119,9 +119,9 @@ async def balances(
     return None if found is None else dict(found)
 
 
-async def standing(database: Database, account_id: AccountId) -> ledger.Standing:
+async def standing(database: Database, account_id: AccountId) -> ledger.LedgerState:
     async with database.connection() as connection:
-        return await ledger.standing(connection, account_id)
+        return await ledger.get_state(connection, account_id)
 
 
 async def test_movements_are_in_the_order_in_which_the_balance_changed(
@@ -171,16 +171,16 @@ async def test_refunds_stand_among_the_movements_in_the_order_of_the_balance(wor
         rows = await world.rows("SELECT balance FROM accounts WHERE id = $1", world.caller.id)
         seen.append(rows[0]["balance"])
     async with database.connection() as connection:
-        found = await ledger.list_entries(connection, world.caller.id, Kind.ALL, 50)
-        credits_alone = await ledger.list_entries(connection, world.caller.id, Kind.ADJUSTMENTS, 50)
+        found = await ledger.list_entries(connection, world.caller.id, EntryKind.ALL, 50)
+        credits_alone = await ledger.list_entries(connection, world.caller.id, EntryKind.ADJUSTMENTS, 50)
         after = await ledger.balances_after(
             connection, world.caller.id, [entry.id for entry in credits_alone.entries]
         )
     assert after is not None
     assert [entry.kind for entry in found.entries] == [
-        *([Kind.ADJUSTMENTS, Kind.REFUNDS] * 4),
-        Kind.SENDS,
-        Kind.ADJUSTMENTS,
+        *([EntryKind.ADJUSTMENTS, EntryKind.REFUNDS] * 4),
+        EntryKind.SENDS,
+        EntryKind.ADJUSTMENTS,
     ]
     assert [after[entry.id] for entry in reversed(credits_alone.entries)][1:] == seen
 
@@ -225,15 +225,17 @@ async def test_pages_of_each_kind_leave_nothing_out(database: Database, filled: 
     await add_up(database)
     rows = await running(database, filled)
     kinds = {
-        Kind.REFUNDS: [row["id"] for row in rows if row["message_id"]],
-        Kind.SENDS: [row["id"] for row in rows if row["batch_id"] and not row["message_id"]],
-        Kind.TOP_UPS: [row["id"] for row in rows if row["from_book"] == "topup:paynow"],
-        Kind.ADJUSTMENTS: [row["id"] for row in rows if "adjustment" in {row["from_book"], row["to_book"]}],
+        EntryKind.REFUNDS: [row["id"] for row in rows if row["message_id"]],
+        EntryKind.SENDS: [row["id"] for row in rows if row["batch_id"] and not row["message_id"]],
+        EntryKind.TOP_UPS: [row["id"] for row in rows if row["from_book"] == "topup:paynow"],
+        EntryKind.ADJUSTMENTS: [
+            row["id"] for row in rows if "adjustment" in {row["from_book"], row["to_book"]}
+        ],
     }
     assert all(kinds.values())
     assert sum(map(len, kinds.values())) == len(rows)
     async with database.connection() as connection:
-        for kind, ids in {**kinds, Kind.ALL: [row["id"] for row in rows]}.items():
+        for kind, ids in {**kinds, EntryKind.ALL: [row["id"] for row in rows]}.items():
             found: list[int] = []
             before = ledger.LAST
             # Looking at few movements at a time, it stops often and goes on where it stopped.

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tumira.accounts.rate_limit import EXACT_MAX, WINDOW_S, Place, Window, look, take
+from tumira.accounts.rate_limit import EXACT_MAX, WINDOW_S, CallWindow, RateDecision, look, take
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 START = 1_794_700_800 * SECOND + 250_000
-EMPTY = Window((), ())
+EMPTY = CallWindow((), ())
 
 
-def filled(limit: int, times_us: Sequence[int]) -> Window:
+def filled(limit: int, times_us: Sequence[int]) -> CallWindow:
     window = EMPTY
     for now_us in times_us:
         place = take(window, limit, now_us)
@@ -27,9 +27,9 @@ def filled(limit: int, times_us: Sequence[int]) -> Window:
 
 
 def test_the_first_call_finds_an_empty_window() -> None:
-    assert look(EMPTY, 60, START) == Place(allowed=True, remaining=60, reset_s=0, window=EMPTY)
-    assert take(EMPTY, 60, START) == Place(
-        allowed=True, remaining=59, reset_s=60, window=Window((START,), (1,))
+    assert look(EMPTY, 60, START) == RateDecision(allowed=True, remaining=60, reset_s=0, window=EMPTY)
+    assert take(EMPTY, 60, START) == RateDecision(
+        allowed=True, remaining=59, reset_s=60, window=CallWindow((START,), (1,))
     )
 
 
@@ -57,7 +57,7 @@ def test_above_600_a_place_is_free_again_60_seconds_after_the_end_of_its_second(
 def test_up_to_600_every_call_is_an_entry_and_above_that_every_second() -> None:
     times_us = [START + place * 95_000 for place in range(600)]
     exact = filled(600, times_us)
-    assert exact == Window(tuple(times_us), (1,) * 600)
+    assert exact == CallWindow(tuple(times_us), (1,) * 600)
     by_second = filled(601, times_us)
     assert len(by_second.times_us) == 58
     assert sum(by_second.counts) == 600
@@ -107,7 +107,7 @@ def test_a_limit_lowered_below_601_keeps_what_is_counted() -> None:
     window = filled(1000, [START] * 590)
     place = take(window, 600, START + 1)
     assert (place.allowed, place.remaining) == (True, 9)
-    assert place.window == Window((START + 1, START + 1), (590, 1))
+    assert place.window == CallWindow((START + 1, START + 1), (590, 1))
 
 
 def test_a_clock_set_far_back_is_forgotten_with_the_next_call() -> None:
@@ -161,8 +161,8 @@ class Call:
     real_us: int
     clock_us: int
     limit: int
-    before: Window
-    place: Place
+    before: CallWindow
+    place: RateDecision
 
 
 def play(steps: Sequence[Step]) -> Iterator[Call]:

@@ -12,7 +12,7 @@ from tests.postgres.test_statements import generic_plan, nodes
 from tests.support.postgres.databases import clone
 from tumira.accounts import search as account_search
 from tumira.accounts import store as accounts
-from tumira.accounts.search import FIRST, LAST, Found, list_by_phone, list_by_words, phone_beginnings
+from tumira.accounts.search import FIRST, LAST, FoundAccount, list_by_phone, list_by_words, phone_beginnings
 from tumira.core.ids import AccountId
 from tumira.postgres.pool import PLANNED_ONCE
 from tumira.postgres.statement import Statement
@@ -63,9 +63,9 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         await connection.close()
 
 
-async def by_words(url: str, text: str, look_max: int = account_search.LOOK_MAX) -> Sequence[Found]:
+async def by_words(url: str, text: str, look_max: int = account_search.LOOK_MAX) -> Sequence[FoundAccount]:
     """Return all that a search finds, page by page."""
-    found: list[Found] = []
+    found: list[FoundAccount] = []
     after = None
     async with connected(url) as connection:
         for _ in range(MANY):

@@ -24,7 +24,7 @@ from tumira.delivery.store import binds, carriers, queue, receipts
 from tumira.delivery.store.queue import ClaimRequest
 from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
-from tumira.identity.store.attempts import Budget, Kind
+from tumira.identity.store.attempts import AttemptKind, Budget
 from tumira.operations.erasure import store as erasure
 from tumira.operations.erasure.store import Fault
 from tumira.postgres.connection import Connection
@@ -229,7 +229,7 @@ async def test_closing_an_account_locks_its_endpoints_by_id(world: World) -> Non
 async def test_who_forgets_old_tries_waits_for_nobody(world: World) -> None:
     async with world.engine.database.connection() as connection:
         for phone in ("+263771200001", "+263771200002"):
-            budget = Budget(Kind.PASSWORD, phone, "127.0.0.1", AttemptLimits())
+            budget = Budget(AttemptKind.PASSWORD, phone, "127.0.0.1", AttemptLimits())
             assert await attempts.take(connection, budget) is None
     await world.rows("UPDATE attempts SET at = at - interval '2 days'")
     async with world.engine.database.transaction() as signing_in:

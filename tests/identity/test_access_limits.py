@@ -29,26 +29,34 @@ from tumira.identity.code_rules import PASSWORD_LIMITS, AttemptLimits, CodeLimit
 from tumira.identity.manage_keys import TooManyKeysError, create_key, revoke_own_key
 from tumira.identity.passwords import LOCAL, hash_secret, matches
 from tumira.identity.send_codes import (
-    Details,
-    Started,
-    Wait,
+    CodeSent,
+    CodeThrottled,
+    SignUpDetails,
     hash_token,
     new_token,
     send_again,
     start_reset,
     start_sign_up,
 )
-from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_reset, finish_sign_up
+from tumira.identity.sign_in import (
+    CodeExpired,
+    Mismatch,
+    SignedIn,
+    SignUpUnfinished,
+    TooManyAttempts,
+    finish_reset,
+    finish_sign_up,
+)
 from tumira.identity.store import attempts, logins, sessions, verifications
-from tumira.identity.store.attempts import Budget, Kind
-from tumira.identity.throttle import Guest
+from tumira.identity.store.attempts import AttemptKind, Budget
+from tumira.identity.throttle import Browser
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
 
 ADDRESS: Final = "198.18.0.1"
-GUEST: Final = Guest(ADDRESS, "a browser", None)
-OTHER: Final = Guest("198.18.0.2", "a browser", None)
+GUEST: Final = Browser(ADDRESS, "a browser", None)
+OTHER: Final = Browser("198.18.0.2", "a browser", None)
 LIMITS: Final = CodeLimits(40, 500)
 NEW: Final = "another good password"
 
@@ -103,10 +111,10 @@ async def begin(
     phone: str,
     address: str = ADDRESS,
     limits: CodeLimits = LIMITS,
-) -> Started | Wait:
-    details = Details("Tariro Moyo", "Moyo Stores", None, PASSWORD)
+) -> CodeSent | CodeThrottled:
+    details = SignUpDetails("Tariro Moyo", "Moyo Stores", None, PASSWORD)
     return await start_sign_up(
-        database, limits, Guest(address, "a browser", None), phone=phone, details=details, token=None
+        database, limits, Browser(address, "a browser", None), phone=phone, details=details, token=None
     )
 
 
@@ -122,7 +130,7 @@ async def open_with_password(database: Database, password_hash: str) -> tuple[Ac
 
 async def test_a_code_is_stored_as_a_hash_and_its_text_costs_nobody_anything(database: Database) -> None:
     phone = new_phone()
-    assert isinstance(await begin(database, phone), Started)
+    assert isinstance(await begin(database, phone), CodeSent)
     (code,) = await rows(database, "SELECT * FROM codes")
     sent = code_in(await text_to(database, phone))
     assert code["code_hash"].startswith("$argon2id$v=19$m=19456,t=2,p=1$")
@@ -153,7 +161,7 @@ async def test_ten_at_once_get_one_code_for_a_number(
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
     phone = new_phone()
     results = await asyncio.gather(*(begin(database, phone) for _ in range(10)))
-    assert Counter(type(result) for result in results) == {Started: 1, Wait: 9}
+    assert Counter(type(result) for result in results) == {CodeSent: 1, CodeThrottled: 9}
 
 
 async def test_without_the_lock_ten_at_once_get_more_codes_than_one(
@@ -163,7 +171,7 @@ async def test_without_the_lock_ten_at_once_get_more_codes_than_one(
     monkeypatch.setattr(verifications, "SQL_LOCK", NO_LOCK)
     phone = new_phone()
     results = await asyncio.gather(*(begin(database, phone) for _ in range(10)))
-    assert sum(isinstance(result, Started) for result in results) > 1
+    assert sum(isinstance(result, CodeSent) for result in results) > 1
 
 
 @pytest.mark.parametrize("limits", [CodeLimits(3, 500), CodeLimits(40, 3)])
@@ -172,7 +180,7 @@ async def test_ten_at_once_do_not_pass_the_limits_of_an_address_and_of_all(
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
     results = await asyncio.gather(*(begin(database, new_phone(), limits=limits) for _ in range(10)))
-    assert Counter(type(result) for result in results) == {Started: 3, Wait: 7}
+    assert Counter(type(result) for result in results) == {CodeSent: 3, CodeThrottled: 7}
     assert len(await rows(database, "SELECT FROM batches")) == 3
 
 
@@ -182,23 +190,23 @@ async def test_sign_ups_and_forgotten_passwords_have_limits_of_their_own(
     limits = CodeLimits(40, 3)
     phone = new_phone()
     started = await begin(database, phone, limits=limits)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     await rows(database, "UPDATE codes SET sent_at = sent_at - interval '1 minute'")
-    assert isinstance(await send_again(database, limits, GUEST, token=started.token), Started)
-    assert isinstance(await begin(database, new_phone(), limits=limits), Started)
+    assert isinstance(await send_again(database, limits, GUEST, token=started.token), CodeSent)
+    assert isinstance(await begin(database, new_phone(), limits=limits), CodeSent)
     for refused in (
         await begin(database, new_phone(), limits=limits),
         await send_again(database, limits, GUEST, token=started.token),
     ):
-        assert isinstance(refused, Wait)
+        assert isinstance(refused, CodeThrottled)
     # Nobody who has an account is kept from it because others sign up.
     for number in range(3):
         _, known = await open_with_password(database, password_hash)
-        elsewhere = Guest(f"198.18.1.{number}", "a browser", None)
-        assert isinstance(await start_reset(database, limits, elsewhere, phone=known), Started)
+        elsewhere = Browser(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, limits, elsewhere, phone=known), CodeSent)
     # When the texts of the hour are used up, those without an account are answered as those with one.
     for one in (known, new_phone()):
-        assert isinstance(await start_reset(database, limits, OTHER, phone=one), Wait)
+        assert isinstance(await start_reset(database, limits, OTHER, phone=one), CodeThrottled)
     assert await send_again(database, limits, GUEST, token=new_token()) is None
 
 
@@ -206,15 +214,15 @@ async def test_codes_that_are_never_sent_stop_nobody(database: Database, passwor
     """As somebody asks who has many addresses and knows no number that has an account."""
     limits = CodeLimits(40, 5)
     for number in range(20):
-        stranger = Guest(f"198.18.1.{number}", "a browser", None)
-        assert isinstance(await start_reset(database, limits, stranger, phone=new_phone()), Started)
+        stranger = Browser(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, limits, stranger, phone=new_phone()), CodeSent)
     assert await rows(database, "SELECT FROM batches") == []
     _, known = await open_with_password(database, password_hash)
-    assert isinstance(await start_reset(database, limits, GUEST, phone=known), Started)
-    assert isinstance(await begin(database, new_phone(), limits=limits), Started)
+    assert isinstance(await start_reset(database, limits, GUEST, phone=known), CodeSent)
+    assert isinstance(await begin(database, new_phone(), limits=limits), CodeSent)
     assert len(await rows(database, "SELECT FROM batches")) == 2
     # Whoever asks from one address is limited all the same, or the table would grow without end.
-    assert isinstance(await start_reset(database, CodeLimits(1, 5), GUEST, phone=new_phone()), Wait)
+    assert isinstance(await start_reset(database, CodeLimits(1, 5), GUEST, phone=new_phone()), CodeThrottled)
 
 
 async def test_who_asks_for_a_new_password_of_others_uses_up_none_of_their_codes_at_a_known_browser(
@@ -223,17 +231,17 @@ async def test_who_asks_for_a_new_password_of_others_uses_up_none_of_their_codes
     _, phone = await open_with_password(database, password_hash)
     signed_in = await entering.sign_in(database, GUEST, phone=phone, password=PASSWORD)
     assert isinstance(signed_in, SignedIn)
-    at_home = Guest(ADDRESS, "a browser", None, signed_in.device)
+    at_home = Browser(ADDRESS, "a browser", None, signed_in.device)
     for number in range(code_rules.PER_PHONE_DAY_MAX):
-        stranger = Guest(f"198.18.1.{number}", "a browser", None)
-        assert isinstance(await start_reset(database, LIMITS, stranger, phone=phone), Started)
+        stranger = Browser(f"198.18.1.{number}", "a browser", None)
+        assert isinstance(await start_reset(database, LIMITS, stranger, phone=phone), CodeSent)
         await rows(database, "UPDATE codes SET sent_at = sent_at - interval '31 seconds'")
-    assert isinstance(await start_reset(database, LIMITS, GUEST, phone=phone), Wait)
-    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), Started)
+    assert isinstance(await start_reset(database, LIMITS, GUEST, phone=phone), CodeThrottled)
+    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), CodeSent)
     # It has waits of its own, and is of no use for another number.
-    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), Wait)
+    assert isinstance(await start_reset(database, LIMITS, at_home, phone=phone), CodeThrottled)
     _, other = await open_with_password(database, password_hash)
-    assert isinstance(await start_reset(database, CodeLimits(0, 500), at_home, phone=other), Wait)
+    assert isinstance(await start_reset(database, CodeLimits(0, 500), at_home, phone=other), CodeThrottled)
 
 
 async def test_nothing_is_hashed_for_who_is_over_a_limit(
@@ -242,12 +250,12 @@ async def test_nothing_is_hashed_for_who_is_over_a_limit(
     hasher = CountingHasher()
     monkeypatch.setattr(passwords, "_HASHER", hasher)
     started = await begin(database, new_phone())
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     hasher.done.clear()
     limits = CodeLimits(per_address=1)
-    assert isinstance(await begin(database, new_phone(), limits=limits), Wait)
-    assert isinstance(await start_reset(database, limits, GUEST, phone=new_phone()), Wait)
-    assert isinstance(await send_again(database, limits, GUEST, token=started.token), Wait)
+    assert isinstance(await begin(database, new_phone(), limits=limits), CodeThrottled)
+    assert isinstance(await start_reset(database, limits, GUEST, phone=new_phone()), CodeThrottled)
+    assert isinstance(await send_again(database, limits, GUEST, token=started.token), CodeThrottled)
     assert hasher.done == {}
 
 
@@ -258,20 +266,20 @@ async def test_a_sign_up_is_corrected_ten_times_and_then_nothing_is_hashed(
     monkeypatch.setattr(passwords, "_HASHER", hasher)
     phone = new_phone()
     started = await begin(database, phone)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
 
-    async def correct() -> Started | Wait:
-        details = Details("Tariro", "Moyo", None, NEW)
+    async def correct() -> CodeSent | CodeThrottled:
+        details = SignUpDetails("Tariro", "Moyo", None, NEW)
         return await start_sign_up(database, LIMITS, GUEST, phone=phone, details=details, token=started.token)
 
-    assert [type(await correct()) for _ in range(10)] == [Started] * 10
+    assert [type(await correct()) for _ in range(10)] == [CodeSent] * 10
     hasher.done.clear()
-    assert isinstance(await correct(), Wait)
+    assert isinstance(await correct(), CodeThrottled)
     assert hasher.done == {}
 
 
 def tries(limits: AttemptLimits, phone: str = "+27821230000", origin: str = ADDRESS) -> Budget:
-    return Budget(Kind.PASSWORD, phone, origin, limits)
+    return Budget(AttemptKind.PASSWORD, phone, origin, limits)
 
 
 async def take_many(database: Database, count: int, limits: AttemptLimits) -> int:
@@ -351,12 +359,12 @@ RETURNING code_hash, email_hash, codes.tries
 
 async def try_many(database: Database) -> int:
     """Try a code ten times at once, and return how often it was compared."""
-    assert isinstance(await begin(database, new_phone()), Started)
+    assert isinstance(await begin(database, new_phone()), CodeSent)
     (verification,) = await rows(database, "SELECT id FROM verifications")
 
     async def take() -> bool:
         async with database.transaction() as connection:
-            return await verifications.take_try(connection, verification["id"]) is not None
+            return await verifications.take_attempt(connection, verification["id"]) is not None
 
     return sum(await asyncio.gather(*(take() for _ in range(10))))
 
@@ -375,12 +383,12 @@ async def test_a_code_that_is_read_before_it_is_counted_is_compared_more_often(
 async def test_a_code_that_was_never_sent_matches_nothing(database: Database, password_hash: str) -> None:
     _, phone = await open_with_password(database, password_hash)
     started = await begin(database, phone)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     for code in ("", "000000", "nobody's"):
         result = await finish_sign_up(database, GUEST, token=started.token, code=code)
         assert isinstance(result, Mismatch)
     other = await start_reset(database, LIMITS, GUEST, phone=new_phone())
-    assert isinstance(other, Started)
+    assert isinstance(other, CodeSent)
     reset = await finish_reset(database, GUEST, token=other.token, code="000000", password=NEW)
     assert isinstance(reset, Mismatch)
     assert len(await rows(database, "SELECT FROM accounts WHERE id <> $1", SYSTEM)) == 1
@@ -389,13 +397,13 @@ async def test_a_code_that_was_never_sent_matches_nothing(database: Database, pa
 async def test_the_right_code_ten_times_at_once_opens_one_account(database: Database) -> None:
     phone = new_phone()
     started = await begin(database, phone)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     code = code_in(await text_to(database, phone))
     results = await asyncio.gather(
         *(finish_sign_up(database, GUEST, token=started.token, code=code) for _ in range(10))
     )
     assert sum(isinstance(result, SignedIn) for result in results) == 1
-    assert {type(result) for result in results} <= {SignedIn, type(None), Over, TooOften}
+    assert {type(result) for result in results} <= {SignedIn, type(None), CodeExpired, TooManyAttempts}
     assert (
         len(await rows(database, "SELECT FROM logins"))
         == len(await rows(database, "SELECT FROM sessions"))
@@ -406,7 +414,7 @@ async def test_the_right_code_ten_times_at_once_opens_one_account(database: Data
 async def test_a_number_that_got_an_account_meanwhile_is_not_opened_again(database: Database) -> None:
     phone = new_phone()
     started = await begin(database, phone)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     code = code_in(await text_to(database, phone))
     await open_account(
         database, phone=phone, name="A", business="B", balance=Decimal(5), rate_limit=60, actor="test"
@@ -500,13 +508,13 @@ async def test_who_has_an_account_cannot_be_told_by_the_time_that_hashing_takes(
         costs.append(hasher.done.copy())
         hasher.done.clear()
         started = await start_reset(database, LIMITS, GUEST, phone=phone)
-        assert isinstance(started, Started)
+        assert isinstance(started, CodeSent)
         await finish_reset(database, GUEST, token=started.token, code="wrong", password=NEW)
         costs.append(hasher.done.copy())
         await rows(database, "UPDATE codes SET sent_at = sent_at - interval '1 day'")
         hasher.done.clear()
         started = await begin(database, phone)
-        assert isinstance(started, Started)
+        assert isinstance(started, CodeSent)
         await finish_sign_up(database, GUEST, token=started.token, code="wrong")
         costs.append(hasher.done.copy())
         return costs
@@ -526,7 +534,7 @@ async def test_the_password_of_a_sign_up_leads_to_it_whether_or_not_the_number_h
     for phone in (taken, new_phone()):
         await begin(database, phone)
         result = await entering.sign_in(database, GUEST, phone=phone, password=PASSWORD)
-        assert isinstance(result, Unproved)
+        assert isinstance(result, SignUpUnfinished)
     # It showed nobody who they are, so what was tried for the number still counts.
     assert len(await rows(database, "SELECT FROM attempts")) == 2
     assert isinstance(await entering.sign_in(database, GUEST, phone=taken, password=NEW), SignedIn)
@@ -615,7 +623,7 @@ async def test_a_session_that_is_over_is_neither_found_nor_listed_nor_kept(
             old,
         )
         assert await sessions.find(connection, old) is None
-        assert len(await sessions.list_of_account(connection, account_id)) == 1
+        assert len(await sessions.list_sessions(connection, account_id)) == 1
         assert await sessions.delete_old(connection, 100) == 1
         assert await sessions.find(connection, recent) is not None
 
@@ -635,7 +643,7 @@ async def test_ending_all_sessions_of_an_account_leaves_those_of_others(
 
 async def test_what_counts_no_more_is_forgotten(database: Database, password_hash: str) -> None:
     started = await begin(database, new_phone())
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     await entering.sign_in(database, GUEST, phone=new_phone(), password="wrong")
     account_id, _ = await open_with_password(database, password_hash)
     await new_session(database, account_id)
@@ -652,7 +660,7 @@ async def test_what_counts_no_more_is_forgotten(database: Database, password_has
 async def test_a_code_that_is_not_the_one_is_told_from_the_one(database: Database) -> None:
     phone = new_phone()
     started = await begin(database, phone)
-    assert isinstance(started, Started)
+    assert isinstance(started, CodeSent)
     code = code_in(await text_to(database, phone))
     assert await finish_sign_up(database, GUEST, token=new_token(), code=code) is None
     assert await finish_reset(database, GUEST, token=started.token, code=code, password=NEW) is None

@@ -58,7 +58,7 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
                     connection,
                     NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns),
                 )
-                account = await accounts.hold(connection, caller.id)
+                account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
                 await acceptance.pay(connection, account, debit)
         return calls * RECIPIENTS / (time.perf_counter() - began)

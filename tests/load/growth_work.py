@@ -145,7 +145,7 @@ async def accept_many(side: Side) -> Measured:
             )
             async with connection.transaction():
                 await acceptance.store(connection, new)
-                account = await accounts.hold(connection, caller.id)
+                account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
                 await acceptance.pay(connection, account, debit)
         rate = CALLS * RECIPIENTS / (time.perf_counter() - began)

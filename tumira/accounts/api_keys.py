@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
+class KeySecret:
     """What never changes about a key, and so may be remembered: whose it is and what proves it."""
 
     key_id: KeyId
@@ -31,10 +31,10 @@ class Secret:
 SQL_FIND_SECRET: Final = Statement("SELECT id, account_id, secret_sha256 FROM api_keys WHERE id = %(key_id)s")
 
 
-async def find_secret(connection: Connection, key_id: KeyId) -> Secret | None:
+async def find_secret(connection: Connection, key_id: KeyId) -> KeySecret | None:
     """Return what proves the ownership of a key, or None for a key that does not exist."""
     row = await SQL_FIND_SECRET.row(connection, key_id=key_id)
-    return None if row is None else Secret(*row)
+    return None if row is None else KeySecret(*row)
 
 
 SQL_INSERT: Final = Statement("""
@@ -43,7 +43,7 @@ VALUES (%(key_id)s, %(account_id)s, %(name)s, %(sha256)s, %(scopes)s)
 """)
 
 
-async def insert(connection: Connection, secret: Secret, name: str, scopes: Sequence[Scope]) -> None:
+async def insert(connection: Connection, secret: KeySecret, name: str, scopes: Sequence[Scope]) -> None:
     """Add a key."""
     await SQL_INSERT.rows(
         connection,

@@ -56,7 +56,7 @@ async def list_endpoints(
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTexts:
     """How many texts of an account were refused in the time for which that is kept, and how often."""
 
     texts: int
@@ -70,8 +70,8 @@ SELECT count(*) AS texts, coalesce(sum(count), 0)::bigint AS times
 """)
 
 
-async def count_refused(connection: Connection, account_id: AccountId) -> Refused:
+async def count_refused(connection: Connection, account_id: AccountId) -> RefusedTexts:
     """Count the texts of an account that were refused."""
     row = await SQL_REFUSED.row(connection, account_id=account_id)
     assert row is not None
-    return Refused(*row)
+    return RefusedTexts(*row)

@@ -105,7 +105,7 @@ async def books(connection: Connection) -> Mapping[str, Decimal]:
     return {row["book"]: row["balance"] for row in await SQL_BOOKS.rows(connection)}
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What a movement can be for."""
 
     ALL = "all"
@@ -120,7 +120,7 @@ class Entry:
     """One movement of an account's money, as its owner sees it; what was paid is negative."""
 
     id: int
-    kind: Kind
+    kind: EntryKind
     amount: Decimal
     batch_id: BatchId | None
     message_id: MessageId | None
@@ -191,7 +191,7 @@ SQL_WALK_WITHOUT_BATCH: Final = _walk("batch_id IS NULL")
 async def list_entries(
     connection: Connection,
     account_id: AccountId,
-    kind: Kind,
+    kind: EntryKind,
     count_max: int,
     *,
     since: int = 0,
@@ -200,11 +200,11 @@ async def list_entries(
 ) -> Entries:
     """Return an account's movements of a kind, the newest first, at most `count_max`."""
     assert 0 < count_max < look_max
-    statement = SQL_WALK_WITHOUT_BATCH if kind in {Kind.TOP_UPS, Kind.ADJUSTMENTS} else SQL_WALK
+    statement = SQL_WALK_WITHOUT_BATCH if kind in {EntryKind.TOP_UPS, EntryKind.ADJUSTMENTS} else SQL_WALK
     rows = await statement.rows(
         connection,
         account_id=account_id,
-        kinds=list(Kind) if kind is Kind.ALL else [kind],
+        kinds=list(EntryKind) if kind is EntryKind.ALL else [kind],
         since=since,
         before=before,
         look_max=look_max,
@@ -212,7 +212,7 @@ async def list_entries(
         count_max=count_max + 1,
     )
     found = [
-        Entry(row["id"], Kind(row["kind"]), *(row[name] for name in Entry.__slots__[2:]))
+        Entry(row["id"], EntryKind(row["kind"]), *(row[name] for name in Entry.__slots__[2:]))
         for row in rows
         if row["fits"]
     ]
@@ -324,7 +324,7 @@ async def balances_after(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LedgerState:
     """What an account's movements come to now, beside its balance.
 
     Of the first ones the sum is taken from the mark that was reached at `since`, which is None while there is
@@ -368,15 +368,15 @@ SELECT accounts.balance, coalesce(mark.balance, 0) + coalesce(later.total, 0) AS
 """)  # noqa: S608 - only constants are put in
 
 
-async def standing(connection: Connection, account_id: AccountId) -> Standing:
+async def get_state(connection: Connection, account_id: AccountId) -> LedgerState:
     """Add an account's movements up, from the last mark on, and compare them with its balance."""
     row = await SQL_STANDING.row(connection, account_id=account_id, last=LAST)
     assert row is not None, "accounts are never deleted"
-    return Standing(*row)
+    return LedgerState(*row)
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentBatch:
     """What was sent for a debit, as far as it is still kept."""
 
     reference: str | None
@@ -395,16 +395,16 @@ SELECT id, reference, recipients
 
 async def list_sent(
     connection: Connection, account_id: AccountId, ids: Sequence[BatchId]
-) -> Mapping[BatchId, Sent]:
+) -> Mapping[BatchId, SentBatch]:
     """Return what these debits were for; batches of dropped weeks are left out."""
     if not ids:
         return {}
     rows = await SQL_SENT.rows(connection, account_id=account_id, ids=ids, low=min(ids), high=max(ids))
-    return {row["id"]: Sent(row["reference"], row["recipients"]) for row in rows}
+    return {row["id"]: SentBatch(row["reference"], row["recipients"]) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class RefundedMessage:
     """Which message was paid back, and why."""
 
     recipient: str
@@ -421,14 +421,16 @@ SELECT id, recipient, status, failure_reason
 """)
 
 
-async def list_returned(
+async def list_refunded(
     connection: Connection, account_id: AccountId, ids: Sequence[MessageId]
-) -> Mapping[MessageId, Returned]:
+) -> Mapping[MessageId, RefundedMessage]:
     """Return what these refunds were for; messages of dropped weeks are left out."""
     if not ids:
         return {}
     rows = await SQL_RETURNED.rows(connection, account_id=account_id, ids=ids, low=min(ids), high=max(ids))
-    return {row["id"]: Returned(row["recipient"], row["status"], row["failure_reason"]) for row in rows}
+    return {
+        row["id"]: RefundedMessage(row["recipient"], row["status"], row["failure_reason"]) for row in rows
+    }
 
 
 SQL_BEGIN_PROOFS: Final = Statement("""
@@ -515,7 +517,7 @@ UPDATE ledger_proofs
 
 
 @dataclass(frozen=True, slots=True)
-class AddedUp:
+class ProofTurn:
     """What a turn of adding up came to: marks noted, accounts proved, and accounts that do not add up."""
 
     marks: int
@@ -523,7 +525,7 @@ class AddedUp:
     broken: Sequence[AccountId]
 
 
-async def add_up(connection: Connection, transfers_max: int = TRANSFERS_PER_TURN) -> AddedUp:
+async def add_up(connection: Connection, transfers_max: int = TRANSFERS_PER_TURN) -> ProofTurn:
     """Note the marks that are missing, and add the movements of accounts up once more from the first on."""
     await SQL_BEGIN_PROOFS.rows(connection, accounts_max=ACCOUNTS_PER_TURN)
     marks = 0
@@ -562,4 +564,4 @@ async def add_up(connection: Connection, transfers_max: int = TRANSFERS_PER_TURN
             holds=holds,
             again_after=PROVED_AGAIN_AFTER,
         )
-    return AddedUp(marks, len(proved), broken)
+    return ProofTurn(marks, len(proved), broken)

@@ -27,14 +27,14 @@ _SECOND_US: Final = 1_000_000
 _WINDOW_US: Final = WINDOW_S * _SECOND_US
 
 
-class Window(Struct, frozen=True):
+class CallWindow(Struct, frozen=True):
     """The entries of one account: when, and how many calls."""
 
     times_us: tuple[int, ...]
     counts: tuple[int, ...]
 
 
-class Place(Struct, frozen=True):
+class RateDecision(Struct, frozen=True):
     """The answer to a call that wants a place in the window.
 
     `window` is to be written back, also for a call that was refused, and is the very object that was given
@@ -46,10 +46,10 @@ class Place(Struct, frozen=True):
     allowed: bool
     remaining: int
     reset_s: int
-    window: Window
+    window: CallWindow
 
 
-def take(window: Window, limit: int, now_us: int) -> Place:
+def take(window: CallWindow, limit: int, now_us: int) -> RateDecision:
     """Take a place for one call, if there is one."""
     assert limit > 0
     window = _without_future(window, now_us)
@@ -57,41 +57,43 @@ def take(window: Window, limit: int, now_us: int) -> Place:
     if total >= limit:
         # A limit that was lowered may lie far below what is counted; then many calls must leave first.
         reset_s = _until_left_s(window, oldest, total - limit + 1, now_us)
-        return Place(allowed=False, remaining=0, reset_s=reset_s, window=window)
+        return RateDecision(allowed=False, remaining=0, reset_s=reset_s, window=window)
     add = _add_exact if limit <= EXACT_MAX else _add_to_second
     added = add(window, oldest, now_us)
     reset_s = _until_left_s(added, 0, 1, now_us)
-    return Place(allowed=True, remaining=limit - total - 1, reset_s=reset_s, window=added)
+    return RateDecision(allowed=True, remaining=limit - total - 1, reset_s=reset_s, window=added)
 
 
-def look(window: Window, limit: int, now_us: int) -> Place:
+def look(window: CallWindow, limit: int, now_us: int) -> RateDecision:
     """Say how the window stands without taking a place; `allowed` is what `take` would answer."""
     assert limit > 0
     seen = _without_future(window, now_us)
     oldest, total = _counted(seen, now_us)
     reset_s = _until_left_s(seen, oldest, max(1, total - limit + 1), now_us) if total else 0
-    return Place(allowed=total < limit, remaining=max(0, limit - total), reset_s=reset_s, window=window)
+    return RateDecision(
+        allowed=total < limit, remaining=max(0, limit - total), reset_s=reset_s, window=window
+    )
 
 
-def _without_future(window: Window, now_us: int) -> Window:
+def _without_future(window: CallWindow, now_us: int) -> CallWindow:
     """Date what a clock that was since set back has dated later than the end of this second."""
     end_us = _end_of_second(now_us)
     past = bisect_right(window.times_us, end_us)
     later = len(window.times_us) - past
-    return Window(window.times_us[:past] + (end_us,) * later, window.counts) if later else window
+    return CallWindow(window.times_us[:past] + (end_us,) * later, window.counts) if later else window
 
 
 def _end_of_second(now_us: int) -> int:
     return (now_us // _SECOND_US + 1) * _SECOND_US
 
 
-def _counted(window: Window, now_us: int) -> tuple[int, int]:
+def _counted(window: CallWindow, now_us: int) -> tuple[int, int]:
     """Return the place of the oldest entry still in the window, and the calls from there on."""
     oldest = bisect_right(window.times_us, now_us - _WINDOW_US)
     return oldest, sum(window.counts[oldest:])
 
 
-def _until_left_s(window: Window, oldest: int, leaving: int, now_us: int) -> int:
+def _until_left_s(window: CallWindow, oldest: int, leaving: int, now_us: int) -> int:
     """Return the whole seconds, rounded up, until so many calls have left."""
     last = oldest
     if leaving > 1:
@@ -99,24 +101,24 @@ def _until_left_s(window: Window, oldest: int, leaving: int, now_us: int) -> int
     return -((now_us - _WINDOW_US - window.times_us[last]) // _SECOND_US)
 
 
-def _add_exact(window: Window, oldest: int, now_us: int) -> Window:
+def _add_exact(window: CallWindow, oldest: int, now_us: int) -> CallWindow:
     """Add a call as an entry of its own."""
     # Whatever is counted already happened before now, so an entry that bears the end of this second may be
     # dated now. That keeps the order.
     past = bisect_right(window.times_us, now_us, oldest)
     later = len(window.times_us) - past
-    return Window(
+    return CallWindow(
         window.times_us[oldest:past] + (now_us,) * (later + 1),
         (*window.counts[oldest:], 1),
     )
 
 
-def _add_to_second(window: Window, oldest: int, now_us: int) -> Window:
+def _add_to_second(window: CallWindow, oldest: int, now_us: int) -> CallWindow:
     """Add a call to the entry of its second."""
     end_us = _end_of_second(now_us)
     # From here on stands the entry of this very second.
     past = bisect_left(window.times_us, end_us, oldest)
-    return Window(
+    return CallWindow(
         (*window.times_us[oldest:past], end_us),
         (*window.counts[oldest:past], sum(window.counts[past:]) + 1),
     )

@@ -32,7 +32,7 @@ _NOT_A_DIGIT: Final = re.compile(r"[^0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAccount:
     """An account in a list."""
 
     id: AccountId
@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchCursor:
     """Where a search by words goes on: after an account, at one of its words."""
 
     word: str
@@ -54,14 +54,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class FoundAccounts:
     """Accounts, and where the search goes on if there may be more.
 
     `is_cut` tells that it stopped because it had looked at too many others.
     """
 
-    accounts: Sequence[Found]
-    following: Place | None
+    accounts: Sequence[FoundAccount]
+    following: SearchCursor | None
     is_cut: bool
 
 
@@ -79,10 +79,10 @@ SELECT {_COLUMNS}
 
 async def list_newest(
     connection: Connection, count_max: int, before: AccountId = LAST
-) -> tuple[Sequence[Found], bool]:
+) -> tuple[Sequence[FoundAccount], bool]:
     """Return the customers' accounts that were opened last, and whether there are older ones."""
     rows = await SQL_NEWEST.rows(connection, before=before, count_max=count_max + 1)
-    return [Found(*row) for row in rows[:count_max]], len(rows) > count_max
+    return [FoundAccount(*row) for row in rows[:count_max]], len(rows) > count_max
 
 
 # All numbers begin with a plus sign and go on with digits, so every collation has them in the same order, and
@@ -105,12 +105,12 @@ SELECT account.*
 
 async def list_by_phone(
     connection: Connection, beginnings: Sequence[str], count_max: int, after: str = "+"
-) -> tuple[Sequence[Found], bool]:
+) -> tuple[Sequence[FoundAccount], bool]:
     """Return accounts whose number begins in one of these ways, by number, and whether there are more."""
     rows = await SQL_PHONES.rows(
         connection, beginnings=beginnings, nines=_NINES, after=after, count_max=count_max + 1
     )
-    return [Found(*row) for row in rows[:count_max]], len(rows) > count_max
+    return [FoundAccount(*row) for row in rows[:count_max]], len(rows) > count_max
 
 
 def phone_beginnings(text: str, calling_codes: Sequence[str]) -> Sequence[str]:
@@ -191,14 +191,14 @@ async def list_by_words(
     connection: Connection,
     text: str,
     count_max: int,
-    after: Place | None = None,
+    after: SearchCursor | None = None,
     look_max: int = LOOK_MAX,
-) -> Results:
+) -> FoundAccounts:
     """Return accounts that have, for each word typed, one in their names that begins so, by that word."""
     assert 0 < count_max < look_max
     words = [row["word"] for row in await SQL_WORDS.rows(connection, text=text, count_max=WORDS_MAX)]
     if not words:
-        return Results([], None, is_cut=False)
+        return FoundAccounts([], None, is_cut=False)
     # The longest is the one that the fewest names have.
     beginning, *others = words
     rows = await SQL_BY_WORD.rows(
@@ -211,13 +211,13 @@ async def list_by_words(
         count_max=count_max + 1,
     )
     found = [row for row in rows if row["fits"]]
-    shown = [Found(*(row[name] for name in Found.__slots__)) for row in found[:count_max]]
+    shown = [FoundAccount(*(row[name] for name in FoundAccount.__slots__)) for row in found[:count_max]]
     if len(found) > count_max:
-        return Results(shown, _place(found[count_max - 1]), is_cut=False)
+        return FoundAccounts(shown, _place(found[count_max - 1]), is_cut=False)
     if rows and rows[-1]["is_last"]:
-        return Results(shown, _place(rows[-1]), is_cut=True)
-    return Results(shown, None, is_cut=False)
+        return FoundAccounts(shown, _place(rows[-1]), is_cut=True)
+    return FoundAccounts(shown, None, is_cut=False)
 
 
-def _place(row: asyncpg.Record) -> Place:
-    return Place(row["word"], AccountId(row["id"]))
+def _place(row: asyncpg.Record) -> SearchCursor:
+    return SearchCursor(row["word"], AccountId(row["id"]))

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from tumira.accounts.rate_limit import Window
+from tumira.accounts.rate_limit import CallWindow
 from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -19,13 +19,13 @@ from tumira.postgres.statement import Statement
 SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))
 
 
-class Held(Struct):
+class LockedAccount(Struct):
     """An account whose row we hold locked, with what a call may change on it."""
 
     id: AccountId
     balance: Decimal
     rate_limit: int
-    window: Window
+    window: CallWindow
     daily_limit: Decimal | None
     # The most that one call may cost, by the account's own wish.
     call_limit: Decimal | None
@@ -59,24 +59,26 @@ SQL_HOLD_FREE: Final = Statement(
 SQL_HOLD: Final = Statement(_HELD + "WHERE id = %(account_id)s FOR NO KEY UPDATE")
 
 
-async def hold_free(connection: Connection, account_ids: Sequence[AccountId]) -> dict[AccountId, Held]:
+async def lock_free(
+    connection: Connection, account_ids: Sequence[AccountId]
+) -> dict[AccountId, LockedAccount]:
     """Lock those of the accounts that nobody else holds."""
     return {row["id"]: _held(row) for row in await SQL_HOLD_FREE.rows(connection, account_ids=account_ids)}
 
 
-async def hold(connection: Connection, account_id: AccountId) -> Held:
+async def lock(connection: Connection, account_id: AccountId) -> LockedAccount:
     """Lock one account, waiting for it as long as the transaction's lock timeout allows."""
     row = await SQL_HOLD.row(connection, account_id=account_id)
     assert row is not None, "accounts are never deleted"
     return _held(row)
 
 
-def _held(row: asyncpg.Record) -> Held:
-    return Held(
+def _held(row: asyncpg.Record) -> LockedAccount:
+    return LockedAccount(
         id=AccountId(row["id"]),
         balance=row["balance"],
         rate_limit=row["rate_limit"],
-        window=Window(tuple(row["call_times"]), tuple(row["call_counts"])),
+        window=CallWindow(tuple(row["call_times"]), tuple(row["call_counts"])),
         daily_limit=row["daily_limit"],
         call_limit=row["call_limit"],
         spent_on=row["spent_on"],

@@ -7,7 +7,7 @@ from hmac import compare_digest
 from typing import Final
 
 from tumira.accounts import api_keys
-from tumira.accounts.api_keys import Secret
+from tumira.accounts.api_keys import KeySecret
 from tumira.accounts.keys import parse_key
 from tumira.core.errors import InvalidApiKey, MissingApiKey, RateLimited
 from tumira.postgres.pool import Database
@@ -23,10 +23,10 @@ class Callers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[bytes, Secret] = OrderedDict()
+        self._known: OrderedDict[bytes, KeySecret] = OrderedDict()
         self._guesses: OrderedDict[str, list[float]] = OrderedDict()
 
-    async def identify(self, authorization: str | None, address: str) -> Secret:
+    async def identify(self, authorization: str | None, address: str) -> KeySecret:
         """Return whose key this is, or refuse it."""
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
@@ -43,7 +43,7 @@ class Callers:
                 self._known.popitem(last=False)
         return secret
 
-    async def _prove(self, token: str) -> Secret | None:
+    async def _prove(self, token: str) -> KeySecret | None:
         parsed = parse_key(token)
         if parsed is None:
             return None

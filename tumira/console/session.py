@@ -18,7 +18,7 @@ from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import operators
-from tumira.identity.store.operators import Role, Stage, Visitor
+from tumira.identity.store.operators import Role, SignedInOperator, SignInStage
 from tumira.postgres.pool import Database
 
 HOME: Final = "/operator"
@@ -58,7 +58,7 @@ class OperatorSession:
 
     services: Services
     request: Request
-    operator: Visitor
+    operator: SignedInOperator
     # The names of the countries whose messages reach the simulator and no phone.
     simulated: Sequence[str]
 
@@ -132,19 +132,19 @@ def change(services: Services, path: str, handle: Private) -> Route:
     return Route(path, answer, methods=("POST",))
 
 
-async def _open(services: Services, request: Request, operator: Visitor) -> OperatorSession:
+async def _open(services: Services, request: Request, operator: SignedInOperator) -> OperatorSession:
     simulated = await list_simulated(services.database)
     return OperatorSession(services, request, operator, list(simulated.values()))
 
 
-async def find_operator(services: Services, request: Request) -> Visitor | None:
+async def find_operator(services: Services, request: Request) -> SignedInOperator | None:
     """Return which operator is signed in at this browser, all the way."""
     token = services.session_cookie.read(request)
     if token is None:
         return None
     async with services.database.connection() as connection:
-        operator = await operators.find_visitor(connection, hash_token(token))
-        if operator is None or operator.stage is not Stage.IN:
+        operator = await operators.find_session(connection, hash_token(token))
+        if operator is None or operator.stage is not SignInStage.IN:
             return None
         if operator.is_news:
             await operators.mark_seen(connection, operator.session_id)

@@ -19,7 +19,7 @@ from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import sessions
-from tumira.identity.store.sessions import Visitor
+from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
 from tumira.uploads.check_file import FileChecker
@@ -68,7 +68,7 @@ class CustomerSession:
 
     services: Services
     request: Request
-    customer: Visitor
+    customer: SignedInCustomer
     # The names of the countries whose messages reach a simulator and no phone.
     simulated: Sequence[str]
 
@@ -134,7 +134,7 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
     return Route(path, answer, methods=methods or ("GET",))
 
 
-async def find_customer(services: Services, request: Request) -> Visitor | None:
+async def find_customer(services: Services, request: Request) -> SignedInCustomer | None:
     """Return who is signed in at this browser, if anybody."""
     token = services.session_cookie.read(request)
     if token is None:

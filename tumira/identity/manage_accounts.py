@@ -25,7 +25,7 @@ WEIGHT_MAX: Final = 100
 CONSOLE: Final = "the console"
 
 
-class DoneBeforeError(OperatorError):
+class AlreadySubmittedError(OperatorError):
     """The same form was carried out already."""
 
 
@@ -44,11 +44,11 @@ async def credit(
         async with database.transaction() as connection:
             await _existing(connection, account_id)
             if press is not None and not await audit_log.claim_form(connection, press):
-                raise DoneBeforeError("This was done already; nothing was moved a second time.")
+                raise AlreadySubmittedError("This was done already; nothing was moved a second time.")
             await ledger.adjust(connection, account_id, amount, note=note, actor=actor)
             what = "balance credited" if amount > 0 else "balance debited"
             detail = f"{money.write(abs(amount))} USD: {note}"
-            await note_both(connection, account_id, Actor(actor, address), what, detail)
+            await record_change(connection, account_id, Actor(actor, address), what, detail)
             return await _existing(connection, account_id)
     except asyncpg.CheckViolationError:
         raise OperatorError("The account has less than that; nothing was taken.") from None
@@ -66,7 +66,7 @@ async def suspend(
         if suspended != (before.suspended_at is not None):
             await accounts.mark_suspended(connection, account_id, suspended=suspended)
             what = "account suspended" if suspended else "account may send again"
-            await note_both(connection, account_id, actor, what, note=note)
+            await record_change(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)
 
 
@@ -81,7 +81,7 @@ async def review(
         if not consent:
             await content_refusals.erase_texts(connection, account_id)
         what = "refused texts are kept" if consent else "refused texts are not kept"
-        await note_both(connection, account_id, actor, what, note=note)
+        await record_change(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)
 
 
@@ -93,7 +93,7 @@ async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor
         if factor is None or factor.since is None:
             return False
         await logins.drop_factor(connection, account_id)
-        await note_both(connection, account_id, actor, "second factor turned off", note=note)
+        await record_change(connection, account_id, actor, "second factor turned off", note=note)
         await notify_owner.tell(connection, account_id, actor, "second factor turned off")
     return True
 
@@ -132,11 +132,11 @@ async def limit(
             f"{_or_none(now.daily_limit)} a day, notice below {money.write(now.low_balance)}, "
             f"weight {now.weight}"
         )
-        await note_both(connection, account_id, actor, "limits changed", detail, note=note)
+        await record_change(connection, account_id, actor, "limits changed", detail, note=note)
         return now
 
 
-async def note_both(
+async def record_change(
     connection: Connection,
     account_id: AccountId,
     actor: Actor,
@@ -158,7 +158,7 @@ def _or_none(amount: Decimal | None) -> str:
 
 async def _held(connection: Connection, account_id: AccountId) -> Account:
     await _existing(connection, account_id)
-    await accounts.hold(connection, account_id)
+    await accounts.lock(connection, account_id)
     return await _existing(connection, account_id)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from tumira.accounts import api_keys
 from tumira.accounts import store as accounts
-from tumira.accounts.api_keys import ApiKey, Scope, Secret
+from tumira.accounts.api_keys import ApiKey, KeySecret, Scope
 from tumira.accounts.keys import ParsedKey, write_key
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import OperatorError
@@ -45,7 +45,7 @@ async def create_key(
         if await accounts.find(connection, account_id) is None:
             raise OperatorError("There is no such account; `tumira account list` shows them.")
         # In a statement before the one that counts, whose snapshot would otherwise be older than the lock.
-        await accounts.hold(connection, account_id)
+        await accounts.lock(connection, account_id)
         counts = await api_keys.count(connection, account_id)
         if counts.in_use >= KEYS_MAX:
             raise TooManyKeysError(
@@ -57,7 +57,7 @@ async def create_key(
             )
         await api_keys.delete_oldest_revoked(connection, account_id, REVOKED_KEPT)
         await api_keys.insert(
-            connection, Secret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
+            connection, KeySecret(key_id, account_id, sha256(secret.encode()).digest()), name, scopes
         )
         await notify_owner.note(connection, account_id, actor, "key created", _described(key_id, name))
     return key_id, write_key(ParsedKey(key_id, secret))
@@ -89,7 +89,7 @@ async def _revoke(
     connection: Connection, account_id: AccountId, key_id: KeyId, actor: Actor
 ) -> ApiKey | None:
     # Held, so that of two at once only the one that ended its use is noted.
-    await accounts.hold(connection, account_id)
+    await accounts.lock(connection, account_id)
     was_in_use = await api_keys.is_in_use(connection, key_id)
     key = await api_keys.mark_revoked(connection, key_id)
     if key is not None and was_in_use:

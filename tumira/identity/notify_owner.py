@@ -32,7 +32,7 @@ _CHANGE_PASSWORD: Final = "change your password"  # noqa: S105 - words
 _ASK: Final = "contact your gateway operator at once"
 
 
-class Kind(Enum):
+class NoticeKind(Enum):
     """Kinds of changes that are counted apart: many of one do not keep notices of another back."""
 
     PASSWORD = "password"  # noqa: S105 - words
@@ -45,37 +45,47 @@ class Kind(Enum):
 class Notice:
     """What happened, without who did it, and what to do if it was somebody else."""
 
-    kind: Kind
+    kind: NoticeKind
     happened: str
     advice: str
 
 
 # By the words under which the change stands in the account's history.
 NOTICES: Final = {
-    "password changed": Notice(Kind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD),
+    "password changed": Notice(
+        NoticeKind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD
+    ),
     "second factor turned on": Notice(
-        Kind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
+        NoticeKind.SECOND_FACTOR, "A second factor was turned on for your account", _ASK
     ),
     "second factor turned off": Notice(
-        Kind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
+        NoticeKind.SECOND_FACTOR, "The second factor of your account was turned off", _CHANGE_PASSWORD
     ),
     "recovery code used": Notice(
-        Kind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
+        NoticeKind.SECOND_FACTOR, "A recovery code of your account was used", _CHANGE_PASSWORD
     ),
-    "email changed": Notice(Kind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD),
-    "email removed": Notice(Kind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD),
+    "email changed": Notice(
+        NoticeKind.EMAIL, "The email address of your account was changed", _CHANGE_PASSWORD
+    ),
+    "email removed": Notice(
+        NoticeKind.EMAIL, "The email address of your account was removed", _CHANGE_PASSWORD
+    ),
     "key created": Notice(
-        Kind.KEYS, "An API key was made for your account", "revoke it under API keys and change your password"
+        NoticeKind.KEYS,
+        "An API key was made for your account",
+        "revoke it under API keys and change your password",
     ),
-    "key revoked": Notice(Kind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
+    "key revoked": Notice(NoticeKind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
 }
 OPERATOR_NOTICES: Final = {
-    "password reset": Notice(Kind.PASSWORD, "Your operator password was reset", _ASK),
+    "password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
     "moved in": Notice(
-        Kind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
+        NoticeKind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
     ),
-    "recovery code used": Notice(Kind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK),
-    "removed": Notice(Kind.PASSWORD, "Your operator login was removed", _ASK),
+    "recovery code used": Notice(
+        NoticeKind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK
+    ),
+    "removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
 }
 
 
@@ -124,7 +134,7 @@ async def tell_operator(connection: Connection, operator_id: OperatorId, phone: 
         await send_text(connection, phone, f"Tumira: {notice.happened}. Not you? Then {notice.advice}.{last}")
 
 
-async def _count(connection: Connection, subject: UUID, kind: Kind) -> str | None:
+async def _count(connection: Connection, subject: UUID, kind: NoticeKind) -> str | None:
     """Count a notice and return what it says about further ones; None if it is one too many."""
     count = await security_notices.count(connection, subject, kind.value)
     if count > NOTICES_A_DAY:

@@ -17,11 +17,11 @@ from tumira.identity import code_rules, notify_owner, throttle, totp
 from tumira.identity.passwords import LOCAL, hash_secret, matches
 from tumira.identity.person_rules import check_name, clean_name
 from tumira.identity.send_codes import hash_token, new_token
-from tumira.identity.sign_in import BROWSER_MAX, Mismatch, TooOften
+from tumira.identity.sign_in import USER_AGENT_MAX, Mismatch, TooManyAttempts
 from tumira.identity.store import devices, operators, verifications
-from tumira.identity.store.attempts import Kind
-from tumira.identity.store.operators import Operator, Role, Stage
-from tumira.identity.throttle import Guest, operator_subject
+from tumira.identity.store.attempts import AttemptKind
+from tumira.identity.store.operators import Operator, Role, SignInStage
+from tumira.identity.throttle import Browser, operator_subject
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import read_phone
@@ -31,17 +31,17 @@ ONE_TIME_FOR: Final = timedelta(hours=72)
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PasswordAccepted:
     """The password was right; the token leads on, to the stage that it says."""
 
     token: str
-    stage: Stage
+    stage: SignInStage
     # Says from now on that an operator has signed in at this browser; None before they are in.
     device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MovedIn:
+class SetUpCompleted:
     """A session has begun; the recovery codes are shown once and kept nowhere."""
 
     token: str
@@ -116,13 +116,13 @@ async def _existing(connection: Connection, phone: str) -> Operator:
 
 
 async def sign_in(
-    database: Database, guest: Guest, *, phone: str, password: str
-) -> Begun | Mismatch | TooOften:
+    database: Database, guest: Browser, *, phone: str, password: str
+) -> PasswordAccepted | Mismatch | TooManyAttempts:
     """Let somebody who knows the password go on to the second factor, or to set theirs up."""
     async with database.transaction() as connection:
-        wait = await throttle.take(connection, Kind.PASSWORD, operator_subject(phone), guest)
+        wait = await throttle.take(connection, AttemptKind.PASSWORD, operator_subject(phone), guest)
         if wait is not None:
-            return TooOften(wait)
+            return TooManyAttempts(wait)
         operator = await operators.find_by_phone(connection, phone)
     if not await matches(password, None if operator is None else operator.password_hash, guest.address):
         return Mismatch(0)
@@ -133,11 +133,11 @@ async def sign_in(
         # One that was changed while it was compared opens nothing.
         if held is None or held.password_hash != operator.password_hash or _is_over(held, now):
             return Mismatch(0)
-        stage = Stage.CODE if held.one_time_until is None else Stage.NEW
-        if stage is Stage.NEW:
+        stage = SignInStage.CODE if held.one_time_until is None else SignInStage.NEW
+        if stage is SignInStage.NEW:
             # Whoever had the password before them has seen the secret that was made then.
             await operators.drop_secret(connection, held.id)
-        return Begun(await _begin(connection, guest, held.id, stage), stage)
+        return PasswordAccepted(await _begin(connection, guest, held.id, stage), stage)
 
 
 def _is_over(operator: Operator, now: datetime) -> bool:
@@ -147,24 +147,24 @@ def _is_over(operator: Operator, now: datetime) -> bool:
 async def begin_factor(database: Database, token: str) -> tuple[Operator, bytes] | None:
     """Return who is moving in and the secret for their device; None for a token that is of no more use."""
     async with database.transaction() as connection:
-        operator = await _at(connection, token, Stage.NEW)
+        operator = await _at(connection, token, SignInStage.NEW)
         if operator is None:
             return None
         return operator, await operators.begin_factor(connection, operator.id, totp.new_secret())
 
 
-async def move_in(
-    database: Database, guest: Guest, *, token: str, password: str, code: str
-) -> MovedIn | Mismatch | TooOften | None:
+async def complete_set_up(
+    database: Database, guest: Browser, *, token: str, password: str, code: str
+) -> SetUpCompleted | Mismatch | TooManyAttempts | None:
     """Keep the password that somebody chose, once their device has shown the code; None as above."""
     recovery_codes = totp.new_recovery_codes()
     hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
-    operator = await _count_try(database, guest, token, Stage.NEW)
-    if operator is None or isinstance(operator, TooOften):
+    operator = await _count_try(database, guest, token, SignInStage.NEW)
+    if operator is None or isinstance(operator, TooManyAttempts):
         return operator
     password_hash = await hash_secret(password, guest.address)
     async with database.transaction() as connection:
-        held = await _at(connection, token, Stage.NEW)
+        held = await _at(connection, token, SignInStage.NEW)
         now = await verifications.now(connection)
         if held is None or held.totp_secret is None or _is_over(held, now):
             return None
@@ -177,27 +177,27 @@ async def move_in(
         await audit_log.record_by_operator(connection, actor, "operator chose a password and a second factor")
         await notify_owner.tell_operator(connection, held.id, held.phone, "moved in")
         await operators.delete_session(connection, hash_token(token))
-        begun = await _begin(connection, guest, held.id, Stage.IN)
-        return MovedIn(begun, await _remember(connection, guest, held), recovery_codes)
+        begun = await _begin(connection, guest, held.id, SignInStage.IN)
+        return SetUpCompleted(begun, await _remember(connection, guest, held), recovery_codes)
 
 
 async def finish(
-    database: Database, guest: Guest, *, token: str, code: str
-) -> Begun | Mismatch | TooOften | None:
+    database: Database, guest: Browser, *, token: str, code: str
+) -> PasswordAccepted | Mismatch | TooManyAttempts | None:
     """Begin the session of who has the second factor too; None as above."""
-    operator = await _count_try(database, guest, token, Stage.CODE)
-    if operator is None or isinstance(operator, TooOften):
+    operator = await _count_try(database, guest, token, SignInStage.CODE)
+    if operator is None or isinstance(operator, TooManyAttempts):
         return operator
     async with database.transaction() as connection:
-        held = await _at(connection, token, Stage.CODE)
+        held = await _at(connection, token, SignInStage.CODE)
         if held is None:
             return None
         if not await _take(connection, held, code, guest):
             return Mismatch(0)
         await throttle.forgive(connection, operator_subject(held.phone), guest)
         await operators.delete_session(connection, hash_token(token))
-        begun = await _begin(connection, guest, held.id, Stage.IN)
-        return Begun(begun, Stage.IN, await _remember(connection, guest, held))
+        begun = await _begin(connection, guest, held.id, SignInStage.IN)
+        return PasswordAccepted(begun, SignInStage.IN, await _remember(connection, guest, held))
 
 
 async def sign_out(database: Database, token: str) -> None:
@@ -207,19 +207,19 @@ async def sign_out(database: Database, token: str) -> None:
 
 
 async def _count_try(
-    database: Database, guest: Guest, token: str, stage: Stage
-) -> Operator | TooOften | None:
+    database: Database, guest: Browser, token: str, stage: SignInStage
+) -> Operator | TooManyAttempts | None:
     """Count a try of a code before it is compared, so that no number of them at once makes one too many."""
     async with database.transaction() as connection:
         operator = await _at(connection, token, stage)
         if operator is None:
             return None
-        wait = await throttle.take(connection, Kind.FACTOR, operator_subject(operator.phone), guest)
-        return operator if wait is None else TooOften(wait)
+        wait = await throttle.take(connection, AttemptKind.FACTOR, operator_subject(operator.phone), guest)
+        return operator if wait is None else TooManyAttempts(wait)
 
 
-async def _at(connection: Connection, token: str, stage: Stage) -> Operator | None:
-    visitor = await operators.find_visitor(connection, hash_token(token))
+async def _at(connection: Connection, token: str, stage: SignInStage) -> Operator | None:
+    visitor = await operators.find_session(connection, hash_token(token))
     if visitor is None or visitor.stage is not stage:
         return None
     return await operators.hold(connection, visitor.operator_id)
@@ -233,7 +233,7 @@ async def _step(connection: Connection, operator: Operator, text: str) -> int | 
     return totp.matching_step(operator.totp_secret, code, now, operator.totp_last_step)
 
 
-async def _take(connection: Connection, operator: Operator, text: str, guest: Guest) -> bool:
+async def _take(connection: Connection, operator: Operator, text: str, guest: Browser) -> bool:
     """Use up a code of the device, or a recovery code; False if it is neither."""
     step = await _step(connection, operator, text)
     if step is not None:
@@ -251,7 +251,7 @@ async def _take(connection: Connection, operator: Operator, text: str, guest: Gu
     return True
 
 
-async def _begin(connection: Connection, guest: Guest, operator_id: OperatorId, stage: Stage) -> str:
+async def _begin(connection: Connection, guest: Browser, operator_id: OperatorId, stage: SignInStage) -> str:
     if guest.old_token is not None:
         await operators.delete_session(connection, hash_token(guest.old_token))
     token = new_token()
@@ -263,12 +263,12 @@ async def _begin(connection: Connection, guest: Guest, operator_id: OperatorId, 
         operator_id,
         stage,
         guest.address,
-        guest.browser[:BROWSER_MAX],
+        guest.browser[:USER_AGENT_MAX],
     )
     return token
 
 
-async def _remember(connection: Connection, guest: Guest, operator: Operator) -> str:
+async def _remember(connection: Connection, guest: Browser, operator: Operator) -> str:
     device = new_token()
     await devices.remember(
         connection, operator_subject(operator.phone), guest.device_sha256, hash_token(device)

@@ -14,14 +14,14 @@ from tumira.core import money
 from tumira.core.ids import AccountId
 from tumira.identity import browsers, notify_owner
 from tumira.identity.passwords import hash_secret
-from tumira.identity.reauthenticate import Proof, Suspect, prove
+from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
 from tumira.identity.store import devices, logins, sessions
 from tumira.postgres.pool import Database
 from tumira.webhooks import retries
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SpendLimits:
     """The most that may be spent, by a call and in a day; None for as much as there is."""
 
     per_call: Decimal | None
@@ -50,11 +50,11 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
 
 
 async def change_password(
-    database: Database, suspect: Suspect, session_id: UUID, old: str, new: str, actor: Actor
-) -> Proof:
+    database: Database, suspect: Requester, session_id: UUID, old: str, new: str, actor: Actor
+) -> PasswordCheck:
     """Change the password of who knows the old one, and end all other sessions."""
-    proof = await prove(database, suspect, old)
-    if proof is not Proof.RIGHT:
+    proof = await confirm_password(database, suspect, old)
+    if proof is not PasswordCheck.RIGHT:
         return proof
     password_hash = await hash_secret(new, suspect.address)
     async with database.transaction() as connection:
@@ -84,7 +84,7 @@ async def end_other_sessions(
         await audit_log.record(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
 
 
-async def change_limits(database: Database, account_id: AccountId, limits: Limits, actor: Actor) -> None:
+async def change_limits(database: Database, account_id: AccountId, limits: SpendLimits, actor: Actor) -> None:
     """Change how much may be spent; it counts from the next call."""
     async with database.transaction() as connection:
         await accounts.set_limits(
@@ -114,7 +114,7 @@ async def change_notice(
         await audit_log.record(connection, account_id, actor, "low-balance notice changed", detail)
 
 
-class Asked(Enum):
+class ReviewOutcome(Enum):
     """What became of a wish for a review."""
 
     DONE = auto()
@@ -124,29 +124,29 @@ class Asked(Enum):
 
 async def ask_review(
     database: Database, account_id: AccountId, digest: bytes, text: str, note: str, actor: Actor
-) -> Asked:
+) -> ReviewOutcome:
     """Have the operator look at a refused text, which is not kept unless its owner gives it to us now."""
     async with database.transaction() as connection:
         if await content_refusals.find(connection, account_id, digest) is None:
-            return Asked.NO_REFUSAL
+            return ReviewOutcome.NO_REFUSAL
         # A form ends lines in its own way, and programs in theirs.
         writings = (text, text.strip(), text.replace("\n", "\r\n"))
         written = next((one for one in writings if digest_of(one) == digest), None)
         if written is None:
-            return Asked.OTHER_TEXT
+            return ReviewOutcome.OTHER_TEXT
         await content_refusals.ask_review(connection, account_id, digest, note=note, text=written)
         await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
-    return Asked.DONE
+    return ReviewOutcome.DONE
 
 
-async def close_account(database: Database, suspect: Suspect, password: str, actor: Actor) -> Proof:
+async def close_account(database: Database, suspect: Requester, password: str, actor: Actor) -> PasswordCheck:
     """Close an account for good: nobody signs in, calls or is told of anything; the balance stays."""
-    proof = await prove(database, suspect, password)
-    if proof is not Proof.RIGHT:
+    proof = await confirm_password(database, suspect, password)
+    if proof is not PasswordCheck.RIGHT:
         return proof
     async with database.transaction() as connection:
         # Held first, so that a send is done before or finds the account closed.
-        held = await accounts.hold(connection, suspect.account_id)
+        held = await accounts.lock(connection, suspect.account_id)
         paused = await accounts.close(connection, suspect.account_id)
         await retries.suspend_retries(connection, paused)
         await sessions.delete_all(connection, suspect.account_id)

@@ -11,7 +11,7 @@ from tumira.postgres.pool import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class Requester:
     """Somebody who is signed in, and who may be somebody else by now."""
 
     account_id: AccountId
@@ -19,7 +19,7 @@ class Suspect:
     address: str
 
 
-class Proof(Enum):
+class PasswordCheck(Enum):
     """What became of a password that was compared, or was not because too many were tried."""
 
     RIGHT = auto()
@@ -27,18 +27,18 @@ class Proof(Enum):
     TOO_OFTEN = auto()
 
 
-async def prove(database: Database, suspect: Suspect, password: str) -> Proof:
+async def confirm_password(database: Database, suspect: Requester, password: str) -> PasswordCheck:
     """Compare the password; only who is signed in uses these tries up, so strangers cannot."""
     async with database.transaction() as connection:
         wait = await throttle.take_proof(connection, suspect.phone, suspect.address)
         if wait is not None:
-            return Proof.TOO_OFTEN
+            return PasswordCheck.TOO_OFTEN
         login = await logins.find(connection, suspect.phone)
     if not await matches(password, None if login is None else login.password_hash, suspect.address):
-        return Proof.WRONG
+        return PasswordCheck.WRONG
     async with database.transaction() as connection:
         factor = await logins.find_factor(connection, suspect.account_id)
         # With a second factor a password alone forgives nothing: codes could be guessed without end.
         if factor is None or factor.since is None:
             await attempts.forgive(connection, suspect.phone, suspect.address)
-    return Proof.RIGHT
+    return PasswordCheck.RIGHT

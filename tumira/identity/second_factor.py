@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.identity import code_rules, notify_owner, totp
-from tumira.identity.reauthenticate import Proof, Suspect, prove
+from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
 from tumira.identity.store import attempts, logins, verifications
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -22,10 +22,10 @@ class InUse:
     recovery_codes: Sequence[str]
 
 
-async def begin(database: Database, suspect: Suspect, password: str) -> Proof:
+async def begin(database: Database, suspect: Requester, password: str) -> PasswordCheck:
     """Make a secret for somebody's device, which counts once they have shown that it is there."""
-    proof = await prove(database, suspect, password)
-    if proof is Proof.RIGHT:
+    proof = await confirm_password(database, suspect, password)
+    if proof is PasswordCheck.RIGHT:
         async with database.transaction() as connection:
             await logins.begin_factor(connection, suspect.account_id, totp.new_secret())
     return proof
@@ -49,18 +49,20 @@ async def confirm(database: Database, account_id: AccountId, code: str, actor: A
     return InUse(recovery_codes)
 
 
-async def turn_off(database: Database, suspect: Suspect, password: str, code: str, actor: Actor) -> Proof:
+async def turn_off(
+    database: Database, suspect: Requester, password: str, code: str, actor: Actor
+) -> PasswordCheck:
     """Ask for the password alone from now on; both have to be right, and nobody learns which was not."""
-    proof = await prove(database, suspect, password)
-    if proof is not Proof.RIGHT:
+    proof = await confirm_password(database, suspect, password)
+    if proof is not PasswordCheck.RIGHT:
         return proof
     async with database.transaction() as connection:
         if not await take(connection, suspect.account_id, code, actor):
-            return Proof.WRONG
+            return PasswordCheck.WRONG
         await logins.drop_factor(connection, suspect.account_id)
         await attempts.forgive(connection, suspect.phone, suspect.address)
         await notify_owner.note(connection, suspect.account_id, actor, "second factor turned off")
-    return Proof.RIGHT
+    return PasswordCheck.RIGHT
 
 
 async def take(connection: Connection, account_id: AccountId, text: str, actor: Actor) -> bool:

@@ -19,10 +19,10 @@ from tumira.identity import code_rules
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import hash_secret
 from tumira.identity.store import devices, logins, verifications
-from tumira.identity.store.attempts import Kind
-from tumira.identity.store.sessions import Visitor
+from tumira.identity.store.attempts import AttemptKind
+from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
-from tumira.identity.throttle import Guest, take
+from tumira.identity.throttle import Browser, take
 from tumira.mail import outbox
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -39,14 +39,14 @@ _MINUTES: Final = int(code_rules.LIFETIME.total_seconds() // 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class CodeSent:
     """A code is on its way, if there is somebody to get one; the token is for the browser that asked."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class CodeThrottled:
     """Nothing was sent: too many codes were asked for."""
 
     wait: timedelta
@@ -63,7 +63,7 @@ def hash_token(token: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class SignUpDetails:
     """What somebody wrote about themselves to sign up; the password is hashed once the limits allow it."""
 
     name: str
@@ -75,20 +75,20 @@ class Details:
 async def start_sign_up(
     database: Database,
     limits: CodeLimits,
-    guest: Guest,
+    guest: Browser,
     *,
     phone: str,
-    details: Details,
+    details: SignUpDetails,
     token: str | None,
-) -> Started | Wait:
+) -> CodeSent | CodeThrottled:
     """Begin a sign-up; somebody who comes back to correct their details keeps the code that they got."""
     async with database.transaction() as connection:
         wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
         if wait and await _own(connection, token, phone) is not None:
             # Nothing is sent for a correction, but its password is hashed.
-            wait = await take(connection, Kind.CORRECTION, phone, guest) or timedelta(0)
+            wait = await take(connection, AttemptKind.CORRECTION, phone, guest) or timedelta(0)
         if wait:
-            return Wait(wait)
+            return CodeThrottled(wait)
     password_hash = await hash_secret(details.password, guest.address)
     applicant = Applicant(details.name, details.business, details.email, password_hash)
     code = await _new_code(guest, by_email=details.email is not None)
@@ -103,38 +103,40 @@ async def start_sign_up(
         wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
         if verification is None:
             if wait:
-                return Wait(wait)
+                return CodeThrottled(wait)
             token = new_token()
             verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, phone, applicant)
             await verifications.insert(connection, verification, hash_token(token))
         if not wait:
             await _send(connection, verification, code, guest)
     assert token is not None
-    return Started(token)
+    return CodeSent(token)
 
 
-async def start_reset(database: Database, limits: CodeLimits, guest: Guest, *, phone: str) -> Started | Wait:
+async def start_reset(
+    database: Database, limits: CodeLimits, guest: Browser, *, phone: str
+) -> CodeSent | CodeThrottled:
     """Begin to choose a new password; a number without an account gets nothing, and nobody can tell."""
     async with database.connection() as connection:
         wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
     if wait:
-        return Wait(wait)
+        return CodeThrottled(wait)
     code = await _new_code(guest)
     token = new_token()
     async with database.transaction() as connection:
         await verifications.lock(connection)
         wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
         if wait:
-            return Wait(wait)
+            return CodeThrottled(wait)
         verification = Verification(new_id(_now_ms()), Purpose.RESET, phone, None)
         await verifications.insert(connection, verification, hash_token(token))
         await _send(connection, verification, code, guest)
-    return Started(token)
+    return CodeSent(token)
 
 
 async def send_again(
-    database: Database, limits: CodeLimits, guest: Guest, *, token: str
-) -> Started | Wait | None:
+    database: Database, limits: CodeLimits, guest: Browser, *, token: str
+) -> CodeSent | CodeThrottled | None:
     """Send another code, which is then the only one that counts; None for a token that is of no more use."""
     async with database.connection() as connection:
         verification = await verifications.find(connection, hash_token(token))
@@ -142,7 +144,7 @@ async def send_again(
             return None
         wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
     if wait:
-        return Wait(wait)
+        return CodeThrottled(wait)
     code = await _new_code(guest, by_email=_email_of(verification) is not None)
     async with database.transaction() as connection:
         await verifications.lock(connection)
@@ -151,20 +153,20 @@ async def send_again(
             return None
         wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
         if wait:
-            return Wait(wait)
+            return CodeThrottled(wait)
         await _send(connection, verification, code, guest)
-    return Started(token)
+    return CodeSent(token)
 
 
 async def start_confirmation(
-    database: Database, limits: CodeLimits, guest: Guest, *, visitor: Visitor
-) -> Started | Wait:
+    database: Database, limits: CodeLimits, guest: Browser, *, visitor: SignedInCustomer
+) -> CodeSent | CodeThrottled:
     """Send a code to the phone of somebody whose account was opened by e-mail alone."""
     async with database.connection() as connection:
         login = await logins.find(connection, visitor.phone)
         wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
     if wait:
-        return Wait(wait)
+        return CodeThrottled(wait)
     assert login is not None
     assert login.password_hash is not None
     # The same password says that it is the same person, who keeps what they have written since.
@@ -175,11 +177,11 @@ async def start_confirmation(
         await verifications.lock(connection)
         wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
         if wait:
-            return Wait(wait)
+            return CodeThrottled(wait)
         verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, visitor.phone, applicant)
         await verifications.insert(connection, verification, hash_token(token))
         await _send(connection, verification, code, guest)
-    return Started(token)
+    return CodeSent(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Code:
     email_hashed: str | None = None
 
 
-async def _new_code(guest: Guest, *, by_email: bool = False) -> _Code:
+async def _new_code(guest: Browser, *, by_email: bool = False) -> _Code:
     code = code_rules.new_code()
     hashed = await hash_secret(code, guest.address)
     if not by_email:
@@ -212,7 +214,7 @@ async def _own(connection: Connection, token: str | None, phone: str) -> Verific
     return found if found is not None and (found.purpose, found.phone) == (Purpose.SIGN_UP, phone) else None
 
 
-async def _known_device(connection: Connection, guest: Guest, purpose: Purpose, phone: str) -> bytes | None:
+async def _known_device(connection: Connection, guest: Browser, purpose: Purpose, phone: str) -> bytes | None:
     """Return the browser that asks for a new password, if somebody has signed in there before."""
     device = guest.device_sha256
     if purpose is not Purpose.RESET or device is None:
@@ -221,7 +223,7 @@ async def _known_device(connection: Connection, guest: Guest, purpose: Purpose, 
 
 
 async def _wait(
-    connection: Connection, limits: CodeLimits, guest: Guest, purpose: Purpose, phone: str
+    connection: Connection, limits: CodeLimits, guest: Browser, purpose: Purpose, phone: str
 ) -> timedelta:
     """Return how long to wait for a code.
 
@@ -243,7 +245,7 @@ async def _wait(
     )
 
 
-async def _send(connection: Connection, verification: Verification, new: _Code, guest: Guest) -> None:
+async def _send(connection: Connection, verification: Verification, new: _Code, guest: Browser) -> None:
     purpose, phone, code = verification.purpose, verification.phone, new.code
     login = await logins.find(connection, phone)
     # The code counts where it leads somewhere: to the new password of an account, or to a new account. One

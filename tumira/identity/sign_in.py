@@ -15,14 +15,14 @@ from tumira.identity import notify_owner, second_factor, throttle
 from tumira.identity.passwords import hash_secret, matches
 from tumira.identity.send_codes import hash_token, new_token
 from tumira.identity.store import devices, logins, sessions, verifications
-from tumira.identity.store.attempts import Kind
+from tumira.identity.store.attempts import AttemptKind
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
-from tumira.identity.throttle import Guest
+from tumira.identity.throttle import Browser
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
 RATE_LIMIT: Final = 60
-BROWSER_MAX: Final = 200
+USER_AGENT_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class SignedIn:
 
 
 @dataclass(frozen=True, slots=True)
-class HalfWay:
+class SecondFactorRequired:
     """The password was right, and the second factor is awaited; the token leads there."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class AccountClosed:
     """All was right, but the account was closed by its owner."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unproved:
+class SignUpUnfinished:
     """The password is that of a sign-up whose number was not proved yet; the token leads on there."""
 
     token: str
@@ -64,25 +64,25 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TooOften:
+class TooManyAttempts:
     """Nothing was compared: too much was tried in vain, from this address or for this number."""
 
     wait: timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class CodeExpired:
     """The code is too old or was tried too often; only another one helps."""
 
 
 async def sign_in(
-    database: Database, guest: Guest, *, phone: str, password: str
-) -> SignedIn | HalfWay | Closed | Unproved | Mismatch | TooOften:
+    database: Database, guest: Browser, *, phone: str, password: str
+) -> SignedIn | SecondFactorRequired | AccountClosed | SignUpUnfinished | Mismatch | TooManyAttempts:
     """Begin a session for who knows the password of a number's account."""
     async with database.transaction() as connection:
-        wait = await throttle.take(connection, Kind.PASSWORD, phone, guest)
+        wait = await throttle.take(connection, AttemptKind.PASSWORD, phone, guest)
         if wait is not None:
-            return TooOften(wait)
+            return TooManyAttempts(wait)
     async with database.connection() as connection:
         login = await logins.find(connection, phone)
         begun = await verifications.find_latest_sign_up(connection, phone)
@@ -93,7 +93,7 @@ async def sign_in(
             if await logins.hold(connection, login.account_id) != login.password_hash:
                 return Mismatch(0)
             if login.closed:
-                return Closed()
+                return AccountClosed()
             if await _has_factor(connection, login.account_id):
                 # Tries are not forgiven yet: a password that is known would let codes be guessed without end.
                 return await _begin_half(connection, login.account_id)
@@ -106,7 +106,7 @@ async def sign_in(
         token = new_token()
         async with database.transaction() as connection:
             await verifications.set_token(connection, begun.id, hash_token(token))
-        return Unproved(token)
+        return SignUpUnfinished(token)
     return Mismatch(0)
 
 
@@ -121,30 +121,30 @@ async def _has_factor(connection: Connection, account_id: AccountId) -> bool:
 
 async def _begin_half(
     connection: Connection, account_id: AccountId, password_hash: str | None = None
-) -> HalfWay:
+) -> SecondFactorRequired:
     token = new_token()
-    await sessions.insert_half(connection, hash_token(token), account_id, password_hash)
-    return HalfWay(token)
+    await sessions.insert_pending(connection, hash_token(token), account_id, password_hash)
+    return SecondFactorRequired(token)
 
 
 async def finish_sign_in(
-    database: Database, guest: Guest, *, token: str, code: str
-) -> SignedIn | Mismatch | TooOften | None:
+    database: Database, guest: Browser, *, token: str, code: str
+) -> SignedIn | Mismatch | TooManyAttempts | None:
     """Begin the session of who has the second factor too; None for a token that is of no more use."""
     async with database.transaction() as connection:
-        half = await sessions.find_half(connection, hash_token(token))
+        half = await sessions.find_pending(connection, hash_token(token))
         if half is None:
             return None
-        kind = Kind.FACTOR if half.password_hash is None else Kind.RESET_FACTOR
+        kind = AttemptKind.FACTOR if half.password_hash is None else AttemptKind.RESET_FACTOR
         wait = await throttle.take(connection, kind, half.phone, guest)
         if wait is not None:
-            return TooOften(wait)
+            return TooManyAttempts(wait)
     actor = Actor(audit_log.OWNER, guest.address)
     async with database.transaction() as connection:
         if not await second_factor.take(connection, half.account_id, code, actor):
             return Mismatch(0)
         # Whoever changed the password or the factor meanwhile has ended this too; then the code stays used.
-        if not await sessions.delete_half(connection, hash_token(token)):
+        if not await sessions.delete_pending(connection, hash_token(token)):
             return None
         if half.password_hash is not None:
             await _set_forgotten(connection, half.account_id, half.phone, half.password_hash, actor)
@@ -162,8 +162,8 @@ async def _set_forgotten(
 
 
 async def finish_sign_up(
-    database: Database, guest: Guest, *, token: str, code: str
-) -> SignedIn | Mismatch | Over | None:
+    database: Database, guest: Browser, *, token: str, code: str
+) -> SignedIn | Mismatch | CodeExpired | None:
     """Open the account of who has a code; None for a token that is of no more use.
 
     The code of the e-mail opens it to be looked at. The code of the text proves the number, which also takes
@@ -189,7 +189,12 @@ async def finish_sign_up(
 
 
 async def _open_or_take_over(
-    connection: Connection, guest: Guest, verification: Verification, applicant: Applicant, *, by_phone: bool
+    connection: Connection,
+    guest: Browser,
+    verification: Verification,
+    applicant: Applicant,
+    *,
+    by_phone: bool,
 ) -> AccountId | None:
     """Return the account of a sign-up; None when the number got one since the code was sent."""
     login = await logins.find(connection, verification.phone)
@@ -224,7 +229,7 @@ async def _forget_unproved(connection: Connection, account_id: AccountId) -> Non
     await sessions.delete_all(connection, account_id)
 
 
-async def _mark_proved(connection: Connection, account_id: AccountId, guest: Guest) -> None:
+async def _mark_proved(connection: Connection, account_id: AccountId, guest: Browser) -> None:
     await logins.mark_proved(connection, account_id)
     await audit_log.record(
         connection, account_id, Actor(audit_log.OWNER, guest.address), "phone number confirmed"
@@ -232,8 +237,8 @@ async def _mark_proved(connection: Connection, account_id: AccountId, guest: Gue
 
 
 async def finish_reset(
-    database: Database, guest: Guest, *, token: str, code: str, password: str
-) -> SignedIn | HalfWay | Closed | Mismatch | Over | None:
+    database: Database, guest: Browser, *, token: str, code: str, password: str
+) -> SignedIn | SecondFactorRequired | AccountClosed | Mismatch | CodeExpired | None:
     """Set the password of who has the code, and end all other sessions; None as above.
 
     With a second factor that has to come first, or whoever got hold of the number could do so.
@@ -250,7 +255,7 @@ async def finish_reset(
         await logins.hold(connection, login.account_id)
         login = await logins.find(connection, verification.phone) or login
         if login.closed:
-            return Closed()
+            return AccountClosed()
         if not login.phone_proved:
             await _forget_unproved(connection, login.account_id)
             await _mark_proved(connection, login.account_id, guest)
@@ -270,8 +275,8 @@ class _Right:
 
 
 async def _try_code(
-    database: Database, guest: Guest, purpose: Purpose, token: str, code: str
-) -> _Right | Mismatch | Over | None:
+    database: Database, guest: Browser, purpose: Purpose, token: str, code: str
+) -> _Right | Mismatch | CodeExpired | None:
     """Compare a code; the try is on disk before, so that no number of them at once makes one too many.
 
     A code has five tries of its own and belongs to one browser, so nothing that strangers do uses them up.
@@ -280,9 +285,9 @@ async def _try_code(
         verification = await verifications.find(connection, hash_token(token))
         if verification is None or verification.purpose is not purpose:
             return None
-        tried = await verifications.take_try(connection, verification.id)
+        tried = await verifications.take_attempt(connection, verification.id)
         if tried is None:
-            return Over()
+            return CodeExpired()
     if await matches(code, tried.code_hash, guest.address):
         return _Right(by_phone=True)
     # Whoever gave an e-mail address is made to wait for both, whether or not the number has an account.
@@ -293,7 +298,7 @@ async def _try_code(
 
 
 async def _prove(
-    connection: Connection, guest: Guest, verification: Verification, account_id: AccountId
+    connection: Connection, guest: Browser, verification: Verification, account_id: AccountId
 ) -> SignedIn:
     await verifications.mark_done(connection, verification.id)
     await throttle.forgive(connection, verification.phone, guest)
@@ -301,14 +306,14 @@ async def _prove(
 
 
 async def _begin(
-    connection: Connection, guest: Guest, account_id: AccountId, phone: str, *, proved: bool = True
+    connection: Connection, guest: Browser, account_id: AccountId, phone: str, *, proved: bool = True
 ) -> SignedIn:
     if guest.old_token is not None:
         await sessions.delete(connection, hash_token(guest.old_token))
     token = new_token()
     session_id = new_id(_ms(await verifications.now(connection)))
     await sessions.insert(
-        connection, session_id, hash_token(token), account_id, guest.address, guest.browser[:BROWSER_MAX]
+        connection, session_id, hash_token(token), account_id, guest.address, guest.browser[:USER_AGENT_MAX]
     )
     if not proved:
         return SignedIn(token, None)

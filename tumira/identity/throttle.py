@@ -21,21 +21,21 @@ from tumira.identity.code_rules import (
     AttemptLimits,
 )
 from tumira.identity.store import attempts, devices
-from tumira.identity.store.attempts import Budget, Kind
+from tumira.identity.store.attempts import AttemptKind, Budget
 from tumira.postgres.connection import Connection
 
-_LIMITS: Final[Mapping[Kind, AttemptLimits]] = {
-    Kind.PASSWORD: PASSWORD_LIMITS,
-    Kind.FACTOR: FACTOR_LIMITS,
-    Kind.RESET_FACTOR: FACTOR_LIMITS,
-    Kind.PROOF: PROOF_LIMITS,
-    Kind.CORRECTION: CORRECTION_LIMITS,
+_LIMITS: Final[Mapping[AttemptKind, AttemptLimits]] = {
+    AttemptKind.PASSWORD: PASSWORD_LIMITS,
+    AttemptKind.FACTOR: FACTOR_LIMITS,
+    AttemptKind.RESET_FACTOR: FACTOR_LIMITS,
+    AttemptKind.PROOF: PROOF_LIMITS,
+    AttemptKind.CORRECTION: CORRECTION_LIMITS,
 }
 _OPERATOR: Final = "operator:"
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class Browser:
     """Somebody at a browser who is not signed in, or not any more once they are again."""
 
     address: str
@@ -56,28 +56,28 @@ def operator_subject(phone: str) -> str:
     return _OPERATOR + phone
 
 
-async def budget_of(connection: Connection, kind: Kind, phone: str, guest: Guest) -> Budget:
+async def budget_of(connection: Connection, kind: AttemptKind, phone: str, guest: Browser) -> Budget:
     """Return what a try counts against."""
     device = guest.device_sha256
     if device is not None and await devices.is_known(connection, phone, device):
-        return Budget(Kind.DEVICE, phone, f"device:{device.hex()}", DEVICE_LIMITS)
+        return Budget(AttemptKind.DEVICE, phone, f"device:{device.hex()}", DEVICE_LIMITS)
     limits = _LIMITS[kind]
-    if kind is Kind.PASSWORD and phone.startswith(_OPERATOR):
+    if kind is AttemptKind.PASSWORD and phone.startswith(_OPERATOR):
         limits = OPERATOR_LIMITS
     return Budget(kind, phone, guest.address, limits)
 
 
-async def take(connection: Connection, kind: Kind, phone: str, guest: Guest) -> timedelta | None:
+async def take(connection: Connection, kind: AttemptKind, phone: str, guest: Browser) -> timedelta | None:
     """Count a try before anything is hashed or compared; or say how long the next one has to wait."""
     return await attempts.take(connection, await budget_of(connection, kind, phone, guest))
 
 
 async def take_proof(connection: Connection, phone: str, address: str) -> timedelta | None:
     """Count a try of somebody who is signed in; only others who are signed in to the same account count."""
-    return await attempts.take(connection, Budget(Kind.PROOF, phone, address, PROOF_LIMITS))
+    return await attempts.take(connection, Budget(AttemptKind.PROOF, phone, address, PROOF_LIMITS))
 
 
-async def forgive(connection: Connection, phone: str, guest: Guest) -> None:
+async def forgive(connection: Connection, phone: str, guest: Browser) -> None:
     """Forget what somebody mistyped who has shown now who they are."""
     await attempts.forgive(connection, phone, guest.address)
     if guest.device_sha256 is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tumira.accounts import store as accounts
-from tumira.accounts.store import Held
+from tumira.accounts.store import LockedAccount
 from tumira.content import store as content_refusals
 from tumira.content import template_store
 from tumira.content.templates import Policy
@@ -47,7 +47,7 @@ async def admit_free(
 
     The caller has begun a transaction on the connection, and commits it.
     """
-    held = await accounts.hold_free(connection, sorted({call.account_id for call in group}))
+    held = await accounts.lock_free(connection, sorted({call.account_id for call in group}))
     here = [call for call in group if call.account_id in held]
     decided = iter(await _admit(connection, rulebook, render, here, held) if here else ())
     return [next(decided) if call.account_id in held else None for call in group]
@@ -55,7 +55,7 @@ async def admit_free(
 
 async def admit_alone(connection: Connection, rulebook: Rulebook, render: Render, call: Call) -> Decision:
     """Decide one call, waiting for its account as long as the transaction's lock timeout allows."""
-    held = {call.account_id: await accounts.hold(connection, call.account_id)}
+    held = {call.account_id: await accounts.lock(connection, call.account_id)}
     return (await _admit(connection, rulebook, render, [call], held))[0]
 
 
@@ -64,7 +64,7 @@ async def _admit(
     rulebook: Rulebook,
     render: Render,
     group: Sequence[Call],
-    held: Mapping[AccountId, Held],
+    held: Mapping[AccountId, LockedAccount],
 ) -> Sequence[Decision]:
     standings, surroundings = await calls.read(
         connection,

@@ -7,7 +7,7 @@ from typing import Final
 
 from tumira.accounts import rate_limit
 from tumira.accounts.api_keys import Scope
-from tumira.accounts.store import Held
+from tumira.accounts.store import LockedAccount
 from tumira.content import check as screen_text
 from tumira.content.store import NewRefusal
 from tumira.content.templates import Policy
@@ -53,7 +53,7 @@ class Deliberation:
 
     def __init__(
         self,
-        held: Mapping[AccountId, Held],
+        held: Mapping[AccountId, LockedAccount],
         surroundings: Surroundings,
         tariff: Tariff,
         policy: Policy,
@@ -144,7 +144,7 @@ class Deliberation:
             earlier = (standing.fingerprint, standing.response)
         return earlier
 
-    def _screen(self, account: Held, send: Send, request: SendRequest) -> Refusal | None:
+    def _screen(self, account: LockedAccount, send: Send, request: SendRequest) -> Refusal | None:
         rejected = screen_text.screen(self._policy, account.id, request.body, send.verdict)
         if rejected is not None and not request.dry_run:
             self.content_refusals.append(
@@ -158,7 +158,7 @@ class Deliberation:
             )
         return rejected
 
-    def _new_batch(self, account: Held, request: SendRequest, priced: Quote) -> NewBatch:
+    def _new_batch(self, account: LockedAccount, request: SendRequest, priced: Quote) -> NewBatch:
         batch_id = BatchId(new_id(self._surroundings.now_us // 1000))
         lane = fairness.lane(len(priced.numbers))
         runs = []
@@ -180,7 +180,7 @@ class Deliberation:
             turns=[next(runs[leg]) for leg in priced.leg_of],
         )
 
-    def _accept(self, account: Held, send: Send, batch: NewBatch, quota: Quota) -> Answered:
+    def _accept(self, account: LockedAccount, send: Send, batch: NewBatch, quota: Quota) -> Answered:
         octets = unbilled_octets(batch.request, batch.quote)
         spend(account, batch.quote.total_cost, local_day(self._surroundings), octets)
         self.touched[account.id] += batch.quote.total_cost
@@ -192,7 +192,7 @@ class Deliberation:
         return Answered(quota, debit.response, replayed=False)
 
 
-def _barred(call: Call, standing: Standing, account: Held) -> Refusal | None:
+def _barred(call: Call, standing: Standing, account: LockedAccount) -> Refusal | None:
     if standing.revoked:
         return ApiKeyRevoked()
     if call.key_id is not None and call.scope not in standing.scopes:
@@ -225,7 +225,7 @@ def replay(quota: Quota, send: Send, fingerprint: bytes | None, response: bytes)
     return Answered(quota, response, replayed=True)
 
 
-def over_limit(account: Held, cost: Decimal, surroundings: Surroundings) -> Refusal | None:
+def over_limit(account: LockedAccount, cost: Decimal, surroundings: Surroundings) -> Refusal | None:
     """Refuse a batch that would pass the account's own limit for a call, or for the day."""
     if account.call_limit is not None and cost > account.call_limit:
         return _over_call_limit(account.call_limit, cost, surroundings)
@@ -265,7 +265,7 @@ def _over_call_limit(call_limit: Decimal, cost: Decimal, surroundings: Surroundi
     )
 
 
-def _over_unbilled_limit(account: Held, octets: int, surroundings: Surroundings) -> Refusal | None:
+def _over_unbilled_limit(account: LockedAccount, octets: int, surroundings: Surroundings) -> Refusal | None:
     """Refuse to store more for an account that pays nothing for it than is allowed in a day."""
     if not octets or octets + _unbilled_on(account, local_day(surroundings)) <= UNBILLED_OCTETS_MAX:
         return None
@@ -276,7 +276,7 @@ def _over_unbilled_limit(account: Held, octets: int, surroundings: Surroundings)
     )
 
 
-def _unbilled_on(account: Held, today: date) -> int:
+def _unbilled_on(account: LockedAccount, today: date) -> int:
     return account.unbilled_today if account.spent_on == today else 0
 
 
@@ -284,7 +284,7 @@ def _left_of_day_s(surroundings: Surroundings) -> int:
     return DAY_S - int(surroundings.now.timestamp() + days.LOCAL_TIME.total_seconds()) % DAY_S
 
 
-def spend(account: Held, cost: Decimal, today: date, octets: int = 0) -> None:
+def spend(account: LockedAccount, cost: Decimal, today: date, octets: int = 0) -> None:
     """Take the cost of a batch from the balance, and count it to the day, or what it stores for nothing."""
     assert cost <= account.balance
     account.fell_low = account.fell_low or account.balance >= account.low_balance > account.balance - cost

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from tumira.accounts.store import Held
+from tumira.accounts.store import LockedAccount
 from tumira.core.ids import AccountId, BatchId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -165,7 +165,7 @@ class AlreadyRecordedError(Exception):
 
 async def accept(
     connection: Connection,
-    charges: Sequence[tuple[Held, Decimal]],
+    charges: Sequence[tuple[LockedAccount, Decimal]],
     next_turns: Mapping[Flow, int],
     batches: Sequence[NewBatch],
     debits: Sequence[Debit],
@@ -181,7 +181,11 @@ async def accept(
 
 
 async def accept_texts(
-    connection: Connection, account: Held, next_turns: Mapping[Flow, int], batch: NewBatch, debit: Debit
+    connection: Connection,
+    account: LockedAccount,
+    next_turns: Mapping[Flow, int],
+    batch: NewBatch,
+    debit: Debit,
 ) -> None:
     """Write a batch whose recipients get texts of their own; the account is held by us."""
     assert batch.texts is not None
@@ -194,7 +198,7 @@ async def store(connection: Connection, batch: NewBatch) -> None:
     await SQL_STORE.value(connection, **_store([batch]))
 
 
-async def pay(connection: Connection, account: Held, debit: Debit) -> None:
+async def pay(connection: Connection, account: LockedAccount, debit: Debit) -> None:
     """Pay a batch that was stored in this transaction; the account is held by us."""
     parameters = _charge([(account, debit.amount)]) | _debit([debit])
     _check(await SQL_CHARGE_AND_DEBIT.value(connection, **parameters), [debit])
@@ -205,7 +209,7 @@ def _check(remembered: int, debits: Sequence[Debit]) -> None:
         raise AlreadyRecordedError
 
 
-def _charge(charges: Sequence[tuple[Held, Decimal]]) -> dict[str, Any]:
+def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:
     accounts = [account for account, _ in charges]
     return {
         "charged_ids": [account.id for account in accounts],

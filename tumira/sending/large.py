@@ -49,7 +49,7 @@ async def _send(connection: Connection, large: Large, render: Render) -> Answere
         _give_earlier_answer(large, (await _read(connection, large, send.idempotency_key))[0])
     await acceptance.store(connection, batch)
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
-    account = await accounts.hold(connection, batch.account_id)
+    account = await accounts.lock(connection, batch.account_id)
     # Read again now that the account is ours: another call may have used the key or the money meanwhile.
     standing, surroundings = await _read(connection, large, send.idempotency_key)
     _give_earlier_answer(large, standing)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tumira.accounts import store as accounts
-from tumira.accounts.store import Held
+from tumira.accounts.store import LockedAccount
 from tumira.core import money
 from tumira.core.ids import new_id
 from tumira.events import NewEvent, record_events
@@ -35,7 +35,7 @@ def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
     return msgspec.json.encode(data).decode()
 
 
-async def tell_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
+async def tell_low_balances(connection: Connection, low: Sequence[LockedAccount], at: datetime) -> None:
     """Tell accounts, which we hold, that sends have taken their balance below what they want to know of."""
     news = [
         NewEvent(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
@@ -45,7 +45,7 @@ async def tell_low_balances(connection: Connection, low: Sequence[Held], at: dat
     await _mail_low_balances(connection, low, at)
 
 
-async def _mail_low_balances(connection: Connection, low: Sequence[Held], at: datetime) -> None:
+async def _mail_low_balances(connection: Connection, low: Sequence[LockedAccount], at: datetime) -> None:
     emails = await accounts.list_low_balance_emails(connection, [account.id for account in low])
     for account in low:
         email = emails.get(account.id)

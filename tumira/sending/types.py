@@ -6,7 +6,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
-from tumira.accounts.rate_limit import Place
+from tumira.accounts.rate_limit import RateDecision
 from tumira.content.verdict import Verdict
 from tumira.core.errors import Refusal
 from tumira.core.ids import AccountId, BatchId, KeyId
@@ -49,7 +49,7 @@ class Quota(Struct, frozen=True):
     """How many calls the account may make in 60 seconds, and how many it has left."""
 
     limit: int
-    place: Place
+    place: RateDecision
 
 
 class Refused(Struct, frozen=True):

@@ -18,7 +18,7 @@ from tumira.audit_log import Actor
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, write_id
-from tumira.identity.manage_accounts import note_both
+from tumira.identity.manage_accounts import record_change
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -246,7 +246,7 @@ async def resolve(
                 "nothing was paid" if step.amount is None else f"{money.write(step.amount)} USD credited"
             )
             detail = f"{write_id(TOP_UP, top_up_id)}: {outcome}"
-            await note_both(connection, before.account_id, actor, "top-up decided", detail, note=note)
+            await record_change(connection, before.account_id, actor, "top-up decided", detail, note=note)
             return Settled(before.state, await top_ups.lock(connection, top_up_id))
     except asyncpg.UniqueViolationError:
         raise OperatorError(

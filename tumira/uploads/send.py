@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import structs
 
 from tumira.accounts import store as accounts
-from tumira.accounts.store import Held
+from tumira.accounts.store import LockedAccount
 from tumira.content import check as screen_text
 from tumira.content import template_store
 from tumira.content.templates import Policy
@@ -224,7 +224,7 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
     offer = await price_rest(connection, upload)
     if offer.unreachable or not offer.count or offer.total_cost != agreed:
         return Changed()
-    account = await accounts.hold(connection, upload.account_id)
+    account = await accounts.lock(connection, upload.account_id)
     _, surroundings = await calls.read(connection, [], [])
     # What other files were promised is as good as spent, or each of them would stop half-way.
     promised = await uploads.sum_promised(connection, upload.account_id)
@@ -330,7 +330,9 @@ def _cells(upload: Upload, number: str) -> Sequence[str]:
     return [number if column == place else "" for column in range(len(keys))]
 
 
-def _refuse(account: Held, cost: Decimal, promised: Decimal, surroundings: Surroundings) -> Refusal | None:
+def _refuse(
+    account: LockedAccount, cost: Decimal, promised: Decimal, surroundings: Surroundings
+) -> Refusal | None:
     if account.suspended:
         return AccountSuspended()
     # A file is one call to its owner; of the day, what was promised counts too.
@@ -370,7 +372,7 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _P
     if parcel.unreachable or cost != chunk.cost:
         return "The prices have changed since you confirmed. Press Resume to see what the rest costs now."
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
-    account = await accounts.hold(connection, upload.account_id)
+    account = await accounts.lock(connection, upload.account_id)
     # Read now that the account is ours: the turns of its messages follow those of its last ones.
     _, surroundings = await calls.read(connection, [], [account.id])
     refusal = _refuse(account, cost, Decimal(0), surroundings)
@@ -390,7 +392,7 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _P
 
 
 def _new_batch(
-    upload: Upload, chunk: Chunk, parcel: _Parcel, account: Held, surroundings: Surroundings
+    upload: Upload, chunk: Chunk, parcel: _Parcel, account: LockedAccount, surroundings: Surroundings
 ) -> tuple[NewBatch, Mapping[Flow, int]]:
     batch_id = BatchId(new_id(surroundings.now_us // 1000))
     # By the size of the file, so that its last few messages do not pass for somebody's passcodes.

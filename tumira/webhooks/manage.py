@@ -85,7 +85,7 @@ async def add_endpoint(
         if await accounts.find(connection, account_id) is None:
             raise OperatorError(NO_ACCOUNT)
         # Locked, so that two additions at once do not exceed the limit.
-        await accounts.hold(connection, account_id)
+        await accounts.lock(connection, account_id)
         existing = await endpoints.list_endpoints(connection, account_id, ENDPOINTS_MAX)
         if len(existing) >= ENDPOINTS_MAX:
             raise EndpointError(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.support.processes.service import Caller
-from tumira.accounts.api_keys import Scope, Secret
+from tumira.accounts.api_keys import KeySecret, Scope
 from tumira.api.request import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
@@ -65,11 +65,11 @@ def read_call(caller: Caller) -> Call:
     return Call(caller.id, secret_of(caller).key_id, Scope.ACCOUNT)
 
 
-def secret_of(caller: Caller) -> Secret:
+def secret_of(caller: Caller) -> KeySecret:
     """Return what the API knows of a caller once the key was proved."""
     key_id = read_id(KEY, caller.key_id)
     assert key_id is not None
-    return Secret(KeyId(key_id), caller.id, b"")
+    return KeySecret(KeyId(key_id), caller.id, b"")
 
 
 async def broken_promises(database: Database) -> Sequence[str]:

@@ -18,7 +18,7 @@ from tumira.html.forms import Form, read_form
 from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
-from tumira.identity.manage_accounts import WEIGHT_MAX, DoneBeforeError
+from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
 from tumira.identity.person_rules import clean_name
 
 PRESS: Final = "prs_"
@@ -131,7 +131,7 @@ async def _credit(
             address=actor.address,
             press=press,
         )
-    except DoneBeforeError:
+    except AlreadySubmittedError:
         return _done(account_id, "again")
     except OperatorError as error:
         return await account_page(session, {"": str(error)}, 409)

@@ -17,7 +17,7 @@ from tumira.accounts import ledger
 from tumira.accounts import search as account_search
 from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
-from tumira.accounts.search import FIRST, LAST, Found, Place
+from tumira.accounts.search import FIRST, LAST, FoundAccount, SearchCursor
 from tumira.accounts.store import SYSTEM, Account
 from tumira.console.session import OperatorSession, Services, view
 from tumira.console.top_up_words import STATES, name_of
@@ -99,7 +99,7 @@ async def show_accounts(session: OperatorSession) -> Response:
 
 async def _search(
     connection: Connection, text: str, asked: Form
-) -> tuple[Sequence[Found], Mapping[str, str] | None, bool]:
+) -> tuple[Sequence[FoundAccount], Mapping[str, str] | None, bool]:
     """Return a page of accounts, the query of the page after it, and whether too many were looked at."""
     after = AccountId(read_id(ACCOUNT, asked.text("after")) or FIRST)
     if not text:
@@ -116,7 +116,9 @@ async def _search(
         # Some names begin with figures too.
         if found or phone:
             return found, {"q": text, "phone": found[-1].phone, "after": "-"} if has_more else None, False
-    results = await account_search.list_by_words(connection, text, PAGE, Place(word, after) if word else None)
+    results = await account_search.list_by_words(
+        connection, text, PAGE, SearchCursor(word, after) if word else None
+    )
     following = results.following
     if following is None:
         return results.accounts, None, False
@@ -186,7 +188,7 @@ async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any
         login = await logins.find(connection, account.phone)
         email = await logins.find_email(connection, account.id)
         factor = await logins.find_factor(connection, account.id)
-        opened = await sessions.list_of_account(connection, account.id)
+        opened = await sessions.list_sessions(connection, account.id)
         keys = await account_facts.list_keys(connection, account.id, KEYS_SHOWN)
         endpoints = await account_facts.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)
         refused = await account_facts.count_refused(connection, account.id)

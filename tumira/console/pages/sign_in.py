@@ -14,11 +14,11 @@ from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, totp
 from tumira.identity import operators as operator_access
-from tumira.identity.operators import Begun, MovedIn
+from tumira.identity.operators import PasswordAccepted, SetUpCompleted
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
-from tumira.identity.sign_in import TooOften
-from tumira.identity.store.operators import Stage
-from tumira.identity.throttle import Guest
+from tumira.identity.sign_in import TooManyAttempts
+from tumira.identity.store.operators import SignInStage
+from tumira.identity.throttle import Browser
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
@@ -45,8 +45,8 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def _guest(services: Services, request: Request) -> Guest:
-    return Guest(
+def _guest(services: Services, request: Request) -> Browser:
+    return Browser(
         address_of(request),
         request.headers.get("user-agent", ""),
         services.session_cookie.read(request),
@@ -54,7 +54,7 @@ def _guest(services: Services, request: Request) -> Guest:
     )
 
 
-def _too_often(refused: TooOften) -> str:
+def _too_often(refused: TooManyAttempts) -> str:
     return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
@@ -75,11 +75,11 @@ async def enter(services: Services, request: Request) -> Response:
     result = await operator_access.sign_in(
         services.database, _guest(services, request), phone=phone or written, password=password
     )
-    if isinstance(result, Begun):
-        response = redirect(SET_UP if result.stage is Stage.NEW else CODE)
+    if isinstance(result, PasswordAccepted):
+        response = redirect(SET_UP if result.stage is SignInStage.NEW else CODE)
         services.session_cookie.set(response, result.token)
         return response
-    if isinstance(result, TooOften):
+    if isinstance(result, TooManyAttempts):
         faults, status = {"": _too_often(result)}, 429
     else:
         faults, status = {"": WRONG}, 422
@@ -102,13 +102,13 @@ async def finish(services: Services, request: Request) -> Response:
     )
     if result is None:
         return redirect(SIGN_IN)
-    if isinstance(result, Begun):
+    if isinstance(result, PasswordAccepted):
         response = redirect(HOME)
         services.session_cookie.set(response, result.token)
         if result.device is not None:
             services.device_cookie.set(response, result.device)
         return response
-    if isinstance(result, TooOften):
+    if isinstance(result, TooManyAttempts):
         return services.templates.page("code.html.jinja", 429, faults={"code": _too_often(result)})
     return services.templates.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
 
@@ -147,7 +147,7 @@ async def set_up(services: Services, request: Request) -> Response:
     weak = check_password(password, begun[0].phone)
     if weak is not None:
         return await _set_up(services, request, {"password": weak}, 422)
-    result = await operator_access.move_in(
+    result = await operator_access.complete_set_up(
         services.database,
         _guest(services, request),
         token=token,
@@ -156,12 +156,12 @@ async def set_up(services: Services, request: Request) -> Response:
     )
     if result is None:
         return redirect(SIGN_IN)
-    if isinstance(result, MovedIn):
+    if isinstance(result, SetUpCompleted):
         response = services.templates.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
         services.session_cookie.set(response, result.token)
         services.device_cookie.set(response, result.device)
         return response
-    if isinstance(result, TooOften):
+    if isinstance(result, TooManyAttempts):
         return await _set_up(services, request, {"code": _too_often(result)}, 429)
     return await _set_up(services, request, {"code": WRONG_CODE}, 422)
 

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tumira.accounts import ledger
-from tumira.accounts.ledger import Entry, Kind, Returned, Sent, Standing
+from tumira.accounts.ledger import Entry, EntryKind, LedgerState, RefundedMessage, SentBatch
 from tumira.core import money
 from tumira.core.days import local_day
 from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
@@ -79,7 +79,7 @@ class Asked:
     """A filter as it was filled in, what it means, and what is wrong with it."""
 
     given: Mapping[str, str]
-    kind: Kind
+    kind: EntryKind
     first_day: date | None
     last_day: date | None
     faults: Mapping[str, str]
@@ -87,7 +87,12 @@ class Asked:
     @property
     def is_plain(self) -> bool:
         """Tell whether all entries are asked for."""
-        return not self.faults and self.kind is Kind.ALL and self.first_day is None and self.last_day is None
+        return (
+            not self.faults
+            and self.kind is EntryKind.ALL
+            and self.first_day is None
+            and self.last_day is None
+        )
 
     def path(self, path: str, **more: str) -> str:
         """Write the address of a page about the same filter."""
@@ -101,8 +106,8 @@ class Line:
 
     entry: Entry
     balance: Decimal | None
-    sent: Sent | None
-    returned: Returned | None
+    sent: SentBatch | None
+    returned: RefundedMessage | None
     top_up: LedgerTopUp | None = None
 
     @property
@@ -153,7 +158,7 @@ async def show_ledger(session: CustomerSession) -> Response:
     piece = None
     # One moment, or a message that is sent meanwhile would make the sums differ.
     async with snapshot(session.database) as connection:
-        standing = await ledger.standing(connection, account_id)
+        standing = await ledger.get_state(connection, account_id)
         if not asked.faults:
             bounds = await _bounds(connection, account_id, asked)
             bounds["before"] = min(bounds["before"], before or ledger.LAST)
@@ -175,11 +180,11 @@ async def show_ledger(session: CustomerSession) -> Response:
         older=piece and piece.older and asked.path(LEDGER, before=str(piece.older)),
         download=asked.path(LEDGER + ".csv"),
         rows_max=ROWS_MAX,
-        kinds=Kind,
+        kinds=EntryKind,
     )
 
 
-def _report(account_id: AccountId, standing: Standing) -> None:
+def _report(account_id: AccountId, standing: LedgerState) -> None:
     """Tell the operator, once for each look, that what somebody sees does not add up."""
     _log.error(
         "ledger does not add up",
@@ -194,9 +199,9 @@ def _read_filter(session: CustomerSession) -> Asked:
     form = Form({name: query.getlist(name) for name in FIELDS})
     given = {name: form.text(name) for name in FIELDS}
     faults: dict[str, str] = {}
-    kind = Kind.ALL
-    if given["kind"] in set(Kind):
-        kind = Kind(given["kind"])
+    kind = EntryKind.ALL
+    if given["kind"] in set(EntryKind):
+        kind = EntryKind(given["kind"])
     elif given["kind"]:
         faults["kind"] = "Choose one of the list."
     first, last = _read_day(given["from"]), _read_day(given["to"])
@@ -246,7 +251,7 @@ def _midnight(day: date) -> datetime:
 async def _read(
     connection: Connection,
     account_id: AccountId,
-    kind: Kind,
+    kind: EntryKind,
     count_max: int,
     bounds: Mapping[str, int],
     *,
@@ -262,11 +267,11 @@ async def _read(
         account_id,
         [entry.batch_id for entry in entries if entry.batch_id and not entry.message_id],
     )
-    returned = await ledger.list_returned(
+    returned = await ledger.list_refunded(
         connection, account_id, [entry.message_id for entry in entries if entry.message_id]
     )
     topped_up = await top_up_proofs.list_by_transfer(
-        connection, account_id, [entry.id for entry in entries if entry.kind is Kind.TOP_UPS]
+        connection, account_id, [entry.id for entry in entries if entry.kind is EntryKind.TOP_UPS]
     )
     lines = [
         Line(
@@ -302,10 +307,10 @@ class Downloads:
         yield write_rows([COLUMNS])
         account_id = session.account_id
         async with self.turns, snapshot(session.database) as connection:
-            standing = await ledger.standing(connection, account_id)
+            standing = await ledger.get_state(connection, account_id)
             bounds = await _bounds(connection, account_id, asked)
         # Between entries of one kind lie many others, all of which would have to be added up.
-        with_balances = asked.kind is Kind.ALL and standing.adds_up
+        with_balances = asked.kind is EntryKind.ALL and standing.adds_up
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
             # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.

@@ -13,7 +13,7 @@ from tumira.html.forms import read_form
 from tumira.html.redirect import redirect
 from tumira.identity import second_factor, totp
 from tumira.identity.person_rules import PASSWORD_MAX
-from tumira.identity.reauthenticate import Proof
+from tumira.identity.reauthenticate import PasswordCheck
 from tumira.identity.store import logins
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
@@ -62,7 +62,7 @@ async def begin(session: CustomerSession) -> Response:
     form = await read_form(session.request)
     password = form.raw("password")[:PASSWORD_MAX]
     proof = await second_factor.begin(session.database, suspect_of(session), password)
-    if proof is not Proof.RIGHT:
+    if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof)
         return await _page(session, {"password": fault}, status)
     return redirect(SECOND_FACTOR)
@@ -89,7 +89,7 @@ async def turn_off(session: CustomerSession) -> Response:
         form.text("code")[:40],
         actor_of(session),
     )
-    if proof is not Proof.RIGHT:
+    if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof, WRONG)
         return await _page(session, {"": fault}, status)
     return redirect(f"{SETTINGS}?done=off#second-factor")

@@ -24,8 +24,8 @@ from tumira.html.redirect import redirect
 from tumira.identity import browsers
 from tumira.identity import profile as manage_login
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
-from tumira.identity.profile import Asked, Limits
-from tumira.identity.reauthenticate import Proof, Suspect
+from tumira.identity.profile import ReviewOutcome, SpendLimits
+from tumira.identity.reauthenticate import PasswordCheck, Requester
 from tumira.identity.store import logins, sessions
 from tumira.identity.store.logins import Contact
 
@@ -85,14 +85,14 @@ def actor_of(session: CustomerSession) -> Actor:
     return Actor(audit_log.OWNER, address_of(session.request))
 
 
-def suspect_of(session: CustomerSession) -> Suspect:
+def suspect_of(session: CustomerSession) -> Requester:
     """Return who has to say their password once more."""
-    return Suspect(session.account_id, session.customer.phone, address_of(session.request))
+    return Requester(session.account_id, session.customer.phone, address_of(session.request))
 
 
-def fault_of_proof(proof: Proof, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
+def fault_of_proof(proof: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
     """Say why a password did not do, and how that is answered."""
-    return (TOO_OFTEN, 429) if proof is Proof.TOO_OFTEN else (wrong, 422)
+    return (TOO_OFTEN, 429) if proof is PasswordCheck.TOO_OFTEN else (wrong, 422)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ async def _page(
         account = await accounts.find(connection, account_id)
         contact = await logins.get_contact(connection, account_id)
         factor = await logins.find_factor(connection, account_id)
-        opened = await sessions.list_of_account(connection, account_id)
+        opened = await sessions.list_sessions(connection, account_id)
         refused = await content_refusals.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
     return session.page(
@@ -198,7 +198,7 @@ async def change_password(session: CustomerSession) -> Response:
     proof = await manage_login.change_password(
         session.database, suspect_of(session), customer.session_id, old, new, actor_of(session)
     )
-    if proof is not Proof.RIGHT:
+    if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof)
         return await _page(session, {"current_password": fault}, status)
     return _done("password", "password")
@@ -236,7 +236,7 @@ async def change_limits(session: CustomerSession) -> Response:
     await manage_login.change_limits(
         session.database,
         session.account_id,
-        Limits(amounts["call_limit"], amounts["daily_limit"]),
+        SpendLimits(amounts["call_limit"], amounts["daily_limit"]),
         actor_of(session),
     )
     return _done("limits", "limits")
@@ -296,7 +296,7 @@ async def ask_review(session: CustomerSession) -> Response:
         asked = await manage_login.ask_review(
             session.database, session.account_id, refusal.digest, text, note, actor_of(session)
         )
-        if asked is Asked.DONE:
+        if asked is ReviewOutcome.DONE:
             return _done("review", "refusals")
         faults["text"] = "This is not the text that was refused; paste it as it was sent."
     return _review(session, refusal, faults, 422, text=text, note=note, consent=consent)
@@ -324,7 +324,7 @@ async def close(session: CustomerSession) -> Response:
         form.raw("password_to_close")[:PASSWORD_MAX],
         actor_of(session),
     )
-    if proof is not Proof.RIGHT:
+    if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof)
         return await _page(session, {"password_to_close": fault}, status)
     # Shown at once: nobody can come back to read it.

@@ -26,20 +26,20 @@ from tumira.html.forms import read_form
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
-from tumira.identity.send_codes import Wait, hash_token
+from tumira.identity.send_codes import CodeThrottled, hash_token
 from tumira.identity.sign_in import (
-    Closed,
-    HalfWay,
+    AccountClosed,
+    SecondFactorRequired,
     SignedIn,
-    TooOften,
-    Unproved,
+    SignUpUnfinished,
+    TooManyAttempts,
     finish_reset,
     finish_sign_in,
     sign_in,
     sign_out,
 )
 from tumira.identity.store import sessions
-from tumira.identity.store.sessions import HALF_MINUTES
+from tumira.identity.store.sessions import PENDING_MINUTES
 from tumira.identity.store.verifications import Purpose, Verification
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
@@ -114,23 +114,23 @@ async def enter(services: Services, request: Request) -> Response:
     result = await sign_in(services.database, guest(services, request), phone=phone, password=password)
     if isinstance(result, SignedIn):
         return begin_session(services, result, onward)
-    if isinstance(result, HalfWay):
+    if isinstance(result, SecondFactorRequired):
         return _ask_for_factor(services, result, onward)
-    if isinstance(result, Unproved):
+    if isinstance(result, SignUpUnfinished):
         response = redirect(VERIFY)
         services.verification_cookie.set(response, result.token)
         return response
-    if isinstance(result, TooOften):
+    if isinstance(result, TooManyAttempts):
         return _form(services, written, onward, {"": f"{too_often(result)} {OR_BY_CODE}"}, 429)
-    return _form(services, written, onward, {"": CLOSED if isinstance(result, Closed) else WRONG}, 422)
+    return _form(services, written, onward, {"": CLOSED if isinstance(result, AccountClosed) else WRONG}, 422)
 
 
 def _half_session(services: Services) -> Cookie:
     """Return the cookie that leads a browser from the password to the second factor."""
-    return Cookie("tumira_half_session", services.public_url, HALF_MINUTES * 60)
+    return Cookie("tumira_half_session", services.public_url, PENDING_MINUTES * 60)
 
 
-def _ask_for_factor(services: Services, half_way: HalfWay, onward: str) -> Response:
+def _ask_for_factor(services: Services, half_way: SecondFactorRequired, onward: str) -> Response:
     response = redirect(SECOND_STEP if onward == HOME else f"{SECOND_STEP}?{urlencode({'next': onward})}")
     _half_session(services).set(response, half_way.token)
     return response
@@ -142,7 +142,7 @@ async def show_second_step(services: Services, request: Request) -> Response:
     onward = own_page(request.query_params.get("next", ""))
     if token is not None:
         async with services.database.connection() as connection:
-            if await sessions.find_half(connection, hash_token(token)) is not None:
+            if await sessions.find_pending(connection, hash_token(token)) is not None:
                 return _second_step(services, onward, {})
     return redirect(onward if await find_customer(services, request) is not None else SIGN_IN)
 
@@ -170,7 +170,7 @@ async def finish(services: Services, request: Request) -> Response:
         response = redirect(SIGN_IN)
         cookie.delete(response)
         return response
-    if isinstance(result, TooOften):
+    if isinstance(result, TooManyAttempts):
         return _second_step(services, onward, {"code": too_often(result)}, 429)
     return _second_step(services, onward, {"code": WRONG_FACTOR}, 422)
 
@@ -201,7 +201,7 @@ async def send_code(services: Services, request: Request) -> Response:
     started = await send_codes.start_reset(
         services.database, services.code_limits, guest(services, request), phone=phone
     )
-    if isinstance(started, Wait):
+    if isinstance(started, CodeThrottled):
         faults = {"": too_many_codes(started)}
         return services.templates.page("forgotten.html.jinja", 429, phone=written, faults=faults)
     response = redirect(NEW_PASSWORD)
@@ -253,12 +253,12 @@ async def set_password(services: Services, request: Request) -> Response:
         response = begin_session(services, result, HOME)
         services.verification_cookie.delete(response)
         return response
-    if isinstance(result, HalfWay):
+    if isinstance(result, SecondFactorRequired):
         onward = _ask_for_factor(services, result, HOME)
         services.verification_cookie.delete(onward)
         return onward
     if result is None:
         return redirect(FORGOTTEN)
-    if isinstance(result, Closed):
+    if isinstance(result, AccountClosed):
         return _new_password(services, verification, {"": CLOSED}, 422)
     return _new_password(services, verification, fault_of_code(result), 422)

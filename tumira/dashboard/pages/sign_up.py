@@ -14,12 +14,20 @@ from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
-from tumira.identity.send_codes import Details, Started, Wait, hash_token
-from tumira.identity.sign_in import Mismatch, Over, SignedIn, TooOften, Unproved, finish_sign_up, sign_in
+from tumira.identity.send_codes import CodeSent, CodeThrottled, SignUpDetails, hash_token
+from tumira.identity.sign_in import (
+    CodeExpired,
+    Mismatch,
+    SignedIn,
+    SignUpUnfinished,
+    TooManyAttempts,
+    finish_sign_up,
+    sign_in,
+)
 from tumira.identity.store import verifications
-from tumira.identity.store.sessions import Visitor
+from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Purpose, Verification
-from tumira.identity.throttle import Guest
+from tumira.identity.throttle import Browser
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
@@ -88,17 +96,17 @@ async def create(services: Services, request: Request) -> Response:
         services.code_limits,
         guest(services, request),
         phone=phone,
-        details=Details(filled.name, filled.business, filled.email or None, form.raw("password")),
+        details=SignUpDetails(filled.name, filled.business, filled.email or None, form.raw("password")),
         token=services.verification_cookie.read(request),
     )
-    if isinstance(started, Wait):
+    if isinstance(started, CodeThrottled):
         # The first of two clicks began it and sent the code, and nobody read its answer.
         begun_before = await sign_in(
             services.database, guest(services, request), phone=phone, password=form.raw("password")
         )
-        if not isinstance(begun_before, Unproved):
+        if not isinstance(begun_before, SignUpUnfinished):
             return _form(services, filled, {"": too_many_codes(started)}, 429)
-        started = Started(begun_before.token)
+        started = CodeSent(begun_before.token)
     response = redirect(VERIFY)
     services.verification_cookie.set(response, started.token)
     return response
@@ -115,19 +123,19 @@ def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
     return {name: fault for name, fault in found.items() if fault is not None}
 
 
-def too_many_codes(wait: Wait) -> str:
+def too_many_codes(wait: CodeThrottled) -> str:
     """Say that no code was sent."""
     return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
 
 
-def too_often(refused: TooOften) -> str:
+def too_often(refused: TooManyAttempts) -> str:
     """Say that nothing was compared."""
     return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
-def guest(services: Services, request: Request) -> Guest:
+def guest(services: Services, request: Request) -> Browser:
     """Return who is at the browser, as far as anybody can tell."""
-    return Guest(
+    return Browser(
         address_of(request),
         request.headers.get("user-agent", ""),
         services.session_cookie.read(request),
@@ -173,7 +181,9 @@ def _code_form(
     )
 
 
-def _confirm_form(services: Services, customer: Visitor, faults: Faults, status: int = 200) -> Response:
+def _confirm_form(
+    services: Services, customer: SignedInCustomer, faults: Faults, status: int = 200
+) -> Response:
     return services.templates.page("confirm_number.html.jinja", status, customer=customer, faults=faults)
 
 
@@ -185,7 +195,7 @@ async def confirm(services: Services, request: Request) -> Response:
     started = await send_codes.start_confirmation(
         services.database, services.code_limits, guest(services, request), visitor=customer
     )
-    if isinstance(started, Wait):
+    if isinstance(started, CodeThrottled):
         return _confirm_form(services, customer, {"": too_many_codes(started)}, 429)
     response = redirect(VERIFY)
     services.verification_cookie.set(response, started.token)
@@ -214,9 +224,9 @@ async def verify(services: Services, request: Request) -> Response:
     return _code_form(services, verification, fault_of_code(result), 422)
 
 
-def fault_of_code(result: Mismatch | Over) -> Faults:
+def fault_of_code(result: Mismatch | CodeExpired) -> Faults:
     """Say what was wrong with a code."""
-    if isinstance(result, Over) or not result.left:
+    if isinstance(result, CodeExpired) or not result.left:
         return {"code": "This code can no longer be used. Ask for a new one below."}
     tries = "one try is" if result.left == 1 else f"{result.left} tries are"
     return {"code": f"This is not the code we sent last; {tries} left."}
@@ -242,6 +252,6 @@ async def resend(
     result = await send_codes.send_again(
         services.database, services.code_limits, guest(services, request), token=token
     )
-    if isinstance(result, Wait):
+    if isinstance(result, CodeThrottled):
         return show(services, verification, {"": too_many_codes(result)}, 429)
     return redirect(f"{page}?again=1")

@@ -10,7 +10,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 
-class Kind(StrEnum):
+class AttemptKind(StrEnum):
     """What was tried; tries of one kind do not use up those of another."""
 
     PASSWORD = "password"  # noqa: S105 - a kind, and no password
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 class Budget:
     """The tries of one caller: `origin` is an address, or a browser that is known."""
 
-    kind: Kind
+    kind: AttemptKind
     phone: str
     origin: str
     limits: AttemptLimits

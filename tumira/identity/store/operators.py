@@ -16,7 +16,7 @@ from tumira.postgres.statement import Statement
 IDLE_HOURS: Final = 8
 HOURS_MAX: Final = 24
 # How long somebody may take between the password and the rest.
-HALF_MINUTES: Final = 10
+PENDING_MINUTES: Final = 10
 
 
 class Role(StrEnum):
@@ -27,7 +27,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-class Stage(StrEnum):
+class SignInStage(StrEnum):
     """How far somebody has come in."""
 
     NEW = "new"
@@ -245,7 +245,7 @@ async def take_recovery_code(connection: Connection, operator_id: OperatorId, sh
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class SignedInOperator:
     """An operator at a browser, and how far they have come in."""
 
     session_id: UUID
@@ -253,7 +253,7 @@ class Visitor:
     phone: str
     name: str
     role: Role
-    stage: Stage
+    stage: SignInStage
     # True when the session was last seen so long ago that this time is worth a write.
     is_news: bool
 
@@ -269,7 +269,7 @@ async def insert_session(
     session_id: UUID,
     token_sha256: bytes,
     operator_id: OperatorId,
-    stage: Stage,
+    stage: SignInStage,
     address: str,
     browser: str,
 ) -> None:
@@ -293,17 +293,20 @@ SELECT s.id, o.id, o.phone, o.name, o.role, s.stage, s.seen_at < clock_timestamp
    AND o.removed_at IS NULL
    AND s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
    AND s.created_at > clock_timestamp()
-       - CASE s.stage WHEN 'in' THEN interval '{HOURS_MAX} hours' ELSE interval '{HALF_MINUTES} minutes' END
+       - CASE s.stage WHEN 'in' THEN interval '{HOURS_MAX} hours'
+            ELSE interval '{PENDING_MINUTES} minutes' END
 """)  # noqa: S608 - only constants are put in
 
 
-async def find_visitor(connection: Connection, token_sha256: bytes) -> Visitor | None:
+async def find_session(connection: Connection, token_sha256: bytes) -> SignedInOperator | None:
     """Return who holds this token; None if nobody does, or not any more."""
     row = await SQL_FIND_VISITOR.row(connection, token_sha256=token_sha256)
     if row is None:
         return None
     session_id, operator_id, phone, name, role, stage, is_news = row
-    return Visitor(session_id, OperatorId(operator_id), phone, name, Role(role), Stage(stage), is_news)
+    return SignedInOperator(
+        session_id, OperatorId(operator_id), phone, name, Role(role), SignInStage(stage), is_news
+    )
 
 
 SQL_MARK_SEEN: Final = Statement(

@@ -14,7 +14,7 @@ from tumira.postgres.statement import Statement
 IDLE_HOURS: Final = 24
 DAYS_MAX: Final = 30
 # How long somebody whose password was right may take to find their device.
-HALF_MINUTES: Final = 5
+PENDING_MINUTES: Final = 5
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO sessions (id, token_sha256, account_id, address, browser)
@@ -42,7 +42,7 @@ async def insert(
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class SignedInCustomer:
     """Somebody who is signed in: their session and, as every page shows it, their account."""
 
     session_id: UUID
@@ -77,10 +77,10 @@ SELECT s.id, a.id, a.phone, a.name, a.business, a.balance, a.suspended_at IS NOT
 """)  # noqa: S608 - only constants are put in
 
 
-async def find(connection: Connection, token_sha256: bytes) -> Visitor | None:
+async def find(connection: Connection, token_sha256: bytes) -> SignedInCustomer | None:
     """Return who holds this token; None if nobody does, or not any more."""
     row = await SQL_FIND.row(connection, token_sha256=token_sha256)
-    return None if row is None else Visitor(*row)
+    return None if row is None else SignedInCustomer(*row)
 
 
 SQL_MARK_SEEN: Final = Statement("UPDATE sessions SET seen_at = clock_timestamp() WHERE id = %(session_id)s")
@@ -142,7 +142,7 @@ VALUES (%(token_sha256)s, %(account_id)s, %(password_hash)s)
 """)
 
 
-async def insert_half(
+async def insert_pending(
     connection: Connection, token_sha256: bytes, account_id: AccountId, password_hash: str | None = None
 ) -> None:
     """Let somebody go on to the second factor; a forgotten password is set only after that."""
@@ -152,7 +152,7 @@ async def insert_half(
 
 
 @dataclass(frozen=True, slots=True)
-class HalfSession:
+class PendingSignIn:
     """Somebody whose second factor is awaited, and the password that they want to have after it."""
 
     account_id: AccountId
@@ -165,15 +165,15 @@ SELECT a.id, a.phone, h.password_hash
   FROM half_sessions h
   JOIN accounts a ON a.id = h.account_id
  WHERE h.token_sha256 = %(token_sha256)s
-   AND h.created_at > clock_timestamp() - interval '{HALF_MINUTES} minutes'
+   AND h.created_at > clock_timestamp() - interval '{PENDING_MINUTES} minutes'
    AND a.closed_at IS NULL
 """)  # noqa: S608 - only constants are put in
 
 
-async def find_half(connection: Connection, token_sha256: bytes) -> HalfSession | None:
+async def find_pending(connection: Connection, token_sha256: bytes) -> PendingSignIn | None:
     """Return who holds this token; None if nobody does, or not any more."""
     row = await SQL_FIND_HALF.row(connection, token_sha256=token_sha256)
-    return None if row is None else HalfSession(*row)
+    return None if row is None else PendingSignIn(*row)
 
 
 SQL_DELETE_HALF: Final = Statement(
@@ -181,7 +181,7 @@ SQL_DELETE_HALF: Final = Statement(
 )
 
 
-async def delete_half(connection: Connection, token_sha256: bytes) -> bool:
+async def delete_pending(connection: Connection, token_sha256: bytes) -> bool:
     """Use up such a token; False if that has happened before."""
     return await SQL_DELETE_HALF.value(connection, token_sha256=token_sha256) is not None
 
@@ -207,7 +207,7 @@ SELECT s.id, s.address, s.browser, s.created_at, s.seen_at
 """)  # noqa: S608 - only constants are put in
 
 
-async def list_of_account(connection: Connection, account_id: AccountId) -> Sequence[Session]:
+async def list_sessions(connection: Connection, account_id: AccountId) -> Sequence[Session]:
     """Return where an account is signed in, the latest first."""
     return [Session(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
 
@@ -230,7 +230,7 @@ SQL_DELETE_OLD_HALVES: Final = Statement(f"""
 WITH old AS MATERIALIZED (
     SELECT token_sha256
       FROM half_sessions
-     WHERE created_at < clock_timestamp() - interval '{HALF_MINUTES} minutes'
+     WHERE created_at < clock_timestamp() - interval '{PENDING_MINUTES} minutes'
      LIMIT %(count_max)s
        FOR UPDATE SKIP LOCKED
 ), deleted AS (

@@ -268,7 +268,7 @@ RETURNING code_hash, email_hash, tries
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class CodeAttempt:
     """One try at a code: what it is compared with, and how many are left after it."""
 
     code_hash: str | None
@@ -276,12 +276,12 @@ class Try:
     left: int
 
 
-async def take_try(connection: Connection, verification_id: UUID) -> Try | None:
+async def take_attempt(connection: Connection, verification_id: UUID) -> CodeAttempt | None:
     """Count a try at the newest code; None if that is too old or was tried too often."""
     row = await SQL_TAKE_TRY.row(
         connection, verification_id=verification_id, tries_max=TRIES_MAX, lifetime=LIFETIME
     )
-    return None if row is None else Try(row["code_hash"], row["email_hash"], TRIES_MAX - row["tries"])
+    return None if row is None else CodeAttempt(row["code_hash"], row["email_hash"], TRIES_MAX - row["tries"])
 
 
 SQL_DELETE_OLD: Final = Statement(f"""
