@@ -9,7 +9,7 @@ import click
 
 from scripts.grafana_board import board
 from scripts.metrics_list import metrics_page
-from tumira.api.docs.advice import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.docs.errors import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.docs.examples import example_refusal
 from tumira.api.docs.openapi import document
 from tumira.api.docs.page import reference_page
@@ -17,7 +17,7 @@ from tumira.core.errors import Refusal, all_refusals
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 
-_STYLESHEETS: Final = ("../tumira/html/static/base.css", "../tumira/api/manual/reference.css")
+_STYLESHEETS: Final = ("../tumira/html/static/base.css", "../tumira/api/docs/reference.css")
 
 _OPENING: Final = """\
 # Errors
@@ -26,7 +26,7 @@ Every answer under `/api/` that is not 2xx has one shape, the envelope of the ex
 all faults at once, and some codes put figures of their own there. Programs go by `code`; the wording of a
 message may change. Where *retryable* is yes, the same call can succeed later, unchanged.
 
-This page is made from `tumira/core/errors.py` and `tumira/api/docs/advice.py` by `make docs`.
+This page is made from `tumira/core/errors.py` and `tumira/api/docs/errors.py` by `make docs`.
 """
 
 

@@ -17,7 +17,7 @@ from scripts.generate_docs import DOCS, generated, main
 from tests.support.processes.service import NO_TLS, Service
 from tumira import VERSION
 from tumira.api.app import DOCUMENT_PATH, PREFIX
-from tumira.api.docs.advice import ADVICE, FIELD_CODES, RECIPIENT_CODES
+from tumira.api.docs.errors import ADVICE, FIELD_CODES, RECIPIENT_CODES
 from tumira.api.docs.examples import ANSWERS
 from tumira.api.docs.openapi import document
 from tumira.api.docs.operations import OPERATIONS

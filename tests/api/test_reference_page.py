@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.support.processes.service import NO_TLS, Service
-from tumira.api.docs.guide import guide, sections
 from tumira.api.docs.openapi import document
+from tumira.api.docs.operations import guide, sections
 from tumira.api.docs.page import STYLESHEET_PATH, highlight, reference_page, stylesheet
 from tumira.core.errors import all_refusals
 

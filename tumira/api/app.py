@@ -1,7 +1,7 @@
-"""Which endpoint answers a request under `/api/`? Every answer, refusals included, leaves through here.
+"""The ASGI application under `/api/`: routes requests to endpoints and sends every answer, refusals included.
 
-The hot endpoint takes thousands of calls a second, so this face speaks ASGI itself: a framework's request
-and response objects would cost more than the call (docs/decisions/0003).
+The send endpoint takes thousands of calls a second, so this is ASGI without a framework: its request and
+response objects would cost more than the call (docs/decisions/0003).
 """
 
 import re
@@ -15,7 +15,7 @@ from structlog.contextvars import bind_contextvars
 
 from tumira.api import schemas
 from tumira.api.callers import Callers
-from tumira.api.endpoints import ENDPOINTS, Endpoint, Request, Services
+from tumira.api.endpoints import ENDPOINTS, ApiEndpoint, ApiRequest, ApiServices
 from tumira.api.envelope import HTTPS_ONLY, JSON, NO_SNIFFING, Answer, refuse
 from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
@@ -41,7 +41,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def request_id(headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the caller's own id for this request if it is a safe one, else a new one."""
+    """Return the caller's id of this request if its characters are safe, else a new id."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value.decode("ascii")
@@ -49,14 +49,12 @@ def request_id(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 class Api:
-    """The ASGI application below `/api/`."""
-
     def __init__(
         self, database: Database, document: bytes, tracer: Tracer | None = None, *, is_https: bool = False
     ) -> None:
-        self.services = Services(database, Callers(database), Gate(database, schemas.write_sent), tracer)
+        self.services = ApiServices(database, Callers(database), Gate(database, schemas.write_sent), tracer)
         self._document = document
-        # Whether callers come by https, also where the proxy does not say so.
+        # Whether callers use https, also if the proxy does not say so.
         self._is_https = is_https
         self._exact = {
             (endpoint.method, PREFIX + endpoint.path): endpoint
@@ -70,7 +68,6 @@ class Api:
         }
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
-        """Answer one request."""
         began = time.perf_counter()
         operation, answer, identifier = await self._answer(scope, receive)
         await send(
@@ -95,29 +92,28 @@ class Api:
         _timed(operation).observe(time.perf_counter() - began)
 
     async def close(self) -> None:
-        """Stop the gate."""
         await self.services.gate.close()
 
     async def _answer(self, scope: Scope, receive: Any) -> tuple[str, Answer, str]:
         method, path = scope["method"], scope["path"]
         identifier = request_id(scope["headers"])
-        # Each request is a task of its own, so that nobody has to take it back.
+        # Each request is a task of its own, so this needs no reset.
         bind_contextvars(request_id=identifier)
         found = self._find("GET" if method == "HEAD" else method, path)
         if found is None:
             return "none", self._unrouted(method, path, identifier), identifier
         endpoint, path_id = found
         client = scope.get("client")
-        request = Request(identifier, client[0] if client else "", scope["headers"], receive, path_id)
+        request = ApiRequest(identifier, client[0] if client else "", scope["headers"], receive, path_id)
         try:
             answer = await endpoint.handle(self.services, request)
         except Refusal as refusal:
             answer = refuse(refusal, identifier)
-        except Exception as error:  # noqa: BLE001 - the caller gets an envelope and an id to quote, whatever it was
+        except Exception as error:  # noqa: BLE001 - the caller gets an envelope and an id to quote
             answer = _failed(error, identifier, path)
         return endpoint.operation, answer, identifier
 
-    def _find(self, method: str, path: str) -> tuple[Endpoint, str] | None:
+    def _find(self, method: str, path: str) -> tuple[ApiEndpoint, str] | None:
         endpoint = self._exact.get((method, path))
         if endpoint is not None:
             return endpoint, ""

@@ -1,4 +1,4 @@
-"""Who is calling? Reads the API key, and slows down those who guess at keys."""
+"""Identifies callers by their API keys, and slows down addresses that guess keys."""
 
 import time
 from collections import OrderedDict
@@ -19,7 +19,7 @@ ADDRESSES_MAX: Final = 10_000
 
 
 class Callers:
-    """Knows whose keys it has seen, by their hashes; whether one may still be used is asked every time."""
+    """Caches the accounts of keys by their hashes; whether a key is revoked is checked on every call."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -27,7 +27,7 @@ class Callers:
         self._guesses: OrderedDict[str, list[float]] = OrderedDict()
 
     async def identify(self, authorization: str | None, address: str) -> KeySecret:
-        """Return whose key this is, or refuse it."""
+        """Return the key's record, or raise a refusal."""
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -54,7 +54,7 @@ class Callers:
         return secret
 
     def _bad_key(self, address: str) -> InvalidApiKey | RateLimited:
-        """Count a bad key to its address; from the 61st in a minute on the answer is to slow down."""
+        """Count an unknown key of an address; from the 61st in a minute on the refusal is RATE_LIMITED."""
         now = time.monotonic()
         guesses = [at for at in self._guesses.pop(address, []) if now - at < BAD_KEYS_WINDOW_S]
         if len(guesses) < BAD_KEYS_MAX:

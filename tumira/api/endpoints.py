@@ -1,4 +1,4 @@
-"""What do the five endpoints do?"""
+"""The five endpoints of the API."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,9 +25,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(slots=True)
-class Request:
-    """One HTTP request, as far as the endpoints need it."""
-
+class ApiRequest:
     id: str
     address: str
     headers: Sequence[tuple[bytes, bytes]]
@@ -35,24 +33,22 @@ class Request:
     path_id: str
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's first value."""
         for key, value in self.headers:
             if key == name:
                 return value.decode("latin-1")
         return None
 
     def header_all(self, name: bytes) -> Sequence[str]:
-        """Return every value of a header."""
         return [value.decode("latin-1") for key, value in self.headers if key == name]
 
     async def body(self) -> bytes | None:
-        """Read the body, or return None when it is larger than allowed; no more than that is ever kept."""
+        """Read the body; None if it is larger than allowed, of which no more than that is kept."""
         chunks: list[bytes] = []
         size = 0
         while True:
             event = await self.receive()
             if event["type"] == "http.disconnect":
-                # Half a body is none; who sent it has gone, or was told by the server.
+                # The body is incomplete; the caller has gone, or got its answer from the server.
                 raise RequestTimeout
             chunk = event.get("body", b"")
             size += len(chunk)
@@ -66,17 +62,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """What the endpoints work with."""
-
+class ApiServices:
     database: Database
     callers: Callers
     gate: Gate
     tracer: Tracer | None = None
 
 
-async def send_messages(services: Services, request: Request) -> Answer:
-    """Send a batch, or price it."""
+async def send_messages(services: ApiServices, request: ApiRequest) -> Answer:
     began_ns = time.time_ns()
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
     send = read_send(
@@ -99,12 +92,11 @@ async def send_messages(services: Services, request: Request) -> Answer:
     raise AssertionError(decision)
 
 
-# Finds what a caller looks up and writes it, or returns None.
+# Finds an object and writes it as JSON, or returns None.
 Find = Callable[[Database, AccountId, str, Admitted], Awaitable[bytes | None]]
 
 
-async def look_up(services: Services, request: Request, scope: Scope, find: Find) -> Answer:
-    """Answer a call that only reads."""
+async def look_up(services: ApiServices, request: ApiRequest, scope: Scope, find: Find) -> Answer:
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
     decision = await services.gate.ask(Call(secret.account_id, secret.key_id, scope))
     if isinstance(decision, Refused):
@@ -119,7 +111,6 @@ async def look_up(services: Services, request: Request, scope: Scope, find: Find
 async def find_batch(
     database: Database, account_id: AccountId, text: str, _admitted: Admitted
 ) -> bytes | None:
-    """Find a batch with every recipient's outcome."""
     batch_id = read_id(BATCH, text)
     if batch_id is None:
         return None
@@ -133,7 +124,6 @@ async def find_batch(
 async def find_message(
     database: Database, account_id: AccountId, text: str, _admitted: Admitted
 ) -> bytes | None:
-    """Find one message."""
     message_id = read_id(MESSAGE, text)
     if message_id is None:
         return None
@@ -143,30 +133,30 @@ async def find_message(
 
 
 async def find_balance(_database: Database, _account_id: AccountId, _text: str, admitted: Admitted) -> bytes:
-    """Tell the account's balance, as it was when the call was admitted."""
+    """Return the balance at the time when the call was admitted."""
     return schemas.write_balance(admitted.balance)
 
 
 async def find_prices(_database: Database, _account_id: AccountId, _text: str, admitted: Admitted) -> bytes:
-    """Tell the prices, as they were when the call was admitted."""
+    """Return the prices at the time when the call was admitted."""
     return schemas.write_pricing(admitted.tariff.prices)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One operation: where it is, what it needs and answers; the OpenAPI document is made from these."""
+class ApiEndpoint:
+    """One operation; the OpenAPI document is made from these."""
 
     method: str
     path: str
     operation: str
     summary: str
     scope: Scope
-    handle: Callable[[Services, Request], Awaitable[Answer]]
+    handle: Callable[[ApiServices, ApiRequest], Awaitable[Answer]]
     answers: Mapping[int, type[Struct]]
 
 
 ENDPOINTS: Final = (
-    Endpoint(
+    ApiEndpoint(
         "POST",
         "/messages",
         "sendMessages",
@@ -175,7 +165,7 @@ ENDPOINTS: Final = (
         send_messages,
         {202: schemas.SendResponse, 200: schemas.DryRunResponse},
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/messages/{id}",
         "getMessage",
@@ -184,7 +174,7 @@ ENDPOINTS: Final = (
         partial(look_up, scope=Scope.READ, find=find_message),
         {200: schemas.MessageResponse},
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/batches/{id}",
         "getBatch",
@@ -193,7 +183,7 @@ ENDPOINTS: Final = (
         partial(look_up, scope=Scope.READ, find=find_batch),
         {200: schemas.BatchResponse},
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/balance",
         "getBalance",
@@ -202,7 +192,7 @@ ENDPOINTS: Final = (
         partial(look_up, scope=Scope.ACCOUNT, find=find_balance),
         {200: schemas.BalanceResponse},
     ),
-    Endpoint(
+    ApiEndpoint(
         "GET",
         "/pricing",
         "getPricing",

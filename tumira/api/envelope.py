@@ -1,4 +1,4 @@
-"""How is an answer written? The one error envelope, and the headers that stand on every answer."""
+"""Answers of the API: the error envelope, and the headers of every answer."""
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
@@ -12,20 +12,18 @@ from tumira.sending.types import Quota
 Header = tuple[bytes, bytes]
 
 JSON: Final = b"application/json"
-# What is not JSON by its type shall not be run as something else by its looks.
+# Browsers must not guess another type from the content.
 NO_SNIFFING: Final = (b"x-content-type-options", b"nosniff")
-# Browsers come back by https alone for a year; for this name, not for others below it, which may not be ours.
+# Browsers use https alone for a year; for this name, not for subdomains, which may not be ours.
 HTTPS_ONLY: Final = (b"strict-transport-security", b"max-age=31536000")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back to the caller."""
-
     status: int
     body: bytes
     headers: Sequence[Header] = ()
-    # That of the refusal, if it is one.
+    # The code of a refusal.
     code: str | None = None
 
 
@@ -47,7 +45,7 @@ def refuse(refusal: Refusal, request_id: str, quota: Quota | None = None) -> Ans
 
 
 def rate_headers(quota: Quota | None) -> Sequence[Header]:
-    """Say how many calls are left, in the draft standard's words and in the older ones."""
+    """Return how many calls are left, in the headers of the draft standard and in the older ones."""
     if quota is None:
         return ()
     limit, remaining, reset_s = quota.limit, quota.place.remaining, quota.place.reset_s

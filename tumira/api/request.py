@@ -1,4 +1,4 @@
-"""What did the caller post? Reads headers and JSON strictly, and lists every fault at once."""
+"""Reads the headers and JSON of a send strictly, and lists every fault at once."""
 
 import json
 import re
@@ -29,7 +29,7 @@ FAULTS_MAX: Final = 100
 _KEY: Final = re.compile(r"[\x21-\x7e]{6,64}")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 _MEDIA_TYPE: Final = re.compile(r'application/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
-# What JSON can say and UTF-8 or PostgreSQL cannot: halves of a surrogate pair, and NUL.
+# Characters of JSON that UTF-8 or PostgreSQL cannot store: halves of a surrogate pair, and NUL.
 _UNSTORABLE: Final = re.compile("[\ud800-\udfff\x00]")
 _RESERVED_CHANNELS: Final = frozenset(["telegram", "whatsapp"])
 _FIELDS: Final = frozenset(["channel", "to", "body", "reference", "dry_run"])
@@ -43,7 +43,7 @@ def read_send(
     idempotency_keys: Sequence[str],
     body: bytes | None,
 ) -> Send:
-    """Read a posted send as far as it goes; `body` is None when it was larger than allowed."""
+    """Read a send up to its first refusal; `body` is None if it was larger than allowed."""
     refusal = _check_media(content_type, content_encoding, body)
     if refusal is not None or body is None:
         return Send(refusal, None, None, None)
@@ -52,12 +52,12 @@ def read_send(
         return Send(document, None, None, None)
     key = read_idempotency_key(idempotency_keys)
     if document.get("dry_run") is True and isinstance(key, str):
-        # Ignored also when the fields are faulty, or their faults would hide behind a conflict.
+        # Ignored even if fields are faulty, or a conflict would hide their faults.
         key = None
     try:
         payload = fingerprint(document) if isinstance(key, str) else None
     except RecursionError:
-        # Writing gives up a little earlier than reading does, by how deep we stand ourselves.
+        # Writing reaches the recursion limit a little earlier than reading does.
         return Send(MalformedRequest(_TOO_DEEP), None, None, None)
     request = _read_fields(document)
     verdict = screen_text.judge_ahead(request.body) if isinstance(request, SendRequest) else None
@@ -76,7 +76,7 @@ def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:
 
 
 def fingerprint(document: dict[str, Any]) -> bytes:
-    """Return what tells payloads apart; order of keys and white space do not count."""
+    """Return a hash of a payload; the order of keys and white space do not count."""
     return sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).digest()
 
 
@@ -111,7 +111,7 @@ def _read_json(body: bytes) -> dict[str, Any] | Refusal:
 
 
 class _DuplicateNameError(ValueError):
-    """A field stands twice in one object, and nobody can say which was meant."""
+    """An object has a field twice, so its value is ambiguous."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _read_recipients(document: dict[str, Any], faults: list[Fault]) -> Sequence[
     if not value:
         faults.append(_fault("to", FieldCode.EMPTY, "Name at least one recipient."))
         return None
-    # Past the limit the call is refused for its length, whatever the entries are.
+    # Beyond the limit the call is refused for its length, whatever the entries are.
     sound = True
     for place, entry in enumerate(value[:RECIPIENTS_MAX]):
         if not isinstance(entry, str):
@@ -221,5 +221,5 @@ def _summary(faults: Sequence[Fault]) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name from the request in a form that can stand in an answer."""
+    """Return a name from the request in a form that is safe in an answer."""
     return name[:64].encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What do requests and answers look like? The OpenAPI document is made from these classes."""
+"""The requests and answers of the API; the OpenAPI document is made from these classes."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -181,7 +181,6 @@ def write_sent(sent: Sent) -> bytes:
 
 
 def write_priced(priced: Priced) -> bytes:
-    """Write the answer to a dry run."""
     quote = priced.quote
     return encode(
         DryRunResponse(
@@ -200,23 +199,19 @@ def _rejected(rejected: Sequence[Rejected]) -> list[RejectedEntry]:
 
 
 def write_batch(batch: Batch, messages: Sequence[Message]) -> bytes:
-    """Write a batch with its messages."""
     views = [view_message(message) for message in messages]
     return encode(BatchResponse(BatchView(**structs.asdict(view_batch(batch)), messages=views)))
 
 
 def write_message(message: Message) -> bytes:
-    """Write one message."""
     return encode(MessageResponse(view_message(message)))
 
 
 def write_balance(balance: Decimal) -> bytes:
-    """Write what the account can spend."""
     return encode(BalanceResponse(money.write(balance), money.CURRENCY))
 
 
 def write_pricing(prices: Sequence[Price]) -> bytes:
-    """Write the price list."""
     views = [
         PriceView(price.channel, price.country, money.write(price.price_usd), price.status)
         for price in prices

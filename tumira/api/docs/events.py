@@ -1,4 +1,4 @@
-"""How are webhooks described: what each event is, by which headers, and what an answer to it means?"""
+"""Webhooks in the OpenAPI document: event types, headers, example payloads and answers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ _SEQUENCE: Final = 4711
 _ACCEPTED_AT: Final = datetime(2026, 11, 15, 8, 30, 0, 123_000, tzinfo=UTC)
 _SENT_AT: Final = _ACCEPTED_AT + timedelta(milliseconds=222)
 _DELIVERED_AFTER: Final = timedelta(seconds=2, milliseconds=658)
-_TRIED_AT_S: Final = int((_ACCEPTED_AT + _DELIVERED_AFTER).timestamp()) + 1
+_ATTEMPTED_AT_S: Final = int((_ACCEPTED_AT + _DELIVERED_AFTER).timestamp()) + 1
 _COST: Final = Decimal("0.0400")
-# For examples that can be checked; nobody has it in earnest.
+# For examples whose signatures can be checked; no endpoint has this secret.
 _SECRET: Final = bytes(range(SECRET_BYTES))
 
 SUMMARIES: Final[Mapping[str, str]] = {
@@ -45,12 +45,11 @@ SUMMARIES: Final[Mapping[str, str]] = {
 
 
 def example(type_: str) -> Any:
-    """Return what the body of an event says, by example."""
     return json.loads(example_body(type_))
 
 
 def example_body(type_: str) -> bytes:
-    """Return the body of an event, written by the code that writes all of them."""
+    """Return an example payload, written by the code that writes real payloads."""
     event = Event(
         id=EventId(_id(EVENT, EVENT_ID)),
         account_id=AccountId(new_id(0)),
@@ -129,14 +128,14 @@ HEADERS: Final[Mapping[str, Json]] = {
         "description": "When this try was made, in seconds since 1970. Refuse one that is more than five "
         "minutes from your clock.",
         "schema": {"type": "integer", "minimum": 0},
-        "example": _TRIED_AT_S,
+        "example": _ATTEMPTED_AT_S,
     },
     "webhook-signature": {
         "description": "One or more signatures parted by spaces, each `v1,` and the base64 of the "
         "HMAC-SHA-256 of id, timestamp and body, joined by full stops. One that fits is enough; there are "
         "two for 24 hours after the secret was changed.",
         "schema": {"type": "string", "pattern": "^v1,[A-Za-z0-9+/]{43}=( v1,[A-Za-z0-9+/]{43}=)*$"},
-        "example": sign([_SECRET], EVENT_ID, _TRIED_AT_S, example_body("message.delivered")),
+        "example": sign([_SECRET], EVENT_ID, _ATTEMPTED_AT_S, example_body("message.delivered")),
     },
 }
 
@@ -149,7 +148,6 @@ ANSWERS: Final[Mapping[str, str]] = {
 
 
 def webhooks() -> Json:
-    """Return the part of the document that says what we call you for."""
     return {type_: {"post": _operation(type_)} for type_ in EVENT_TYPES}
 
 
@@ -159,7 +157,7 @@ def _operation(type_: str) -> Json:
         "summary": SUMMARIES[type_],
         "description": MEANINGS[type_],
         "tags": ["Webhooks"],
-        # It is signed by us; no key of the account is part of it.
+        # Our signature authenticates it, not an API key.
         "security": [],
         "parameters": [{"$ref": _REF.format(kind="parameters", name=name)} for name in HEADERS],
         "requestBody": {
@@ -177,20 +175,19 @@ def _operation(type_: str) -> Json:
 
 
 def parameters() -> Json:
-    """Return the headers of a webhook, as parameters that each of them refers to."""
+    """Return the headers of a webhook as shared parameters."""
     return {
         name: {"name": name, "in": "header", "required": True, **header} for name, header in HEADERS.items()
     }
 
 
 def schema_name(type_: str) -> str:
-    """Return under which name the body of an event is described."""
     camel = _camel(type_)
     return f"{camel[0].upper()}{camel[1:]}Event"
 
 
 def schemas(components: Mapping[str, Json]) -> Json:
-    """Return the body of each type, from those of their kinds: a tool can tell them apart by `type`."""
+    """Return a schema for each type, so that tools can distinguish them by `type`."""
     return {schema_name(type_): _narrowed(type_, components) for type_ in EVENT_TYPES}
 
 

@@ -1,4 +1,4 @@
-"""What do requests and answers look like, by example? Refusals are made by the code that gives them."""
+"""Example requests and answers; example refusals are made by the code that raises them."""
 
 import json
 from collections.abc import Mapping
@@ -129,7 +129,6 @@ ANSWERS: Final[Mapping[tuple[str, int], Mapping[str, Example]]] = {
 
 
 def example_refusal(refusal: type[Refusal]) -> Any:
-    """Return the envelope of a refusal, with details where it has some."""
     return json.loads(refuse(_SPECIFIC.get(refusal) or refusal(), REQUEST_ID).body)
 
 
@@ -149,7 +148,7 @@ def _quote(**fields: Any) -> Refusal:
 
 
 def _judged(text: str, sentence: str, *words: str) -> Refusal:
-    """Refuse a text for these words; by hand, so that training the judge anew does not change a page."""
+    """Refuse a text for these words; made by hand, so that new weights do not change the page."""
     reasons = [
         Reason(Category.MARKETING, one, text.index(one), text.index(one) + len(one), 1.0) for one in words
     ]
@@ -158,7 +157,7 @@ def _judged(text: str, sentence: str, *words: str) -> Refusal:
 
 _ADVERT: Final = "Get 20% off your next order!"
 
-# Those of which every instance carries figures or words of its own.
+# Refusals of which every instance has its own figures or words.
 _SPECIFIC: Final[Mapping[type[Refusal], Refusal]] = {
     errors.ChannelNotAvailable: _read({"channel": "whatsapp", "to": _ZW, "body": _PASSCODE}),
     errors.ContentRejected: _judged(

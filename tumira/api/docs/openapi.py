@@ -1,4 +1,4 @@
-"""What does the API look like, in OpenAPI's words? Made from the endpoints, the schemas and the refusals."""
+"""The OpenAPI document, made from the endpoints, the schemas and the refusals."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,15 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from tumira import VERSION
+from tumira.accounts.rate_limit import WINDOW_S
 from tumira.api import schemas
 from tumira.api.app import PREFIX
-from tumira.api.docs import errors as error_schemas
 from tumira.api.docs import events, examples
-from tumira.api.docs.advice import advice
-from tumira.api.docs.guide import guide
-from tumira.api.docs.operations import OPERATIONS, TAGS
-from tumira.api.docs.response_headers import HEADERS, headers_of
-from tumira.api.endpoints import ENDPOINTS, Endpoint
+from tumira.api.docs.errors import ErrorResponse, advice
+from tumira.api.docs.examples import REQUEST_ID
+from tumira.api.docs.operations import OPERATIONS, TAGS, guide
+from tumira.api.endpoints import ENDPOINTS, ApiEndpoint
 from tumira.core.errors import FieldCode, Refusal, all_refusals
 from tumira.events import EVENT_TYPES
 from tumira.sending.fields import BatchIdText, MessageIdText
@@ -35,6 +34,87 @@ _ANSWERS: Final = {
     ("getBatch", 200): "The batch.",
     ("getBalance", 200): "The balance.",
     ("getPricing", 200): "The price list.",
+}
+
+
+_COUNT: Final = {"type": "integer", "minimum": 0}
+
+_HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Allow": {
+        "description": "The methods that this address takes.",
+        "schema": {"type": "string", "examples": ["GET, HEAD"]},
+    },
+    "Cache-Control": {
+        "description": "Answers are not to be kept by caches.",
+        "schema": {"type": "string", "const": "no-store"},
+    },
+    "Idempotency-Replayed": {
+        "description": "`true` when this answer was first given to an earlier call; absent otherwise.",
+        "schema": {"type": "string", "const": "true"},
+    },
+    "RateLimit": {
+        "description": "How many calls are left (`r`), and in how many seconds one more is (`t`).",
+        "schema": {
+            "type": "string",
+            "pattern": '^"account";r=[0-9]+;t=[0-9]+$',
+            "examples": ['"account";r=59;t=60'],
+        },
+    },
+    "RateLimit-Policy": {
+        "description": "How many calls (`q`) the account may make in how many seconds (`w`).",
+        "schema": {
+            "type": "string",
+            "pattern": f'^"account";q=[0-9]+;w={WINDOW_S}$',
+            "examples": [f'"account";q=60;w={WINDOW_S}'],
+        },
+    },
+    "Retry-After": {
+        "description": "After how many seconds the call can be repeated.",
+        "schema": {**_COUNT, "examples": [12]},
+    },
+    "WWW-Authenticate": {
+        "description": "What a key must be or have, after RFC 6750.",
+        "schema": {"type": "string", "pattern": "^Bearer ", "examples": ['Bearer realm="tumira"']},
+    },
+    "X-RateLimit-Limit": {
+        "description": "The same as `q` of `RateLimit-Policy`.",
+        "schema": {**_COUNT, "examples": [60]},
+    },
+    "X-RateLimit-Remaining": {
+        "description": "The same as `r` of `RateLimit`.",
+        "schema": {**_COUNT, "examples": [59]},
+    },
+    "X-RateLimit-Reset": {
+        "description": "The same as `t` of `RateLimit`, in seconds.",
+        "schema": {**_COUNT, "examples": [60]},
+    },
+    "X-Request-Id": {
+        "description": "The id of this call: yours if you sent a fitting one, else a new one.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$", "examples": [REQUEST_ID]},
+    },
+}
+
+_ALWAYS: Final = ("X-Request-Id", "Cache-Control")
+_RATE: Final = (
+    "RateLimit-Policy",
+    "RateLimit",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+)
+# The account is not known yet, or may not be known if the service could not go on.
+_ACCOUNT_UNKNOWN: Final = frozenset([401, 405, 408, 431])
+_ACCOUNT_PERHAPS_KNOWN: Final = frozenset([400, 429, 500, 503])
+
+# Further headers by status: on every answer (True), or with some codes only (False).
+_MORE: Final[Mapping[int, Mapping[str, bool]]] = {
+    202: {"Idempotency-Replayed": False},
+    401: {"WWW-Authenticate": True},
+    403: {"WWW-Authenticate": False},
+    405: {"Allow": True},
+    409: {"Retry-After": False},
+    429: {"Retry-After": True},
+    503: {"Retry-After": True},
 }
 
 
@@ -65,7 +145,7 @@ def _document() -> Json:
     }
 
 
-def _operation(endpoint: Endpoint) -> Json:
+def _operation(endpoint: ApiEndpoint) -> Json:
     operation = OPERATIONS[endpoint.operation]
     refusals = operation.statuses()
     written: Json = {
@@ -89,7 +169,7 @@ def _operation(endpoint: Endpoint) -> Json:
     return written
 
 
-def _parameters(endpoint: Endpoint) -> Sequence[Json]:
+def _parameters(endpoint: ApiEndpoint) -> Sequence[Json]:
     parameters: list[Json] = []
     if endpoint.operation in _PATH_IDS:
         schema = msgspec.json.schema(_PATH_IDS[endpoint.operation])
@@ -117,7 +197,7 @@ def _content(schema: str, named: Mapping[str, examples.Example]) -> Json:
     }
 
 
-def _answer(endpoint: Endpoint, status: int) -> Json:
+def _answer(endpoint: ApiEndpoint, status: int) -> Json:
     key = (endpoint.operation, status)
     answer: Json = {
         "description": _ANSWERS[key],
@@ -153,16 +233,25 @@ def _refused(status: int, refusals: Sequence[type[Refusal]]) -> Json:
 def _headers(status: int) -> Json:
     return {
         name: {"$ref": f"#/components/headers/{name if always else _sometimes(name)}"}
-        for name, always in sorted(headers_of(status).items())
+        for name, always in sorted(_headers_of(status).items())
     }
 
 
+def _headers_of(status: int) -> Mapping[str, bool]:
+    """Return the headers of an answer, each with whether every answer has it."""
+    headers = dict.fromkeys(_ALWAYS, True)
+    headers.update(_MORE.get(status, {}))
+    if status not in _ACCOUNT_UNKNOWN:
+        headers.update(dict.fromkeys(_RATE, status not in _ACCOUNT_PERHAPS_KNOWN))
+    return headers
+
+
 def _sometimes(name: str) -> str:
-    """Name the twin of a header that need not be there: a reference cannot say so itself."""
+    """Return the name of the optional variant of a header: a reference cannot say that it is optional."""
     return f"{name}-Optional"
 
 
-def _curl(endpoint: Endpoint) -> str:
+def _curl(endpoint: ApiEndpoint) -> str:
     path = endpoint.path.replace("{id}", _example_id(endpoint))
     lines = [f'curl "$BASE_URL{path}"', '  -H "Authorization: Bearer $API_KEY"']
     if endpoint.method == "POST":
@@ -175,25 +264,25 @@ def _curl(endpoint: Endpoint) -> str:
     return " \\\n".join(lines)
 
 
-def _example_id(endpoint: Endpoint) -> str:
+def _example_id(endpoint: ApiEndpoint) -> str:
     return {"getBatch": examples.BATCH_ID, "getMessage": examples.MESSAGE_IDS[0]}.get(endpoint.operation, "")
 
 
 def _components() -> Json:
-    shapes = {schemas.SendRequest, error_schemas.ErrorResponse, FieldCode, *events.KINDS}
+    shapes = {schemas.SendRequest, ErrorResponse, FieldCode, *events.KINDS}
     for endpoint in ENDPOINTS:
         shapes.update(endpoint.answers.values())
     _, components = msgspec.json.schema_components(
         sorted(shapes, key=lambda shape: shape.__name__), ref_template=_REF_TEMPLATE
     )
-    headers = {name: {**header, "required": True} for name, header in HEADERS.items()}
-    headers |= {_sometimes(name): {**header, "required": False} for name, header in HEADERS.items()}
+    headers = {name: {**header, "required": True} for name, header in _HEADERS.items()}
+    headers |= {_sometimes(name): {**header, "required": False} for name, header in _HEADERS.items()}
     used = {
         reference["$ref"].rpartition("/")[2]
         for status in _statuses()
         for reference in _headers(status).values()
     }
-    # Each type of event has a schema of its own, so those of their kinds are not needed beside them.
+    # Each type of event has a schema of its own, so the schemas of the kinds are left out.
     components |= events.schemas(components)
     kinds = {kind.__name__ for kind in events.KINDS} - {events.schema_name(type_) for type_ in EVENT_TYPES}
     return {
@@ -235,7 +324,7 @@ def _shared_parameters() -> Json:
             "schema": {"type": "string", "pattern": "^[!-~]{6,64}$", "minLength": 6, "maxLength": 64},
             "example": examples.IDEMPOTENCY_KEY,
         },
-        # Any text is taken, and one that does not fit is replaced, so the schema does not narrow it.
+        # Any text is accepted, and an unsuitable one replaced, so the schema allows every string.
         "X-Request-Id": {
             "name": "X-Request-Id",
             "in": "header",

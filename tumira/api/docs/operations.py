@@ -1,11 +1,24 @@
-"""What is said about each operation: its group, its description, and which refusals it can answer with?"""
+"""The guide and the descriptions of the operations, for the OpenAPI document and the page."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tumira.accounts.rate_limit import WINDOW_S
+from tumira.api.docs.errors import FIELD_CODES, RECIPIENT_CODES, advice
+from tumira.api.request import BODY_BYTES_MAX
 from tumira.core import errors
-from tumira.core.errors import Refusal
+from tumira.core.errors import Refusal, all_refusals
+from tumira.events import MEANINGS
+from tumira.pricing.destinations import RECIPIENTS_MAX
+from tumira.pricing.quote import REFERENCE_MAX
+from tumira.pricing.segments import SEGMENTS_MAX
+from tumira.sending.lifecycle import BATCH_STATUSES, FAILURE_REASONS, MESSAGE_STATUSES
+from tumira.sending.lookups import IDEMPOTENCY_HOURS
 
 TAGS: Final = {
     "Messages": "Send texts and follow what became of them.",
@@ -47,7 +60,7 @@ _SEND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What the reference says about an endpoint."""
+    """The description of an endpoint in the reference."""
 
     tag: str
     description: str
@@ -94,3 +107,50 @@ OPERATIONS: Final = {
         _ANY_CALL,
     ),
 }
+
+
+_TEMPLATE: Final = "guide.md.jinja"
+_HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the guide; `text` is Markdown."""
+
+    title: str
+    text: str
+
+    @property
+    def slug(self) -> str:
+        """Return the section's anchor on a page."""
+        return self.title.split()[0].lower()
+
+
+def guide() -> str:
+    """Return the whole guide as Markdown."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - Markdown, from constants only; HTML is made of it elsewhere, escaped
+    )
+    return environment.get_template(_TEMPLATE).render(
+        events=MEANINGS,
+        message_statuses=MESSAGE_STATUSES,
+        batch_statuses=BATCH_STATUSES,
+        failure_reasons=FAILURE_REASONS,
+        refusals=all_refusals(),
+        advice=advice,
+        field_codes=FIELD_CODES,
+        recipient_codes=RECIPIENT_CODES,
+        body_bytes_max=BODY_BYTES_MAX,
+        idempotency_hours=IDEMPOTENCY_HOURS,
+        recipients_max=RECIPIENTS_MAX,
+        reference_max=REFERENCE_MAX,
+        segments_max=SEGMENTS_MAX,
+        window_s=WINDOW_S,
+    )
+
+
+def sections(text: str) -> Sequence[Section]:
+    _, *parts = _HEADING.split(text)
+    return [Section(title, body.strip()) for title, body in zip(parts[::2], parts[1::2], strict=True)]

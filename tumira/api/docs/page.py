@@ -1,8 +1,8 @@
-"""How do developers read about the API? One page of HTML, made from the OpenAPI document."""
+"""The reference of the API: one page of HTML, made from the OpenAPI document."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,28 +12,28 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tumira.api.app import DOCUMENT_PATH
-from tumira.api.docs.guide import sections
-from tumira.api.docs.markdown import Markdown
 from tumira.api.docs.openapi import document
+from tumira.api.docs.operations import sections
 from tumira.html import page as html_page
 from tumira.sending.lifecycle import FAILURE_REASONS
 
 STYLESHEET_PATH: Final = "/docs/reference.css"
 
-# Told before the operations, because every call needs it; the rest is looked up when a question comes.
+# Sections before the operations, because every call needs them.
 _FIRST: Final = frozenset(["overview", "authentication"])
 _OK: Final = range(200, 300)
 _TOKEN: Final = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*")(?=:)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<value>\b(?:true|false|null|[0-9]+)\b)'
 )
 
+_CODE: Final = re.compile(r"`([^`]+)`")
+_PLAIN_COLUMNS: Final = 2
+
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A row of a table of fields."""
-
     name: str
     kind: str
     required: bool
@@ -42,8 +42,8 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An example, or a refusal with the status it has."""
+class ExampleView:
+    """An example, or a refusal and its status."""
 
     name: str
     title: str
@@ -53,19 +53,15 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A successful answer of an operation."""
-
+class AnswerView:
     status: int
     description: str
     fields: Sequence[Field]
-    examples: Sequence[Named]
+    examples: Sequence[ExampleView]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation with all that is shown about it."""
-
+class OperationView:
     id: str
     tag: str
     method: str
@@ -75,17 +71,17 @@ class Operation:
     curl: str
     parameters: Sequence[Field]
     body: Sequence[Field]
-    requests: Sequence[Named]
-    answers: Sequence[Answer]
-    refusals: Sequence[Named]
+    requests: Sequence[ExampleView]
+    answers: Sequence[AnswerView]
+    refusals: Sequence[ExampleView]
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventGroup:
     """The types of events whose bodies have the same fields."""
 
     title: str
-    types: Sequence[Named]
+    types: Sequence[ExampleView]
     fields: Sequence[Field]
 
 
@@ -105,7 +101,7 @@ def reference_page(
     )
     operations = list(reader.operations())
     refusals = _all_refusals(operations)
-    # A name that is also a reason of failure is no link: it would often lead to the wrong place.
+    # A code that is also a failure reason is no link: it would often lead to the wrong place.
     names = {refusal.name for refusal in refusals} - FAILURE_REASONS.keys()
     markdown = Markdown(names | reader.root["webhooks"].keys())
     environment.filters |= {"markdown": markdown.blocks, "inline": markdown.inline, "json": highlight}
@@ -128,17 +124,16 @@ def reference_page(
 
 
 def stylesheet() -> bytes:
-    """Return how the page looks."""
     return html_page.stylesheet(Path(__file__).with_name("reference.css"))
 
 
-def _all_refusals(operations: Sequence[Operation]) -> Sequence[Named]:
+def _all_refusals(operations: Sequence[OperationView]) -> Sequence[ExampleView]:
     refusals = {refusal.name: refusal for operation in operations for refusal in operation.refusals}
     return sorted(refusals.values(), key=lambda refusal: (refusal.status, refusal.name))
 
 
 def highlight(value: Any) -> Markup:
-    """Write JSON with its names, texts and other values marked."""
+    """Write JSON with names, strings and other values in spans of their classes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     written = Markup()
     end = 0
@@ -149,20 +144,76 @@ def highlight(value: Any) -> Markup:
     return written + escape(text[end:])
 
 
+@dataclass(frozen=True, slots=True)
+class Markdown:
+    """Turns the Markdown of the guide into HTML: paragraphs, lists, tables and `code`.
+
+    Code spans that name a section of the page, one of `sections`, become links to it.
+    """
+
+    sections: Collection[str] = ()
+
+    def blocks(self, text: str) -> Markup:
+        """Turn a text into blocks of HTML, separated by blank lines."""
+        blocks = [block.split("\n") for block in text.strip().split("\n\n")]
+        return Markup("\n").join(self._block(lines) for lines in blocks)
+
+    def inline(self, text: str) -> Markup:
+        """Turn one line into HTML without a block around it."""
+        # Split at the code spans: the odd pieces stood between back-quotes.
+        return Markup("").join(
+            self._code(piece) if place % 2 else escape(piece) for place, piece in enumerate(_CODE.split(text))
+        )
+
+    def _code(self, text: str) -> Markup:
+        code = Markup("<code>{}</code>").format(text)
+        return Markup('<a href="#{}">{}</a>').format(text, code) if text in self.sections else code
+
+    def _block(self, lines: Sequence[str]) -> Markup:
+        if lines[0].startswith("- "):
+            entries = "\n".join(lines).removeprefix("- ").split("\n- ")
+            return Markup("<ul>{}</ul>").format(
+                Markup("").join(
+                    Markup("<li>{}</li>").format(self.inline(" ".join(entry.split()))) for entry in entries
+                )
+            )
+        if lines[0].startswith("|"):
+            return self._table([_cells(line) for line in lines])
+        return Markup("<p>{}</p>").format(self.inline(" ".join(lines)))
+
+    def _table(self, rows: Sequence[Sequence[str]]) -> Markup:
+        head, _, *body = rows
+        names = Markup("").join(Markup('<th scope="col">{}</th>').format(self.inline(cell)) for cell in head)
+        return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(
+            names, Markup("\n").join(self._row(head, row) for row in body)
+        )
+
+    def _row(self, head: Sequence[str], cells: Sequence[str]) -> Markup:
+        # A narrow screen shows each cell on a line of its own, with its column's name if there are several.
+        named = Markup('<td data-name="{0}">{1}</td>')
+        cell = named if len(head) > _PLAIN_COLUMNS else Markup("<td>{1}</td>")
+        first, *others = map(self.inline, cells)
+        rest = Markup("").join(cell.format(name, other) for name, other in zip(head[1:], others, strict=True))
+        return Markup('<tr><th scope="row">{}</th>{}</tr>').format(first, rest)
+
+
+def _cells(line: str) -> Sequence[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
 class _Reader:
-    """Reads an OpenAPI document the way the page shows it."""
+    """Reads what the page shows from an OpenAPI document."""
 
     def __init__(self, root: Json) -> None:
         self.root: Final = root
 
-    def operations(self) -> Iterator[Operation]:
-        """Go through the operations in the order of the document."""
+    def operations(self) -> Iterator[OperationView]:
         for path, methods in self.root["paths"].items():
             for method, operation in methods.items():
                 yield self._operation(path, method.upper(), operation)
 
     def fields(self, schema: Json, prefix: str = "") -> Iterator[Field]:
-        """Go through the fields of an object, with those of the objects inside it after each."""
+        """Yield the fields of an object, each followed by those of the object inside it."""
         resolved = self._resolve(schema)
         for name, inner in resolved.get("properties", {}).items():
             field = self._resolve(inner)
@@ -171,8 +222,7 @@ class _Reader:
             yield from self.fields(field, f"{prefix}{name}.")
             yield from self.fields(items, f"{prefix}{name}[].")
 
-    def events(self) -> Iterator[Events]:
-        """Go through the kinds of events, in the order of the document."""
+    def events(self) -> Iterator[EventGroup]:
         kinds: dict[str, list[Json]] = {}
         for methods in self.root["webhooks"].values():
             content = methods["post"]["requestBody"]["content"]["application/json"]
@@ -182,18 +232,16 @@ class _Reader:
             yield self._events(operations)
 
     def event_headers(self) -> Sequence[Field]:
-        """Return the headers that every event has."""
         return [self._parameter(self._resolve(each)) for each in self._any_event()["parameters"]]
 
     def event_answers(self) -> Mapping[str, str]:
-        """Return what each answer to an event means."""
         return {status: answer["description"] for status, answer in self._any_event()["responses"].items()}
 
     def _any_event(self) -> Json:
         post: Json = next(iter(self.root["webhooks"].values()))["post"]
         return post
 
-    def _events(self, operations: Sequence[Json]) -> Events:
+    def _events(self, operations: Sequence[Json]) -> EventGroup:
         contents = [operation["requestBody"]["content"]["application/json"] for operation in operations]
         types = [
             replace(self._examples(content)[0], advice=operation["description"])
@@ -202,16 +250,16 @@ class _Reader:
         schema = self._resolve(contents[0]["schema"])
         type_ = {name: value for name, value in schema["properties"]["type"].items() if name != "const"}
         type_["enum"] = [one.name for one in types]
-        # One table for all of them, so the one that they differ in is told with all its values.
+        # One table for all types, so `type`, in which they differ, lists all its values.
         shared = {**schema, "properties": {**schema["properties"], "type": type_}}
         first, *others = types
         title = f"{first.name.partition('.')[0]}.*" if others else first.name
-        return Events(title, types, list(self.fields(shared)))
+        return EventGroup(title, types, list(self.fields(shared)))
 
-    def _operation(self, path: str, method: str, operation: Json) -> Operation:
+    def _operation(self, path: str, method: str, operation: Json) -> OperationView:
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
         answers = {int(status): answer for status, answer in operation["responses"].items()}
-        return Operation(
+        return OperationView(
             id=operation["operationId"],
             tag=operation["tags"][0],
             method=method,
@@ -231,15 +279,15 @@ class _Reader:
             ],
         )
 
-    def _answer(self, status: int, answer: Json) -> Answer:
+    def _answer(self, status: int, answer: Json) -> AnswerView:
         content = answer["content"]["application/json"]
-        return Answer(
+        return AnswerView(
             status, answer["description"], list(self.fields(content["schema"])), self._examples(content)
         )
 
-    def _examples(self, content: Json, status: int = 0) -> Sequence[Named]:
+    def _examples(self, content: Json, status: int = 0) -> Sequence[ExampleView]:
         return [
-            Named(name, example["summary"], example["value"], status, example.get("description", ""))
+            ExampleView(name, example["summary"], example["value"], status, example.get("description", ""))
             for name, example in (
                 (name, self._resolve(each)) for name, each in content.get("examples", {}).items()
             )
