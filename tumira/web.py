@@ -35,7 +35,7 @@ from tumira.core.loops import forever
 from tumira.core.settings import Settings
 from tumira.core.settings.payments import Payments
 from tumira.core.shutdown import Stopping
-from tumira.core.trace_exporter import Tracer, tracing
+from tumira.core.tracing import Tracer, tracing
 from tumira.dashboard.app import Dashboard
 from tumira.dashboard.pages import paynow_notice as hooks
 from tumira.html.page import asset_route

@@ -11,7 +11,7 @@ from tumira.core.dns import Resolver
 from tumira.core.settings import Smtp
 from tumira.core.settings.payments import Payments
 from tumira.core.settings.tracing import Tracing
-from tumira.core.trace_exporter import tracing
+from tumira.core.tracing import tracing
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.supervisor import Supervisor
 from tumira.mail.worker import MailWorker

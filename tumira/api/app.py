@@ -21,7 +21,7 @@ from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
 from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusal, ServiceUnavailable
 from tumira.core.ids import REQUEST, new_id, write_id
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending.batcher import Gate
 

@@ -15,7 +15,7 @@ from tumira.api.envelope import Answer, rate_headers, refuse
 from tumira.api.request import BODY_BYTES_MAX, read_send
 from tumira.core.errors import NotFound, RequestTimeout
 from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_id
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending import batches
 from tumira.sending.batcher import Gate

@@ -1,18 +1,47 @@
-"""Which spans make up the trace of a message? Accept, hand-over, receipt and webhook, made after the fact.
+"""Traces: the spans of a message, made after the fact, and their export to a collector.
 
-All messages of a batch share the head of its id, so that every process finds the same trace for a message by
-itself, and the same name for each span of it: nothing has to be carried along. One trace is one batch.
+The messages of a batch share the head of its id, so every process finds the same trace for a message and the
+same id for each span of it: nothing has to be passed along. One trace is one batch.
+
+Spans are exported in batches over HTTP without delaying a message. A collector that is away or slow costs
+spans, and nothing else. docs/decisions/0040 says why this is not the OpenTelemetry SDK.
 """
 
+import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from enum import IntEnum
 from typing import Any, Final
 from uuid import UUID
 
+import httpx
+import msgspec
+import structlog
 from msgspec import Struct
 
-from tumira.core.ids import BATCH, BatchId, message_bounds, write_id
+from tumira import VERSION
+from tumira.core import metrics
+from tumira.core.ids import BATCH, BatchId, message_bounds, read_id, write_id
+from tumira.core.settings.tracing import Tracing
+
+WAITING_MAX: Final = 5_000
+BATCH_MAX: Final = 500
+EVERY_S: Final = 1.0
+CALL_S: Final = 5.0
+# After a failure.
+PAUSE_S: Final = 10.0
+
+_BATCH: Final = re.compile(rb'"batch_id":"(bat_[0-9a-z]{26})"')
+_OK: Final = 200
+_OK_END: Final = 300
+
+_log: Final = structlog.get_logger()
+_encode: Final = msgspec.json.Encoder().encode
+_sent: Final = metrics.SPANS.labels("sent")
+_dropped: Final = metrics.SPANS.labels("dropped")
 
 SCALE: Final = 1 << 32
 _NS_PER_MS: Final = 1_000_000
@@ -22,7 +51,7 @@ HAND_OVER: Final = "hand-over"
 RECEIPT: Final = "receipt"
 WEBHOOK: Final = "webhook"
 
-# Which step an event tells of; those that are not here may have come about without a carrier.
+# The step that an event reports; other events may happen without a carrier.
 _TOLD_STEP: Final[Mapping[str, str]] = {
     "message.sent": HAND_OVER,
     "message.delivered": RECEIPT,
@@ -33,7 +62,7 @@ Value = str | int | bool
 
 
 class Kind(IntEnum):
-    """The numbers that OTLP has for what a span is about; opentelemetry/proto/trace/v1/trace.proto."""
+    """SpanKind of opentelemetry/proto/trace/v1/trace.proto."""
 
     SERVER = 2
     CLIENT = 3
@@ -55,18 +84,18 @@ class Span(Struct, frozen=True):
 
 
 def trace_of(identifier: UUID) -> UUID:
-    """Return the trace to which a batch or one of its messages belongs."""
+    """Return the trace of a batch or of one of its messages."""
     return message_bounds(BatchId(identifier))[0]
 
 
 def is_sampled(identifier: UUID, share: float) -> bool:
-    """Tell whether the trace of a batch or message is among the share that is kept; all processes agree."""
+    """Tell whether the trace of a batch or message is in the sampled share; all processes agree."""
     digest = hashlib.blake2s(trace_of(identifier).bytes, digest_size=4).digest()
     return int.from_bytes(digest) < share * SCALE
 
 
 def _name(step: str, *about: UUID | int) -> str:
-    """Return the id of a span; whoever knows what it is about finds the same."""
+    """Return the id of a span; every process derives the same from the same ids."""
     digest = hashlib.blake2s(step.encode(), digest_size=8)
     for one in about:
         digest.update(one.bytes if isinstance(one, UUID) else one.to_bytes(8))
@@ -74,14 +103,14 @@ def _name(step: str, *about: UUID | int) -> str:
 
 
 def accepted(batch_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
-    """Return the first span: a call brought the batch."""
+    """Return the first span: the call that was accepted."""
     trace = trace_of(batch_id)
     named = {"tumira.batch": write_id(BATCH, batch_id), **attributes}
     return Span(trace.hex, _name(ACCEPT, trace), "", ACCEPT, Kind.SERVER, start_ns, end_ns, named)
 
 
 def handed_over(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
-    """Return that a carrier took a message, from its claim to the carrier's last answer."""
+    """Return the submission to a carrier, from the claim to the carrier's last answer."""
     trace = trace_of(message_id)
     return Span(
         trace.hex,
@@ -96,7 +125,7 @@ def handed_over(message_id: UUID, start_ns: int, end_ns: int, attributes: Mappin
 
 
 def received(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
-    """Return that the receipt of a message came, from its hand-over on."""
+    """Return the wait for the receipt, from the submission on."""
     return Span(
         trace_of(message_id).hex,
         _name(RECEIPT, message_id),
@@ -121,7 +150,7 @@ def told(
     *,
     failed: bool,
 ) -> Span:
-    """Return that an endpoint was told of an event about a message or batch, or that it was tried."""
+    """Return an attempt to deliver an event about a message or batch to an endpoint."""
     trace = trace_of(about)
     step = _TOLD_STEP.get(event_type)
     return Span(
@@ -138,12 +167,11 @@ def told(
 
 
 def nanoseconds(at_ms: int) -> int:
-    """Return a moment in milliseconds as OTLP counts."""
     return at_ms * _NS_PER_MS
 
 
 def write_otlp(spans: Sequence[Span], process: str, version: str) -> dict[str, Any]:
-    """Write spans as an ExportTraceServiceRequest in OTLP's JSON, in which 64-bit numbers are texts."""
+    """Encode spans as an ExportTraceServiceRequest in OTLP's JSON, in which 64-bit numbers are strings."""
     resource = {"service.name": "tumira", "service.namespace": process, "service.version": version}
     scope = {"name": "tumira", "version": version}
     return {
@@ -179,3 +207,77 @@ def _value(value: Value) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"boolValue": value}
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
+
+
+class Tracer:
+    """The spans of one process that wait for export."""
+
+    def __init__(self, tracing: Tracing, process: str) -> None:
+        self._tracing = tracing
+        self._process = process
+        self._waiting: deque[Span] = deque()
+        self._client = httpx.AsyncClient(timeout=CALL_S, trust_env=False)
+
+    def wants(self, identifier: UUID) -> bool:
+        return is_sampled(identifier, self._tracing.share)
+
+    def add(self, span: Span) -> None:
+        if len(self._waiting) < WAITING_MAX:
+            self._waiting.append(span)
+        else:
+            _dropped.inc()
+
+    def accepted(self, response: bytes, start_ns: int, end_ns: int) -> None:
+        """Add the span of a call, whose batch is found in the response."""
+        found = _BATCH.search(response)
+        batch_id = None if found is None else read_id(BATCH, found[1].decode())
+        if batch_id is not None and self.wants(batch_id):
+            self.add(accepted(batch_id, start_ns, end_ns, {}))
+
+    async def run(self) -> None:
+        """Export until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                while self._waiting:
+                    if not await self._send():
+                        await asyncio.sleep(PAUSE_S)
+        finally:
+            # The last spans of a process that ends, unless the collector is away.
+            for _ in range(WAITING_MAX // BATCH_MAX):
+                if not self._waiting or not await self._send():
+                    break
+            await self._client.aclose()
+
+    async def _send(self) -> bool:
+        """Export the next spans, and tell whether they arrived; the others are dropped."""
+        spans = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+        body = _encode(write_otlp(spans, self._process, VERSION))
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = await self._client.post(self._tracing.url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            problem = type(error).__name__
+        else:
+            if _OK <= answer.status_code < _OK_END:
+                _sent.inc(len(spans))
+                return True
+            problem = f"status {answer.status_code}"
+        _dropped.inc(len(spans))
+        _log.warning("spans dropped", count=len(spans), problem=problem)
+        return False
+
+
+@asynccontextmanager
+async def tracing(settings: Tracing | None, process: str) -> "AsyncIterator[Tracer | None]":
+    """Yield a tracer that exports meanwhile; None without a collector."""
+    if settings is None:
+        yield None
+        return
+    tracer = Tracer(settings, process)
+    running = asyncio.create_task(tracer.run())
+    try:
+        yield tracer
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -20,7 +20,7 @@ from tumira.core.database_errors import is_unavailable
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
 from tumira.core.loops import say_unavailable
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.delivery.responses import name
 from tumira.delivery.settle_rules import Ending
 from tumira.delivery.store import latency as latencies

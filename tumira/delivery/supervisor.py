@@ -16,7 +16,7 @@ from tumira.core import metrics
 from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import MessageId
 from tumira.core.loops import say_unavailable
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S

@@ -9,7 +9,7 @@ import structlog
 
 from tumira.core.database_errors import is_unavailable
 from tumira.core.loops import say_unavailable
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.reader import EventReader, PendingEvent

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tumira.core import metrics, tracing
 from tumira.core.ids import EVENT, write_id
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_client import CallFailedError
 from tumira.webhooks.http_response import HttpResponse

@@ -16,7 +16,7 @@ from tumira.core.database_errors import is_unavailable
 from tumira.core.dns import Resolve
 from tumira.core.ids import EndpointId
 from tumira.core.loops import say_unavailable
-from tumira.core.trace_exporter import Tracer
+from tumira.core.tracing import Tracer
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
