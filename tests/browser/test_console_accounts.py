@@ -85,12 +85,12 @@ async def _start(database: Database, new: NewTopUp) -> None:
         await top_ups.insert(connection, new)
 
 
-def top_up(service: Service, account_id: AccountId, *news: ProviderAnswer) -> TopUpId:
+def top_up(service: Service, account_id: AccountId, *answer: ProviderAnswer) -> TopUpId:
     """Begin a top-up and let its provider say something about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(top_up_id, account_id, Method.PAYNOW, "ecocash", Currency.USD, asked=Decimal(5))
     service.run(_start, new)
-    for one in news:
+    for one in answer:
         service.run(settle, top_up_id, one)
     return top_up_id
 

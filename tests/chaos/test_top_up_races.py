@@ -25,7 +25,6 @@ from tumira.core.settings.payments import Payments
 from tumira.dashboard.pages.paynow_notice import routes
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
-from tumira.postgres.statement import Statement
 from tumira.topups import store as top_ups
 from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet
@@ -133,8 +132,8 @@ async def bring_all(till: Till, top_up_id: TopUpId) -> Counter[str]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL) as client:
 
-        async def bring(news: ProviderAnswer) -> str:
-            settled = await settle(till.database, top_up_id, news)
+        async def bring(answer: ProviderAnswer) -> str:
+            settled = await settle(till.database, top_up_id, answer)
             return "credited" if settled.moved else "left"
 
         async def tell() -> str:
@@ -142,7 +141,7 @@ async def bring_all(till: Till, top_up_id: TopUpId) -> Counter[str]:
 
         async def poll() -> str:
             return await bring(
-                await till.provider.look(order_of(await till.find(top_up_id), datetime.now(UTC)))
+                await till.provider.poll(order_of(await till.find(top_up_id), datetime.now(UTC)))
             )
 
         copies = [bring(Paid(str(payment.number), FIVE)) for _ in range(COPIES)]
@@ -178,7 +177,7 @@ async def test_fifty_copies_of_one_notice_and_a_poll_at_once_credit_once(till: T
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the lock on the top-up's row away, and have everybody read before anybody writes."""
-    unlocked = Statement(top_ups._SELECT + "WHERE id = %(top_up_id)s")
+    unlocked = top_ups._select("WHERE id = %(top_up_id)s")
     everybody = asyncio.Barrier(COPIES)
 
     async def read(connection: Connection, top_up_id: TopUpId) -> TopUp:
@@ -189,14 +188,14 @@ def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
             await everybody.wait()
         return found
 
-    monkeypatch.setattr(top_ups, "hold", read)
+    monkeypatch.setattr(top_ups, "lock", read)
 
 
 async def bring_unguarded(till: Till, top_up_id: TopUpId) -> None:
     """Bring the word of one payment fifty times at once, where nobody holds the top-up."""
     (payment,) = till.paynow.of(write_id(TOP_UP, top_up_id))
-    news = Paid(str(payment.number), FIVE)
-    await asyncio.gather(*(settle(till.database, top_up_id, news) for _ in range(COPIES)))
+    answer = Paid(str(payment.number), FIVE)
+    await asyncio.gather(*(settle(till.database, top_up_id, answer) for _ in range(COPIES)))
 
 
 async def paid_top_up(till: Till) -> tuple[AccountId, TopUpId]:

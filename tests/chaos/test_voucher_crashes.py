@@ -25,7 +25,7 @@ LATER: Final = "11 minutes"
 
 @pytest_asyncio.fixture
 async def desk(database_url: str) -> AsyncIterator[Desk]:
-    """Give the three issuers, and a cashier who goes on where others died."""
+    """Give the three issuers, and a worker who goes on where others died."""
     with run_issuers() as issuers:
         async with open_desk(database_url, issuers) as desk:
             yield desk

@@ -100,15 +100,15 @@ class Till(Cli):
         """Return what an account has."""
         return str(self.json("account", "show", caller.account_id)["balance"])
 
-    def tell(self, topup_id: str, news: ProviderAnswer) -> None:
+    def tell(self, topup_id: str, answer: ProviderAnswer) -> None:
         """Bring a word about a top-up, as a worker would."""
-        complete(self._tell(topup_id, news))
+        complete(self._tell(topup_id, answer))
 
-    async def _tell(self, topup_id: str, news: ProviderAnswer) -> None:
+    async def _tell(self, topup_id: str, answer: ProviderAnswer) -> None:
         identifier = read_id(TOP_UP, topup_id)
         assert identifier is not None
         database = Database(self.url, connections_max=1)
-        await settle(database, TopUpId(identifier), news)
+        await settle(database, TopUpId(identifier), answer)
         await database.close()
 
     @contextmanager

@@ -94,7 +94,7 @@ def test_codes_are_shown_once_to_people_too(cli: Cli) -> None:
     assert read_pin(Issuer.OWN, code) is not None
     assert (amount, expires) == ("5.0000", "-")
     told = cli.text("voucher", "void", voucher_id, "--note", "Printed badly")
-    assert told.startswith("The voucher is worth nothing now.\n")
+    assert told.startswith("The voucher is void.\n")
 
 
 def test_what_cannot_be_done_is_said_in_one_line(cli: Cli) -> None:

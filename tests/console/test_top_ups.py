@@ -66,7 +66,7 @@ async def _start(database: Database, new: NewTopUp) -> None:
         await top_ups.insert(connection, new)
 
 
-def start(service: Service, caller: Caller, *news: ProviderAnswer, by_voucher: bool = False) -> TopUpId:
+def start(service: Service, caller: Caller, *answer: ProviderAnswer, by_voucher: bool = False) -> TopUpId:
     """Begin a top-up and let its provider say something about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(
@@ -81,7 +81,7 @@ def start(service: Service, caller: Caller, *news: ProviderAnswer, by_voucher: b
         sealed_pin=PIN if by_voucher else None,
     )
     service.run(_start, new)
-    for one in news:
+    for one in answer:
         service.run(settle, top_up_id, one)
     return top_up_id
 

@@ -41,7 +41,7 @@ from tumira.topups.start import start_paynow, start_voucher
 from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
 from tumira.topups.store import NewTopUp
 from tumira.topups.voucher_pins import Issuer
-from tumira.topups.worker import ASKING_MAX, CALL_S, LEASE_S, TopUpWorker
+from tumira.topups.worker import CALL_S, CALLS_MAX, LEASE_S, TopUpWorker
 
 _numbers: Final = itertools.count(10_001, 100)
 
@@ -244,8 +244,8 @@ async def test_an_old_answer_leaves_the_lease_of_whoever_asked_after_the_notice(
 
 
 async def test_a_provider_that_hangs_delays_only_itself(till: Till) -> None:
-    till.paynow.misbehave(Call.START, Fault.HANG, ASKING_MAX + 1)
-    for place in range(ASKING_MAX + 1):
+    till.paynow.misbehave(Call.START, Fault.HANG, CALLS_MAX + 1)
+    for place in range(CALLS_MAX + 1):
         owner = (await new_caller(till.database.url, "0")).id
         access = Payments(paynow=till.paynow.access)
         await start_paynow(till.database, access, owner, Wallet.ECOCASH, FIVE, f"+26377129{place:04}")
@@ -255,7 +255,7 @@ async def test_a_provider_that_hangs_delays_only_itself(till: Till) -> None:
         # Longer than the voucher is waited for.
         hanging = PaynowProvider(till.paynow.access, till.public_url, answer_s=CALL_S)
         working = asyncio.create_task(TopUpWorker(till.database, {"paynow": hanging, Issuer.OTT: ott}).run())
-        await asyncio.to_thread(till.paynow.wait_for_call, Call.START, ASKING_MAX)
+        await asyncio.to_thread(till.paynow.wait_for_call, Call.START, CALLS_MAX)
         voucher_id = await start_voucher(
             till.database,
             issuers.payments,

@@ -222,8 +222,8 @@ def test_a_card_needs_no_number_and_leads_to_paynows_own_page_alone(payer: Payer
 def test_a_payment_whose_answer_was_lost_can_be_started_again(payer: Payer, wallet: str, needed: str) -> None:
     top_up_id = payer.start(wallet=wallet, amount="7.25")
     # In doubt, found by its trace, and given up on: nobody knows what to pay with.
-    for news in (InDoubt("no answer"), StillPending(), InDoubt("gave up", is_last=True)):
-        payer.tell(top_up_id, news)
+    for answer in (InDoubt("no answer"), StillPending(), InDoubt("gave up", is_last=True)):
+        payer.tell(top_up_id, answer)
         assert f"we have no {needed} for this payment. Nothing was taken: start again." in payer.said(
             top_up_id
         )

@@ -41,10 +41,10 @@ PUBLIC_URL: Final = "https://tumira.example"
 LOCAL: Final = "0771200001"
 
 
-def after(order: Order, news: ProviderAnswer) -> Order:
+def after(order: Order, answer: ProviderAnswer) -> Order:
     """Return an order with what its start gave us to keep, as the cashier would pass it next."""
-    assert isinstance(news, StillPending), news
-    return replace(order, kept={**order.kept, **news.kept})
+    assert isinstance(answer, StillPending), answer
+    return replace(order, kept={**order.kept, **answer.kept})
 
 
 @pytest_asyncio.fixture
@@ -59,7 +59,7 @@ async def test_a_wallet_is_asked_for_with_everything_that_paynow_needs(
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
     order = new_order()
-    news = await provider.start(order)
+    answer = await provider.start(order)
     ((call, pairs),) = paynow.calls
     assert call is Call.START
     assert [name for name, _ in pairs][-1] == "hash"
@@ -77,7 +77,7 @@ async def test_a_wallet_is_asked_for_with_everything_that_paynow_needs(
         "status": "Message",
     }
     (payment,) = paynow.payments
-    assert news == StillPending(
+    assert answer == StillPending(
         str(payment.number),
         {
             "poll_url": f"{paynow.url}/Interface/CheckPayment/?guid={payment.guid}",
@@ -91,23 +91,23 @@ async def test_innbucks_gives_a_code_and_says_until_when(
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
     paynow.code_expires = "5-Nov-2026 14:30"
-    news = await provider.start(new_order(Wallet.INNBUCKS))
-    assert isinstance(news, StillPending)
-    assert news.kept["code"] == "951077"
-    assert news.kept["code_expires"] == "2026-11-05T12:30:00+00:00"
+    answer = await provider.start(new_order(Wallet.INNBUCKS))
+    assert isinstance(answer, StillPending)
+    assert answer.kept["code"] == "951077"
+    assert answer.kept["code_expires"] == "2026-11-05T12:30:00+00:00"
 
 
 async def test_a_card_is_given_on_a_page_of_paynow(paynow: PaynowServer, provider: PaynowProvider) -> None:
     order = new_order(Wallet.CARD)
-    news = await provider.start(order)
-    assert isinstance(news, StillPending)
+    answer = await provider.start(order)
+    assert isinstance(answer, StillPending)
     assert not {"phone", "method"} & dict(paynow.calls[0][1]).keys()
     async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as browser:
-        page = await browser.get(news.kept["browser_url"])
+        page = await browser.get(answer.kept["browser_url"])
         assert "US$5.00" in page.text
-        answer = await browser.post(news.kept["browser_url"], data={"status": "Paid"})
-    assert answer.headers["location"] == f"{PUBLIC_URL}/dashboard/top-up/{name_of(order)}"
-    assert await provider.look(after(order, news)) == Paid("9510", FIVE)
+        response = await browser.post(answer.kept["browser_url"], data={"status": "Paid"})
+    assert response.headers["location"] == f"{PUBLIC_URL}/dashboard/top-up/{name_of(order)}"
+    assert await provider.poll(after(order, answer)) == Paid("9510", FIVE)
 
 
 @pytest.mark.parametrize(
@@ -136,15 +136,15 @@ async def test_paynow_writes_to_the_merchant_in_test_mode_or_else_to_the_custome
     ],
 )
 async def test_the_numbers_for_tests_do_as_documented(
-    provider: PaynowProvider, number: str, news: ProviderAnswer
+    provider: PaynowProvider, number: str, answer: ProviderAnswer
 ) -> None:
     order = new_order(phone=f"+26377{number}")
-    assert await provider.look(after(order, await provider.start(order))) == news
+    assert await provider.poll(after(order, await provider.start(order))) == answer
 
 
 async def test_a_wallet_without_money_is_refused_at_once(provider: PaynowProvider) -> None:
-    news = await provider.start(new_order(phone="+263774444444"))
-    assert news == NotPaid(FailureReason.DECLINED, "Insufficient balance")
+    answer = await provider.start(new_order(phone="+263774444444"))
+    assert answer == NotPaid(FailureReason.DECLINED, "Insufficient balance")
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ async def test_a_wallet_without_money_is_refused_at_once(provider: PaynowProvide
     ],
 )
 async def test_a_status_is_the_same_news_by_poll_and_by_trace_however_it_is_written(
-    paynow: PaynowServer, provider: PaynowProvider, status: str, news: ProviderAnswer
+    paynow: PaynowServer, provider: PaynowProvider, status: str, answer: ProviderAnswer
 ) -> None:
     order = new_order()
     begun = after(order, await provider.start(order))
     paynow.move(paynow.payments[0], status)
-    assert await provider.look(begun) == news
+    assert await provider.poll(begun) == answer
     assert paynow.count(Call.TRACE) == 0
     paynow.mixes_case = paynow.adds_fields = True
-    assert await provider.look(begun) == news
-    assert await provider.look(order) == news
+    assert await provider.poll(begun) == answer
+    assert await provider.poll(order) == answer
     assert (paynow.count(Call.POLL), paynow.count(Call.TRACE)) == (2, 1)
 
 
@@ -182,9 +182,9 @@ async def test_a_start_is_understood_with_other_letters_and_fields_that_nobody_k
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
     paynow.mixes_case = paynow.adds_fields = True
-    news = await provider.start(new_order())
-    assert isinstance(news, StillPending)
-    assert news.kept["poll_url"].startswith(f"{paynow.url}/")
+    answer = await provider.start(new_order())
+    assert isinstance(answer, StillPending)
+    assert answer.kept["poll_url"].startswith(f"{paynow.url}/")
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_a
     order = new_order()
     paynow.outcomes[LOCAL] = Outcome("Paid")
     paynow.misbehave(Call.START, fault)
-    news = await provider.start(order)
-    assert isinstance(news, InDoubt)
-    assert words in news.problem
-    assert await provider.look(order) == Paid("9510", FIVE)
+    answer = await provider.start(order)
+    assert isinstance(answer, InDoubt)
+    assert words in answer.problem
+    assert await provider.poll(order) == Paid("9510", FIVE)
     await provider.close()
     assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
 
@@ -225,10 +225,10 @@ async def test_a_start_that_reached_nobody_never_arrived() -> None:
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     with paynow_server() as paynow:
         provider = PaynowProvider(replace(paynow.access, url=url), PUBLIC_URL)
-        news = await provider.start(new_order())
+        answer = await provider.start(new_order())
         await provider.close()
-    assert isinstance(news, NotPaid)
-    assert news.reason is FailureReason.NEVER_ARRIVED
+    assert isinstance(answer, NotPaid)
+    assert answer.reason is FailureReason.NEVER_ARRIVED
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ async def test_wrong_access_is_the_operators_to_put_right(
     paynow: PaynowServer, changes: Mapping[str, Any], words: str
 ) -> None:
     provider = PaynowProvider(replace(paynow.access, **changes), PUBLIC_URL)
-    news = await provider.start(new_order())
+    answer = await provider.start(new_order())
     await provider.close()
-    assert isinstance(news, NotPaid)
-    assert news.reason is FailureReason.NOT_CONFIGURED
-    assert news.problem.startswith(words)
+    assert isinstance(answer, NotPaid)
+    assert answer.reason is FailureReason.NOT_CONFIGURED
+    assert answer.problem.startswith(words)
 
 
 async def test_an_error_inside_a_good_answer_is_a_refusal_in_paynows_words_and_not_too_many_of_them(
@@ -255,10 +255,10 @@ async def test_an_error_inside_a_good_answer_is_a_refusal_in_paynows_words_and_n
     paynow.misbehave(Call.START, Fault.ERROR_INSIDE)
     assert await provider.start(new_order()) == NotPaid(FailureReason.DECLINED, "Something went wrong")
     paynow.outcomes[LOCAL] = Outcome(error=f" Not\r\nnow\0{'!' * 1000}")
-    news = await provider.start(new_order())
-    assert isinstance(news, NotPaid)
-    assert news.problem.startswith("Not  now !!!")
-    assert len(news.problem) == PROBLEM_MAX
+    answer = await provider.start(new_order())
+    assert isinstance(answer, NotPaid)
+    assert answer.problem.startswith("Not  now !!!")
+    assert len(answer.problem) == PROBLEM_MAX
 
 
 @pytest.mark.parametrize("is_poll", [True, False])
@@ -282,8 +282,8 @@ async def test_an_answer_that_cannot_be_relied_upon_tells_nothing_of_the_money(
     paynow.move(paynow.payments[0], "Paid")
     paynow.misbehave(Call.POLL if is_poll else Call.TRACE, fault)
     asked = begun if is_poll else order
-    assert isinstance(await provider.look(asked), Unreachable)
-    assert await provider.look(asked) == Paid("9510", FIVE)
+    assert isinstance(await provider.poll(asked), Unreachable)
+    assert await provider.poll(asked) == Paid("9510", FIVE)
 
 
 @pytest.mark.parametrize(
@@ -297,18 +297,18 @@ async def test_what_paynow_says_it_took_is_told_as_it_says_it(
     begun = after(order, await provider.start(order))
     paynow.move(paynow.payments[0], "Paid")
     paynow.misbehave(Call.POLL, fault)
-    assert await provider.look(begun) == Paid(reference, Decimal(amount))
+    assert await provider.poll(begun) == Paid(reference, Decimal(amount))
 
 
 async def test_what_paynow_does_not_know_never_arrived_but_only_after_a_while(
     paynow: PaynowServer, provider: PaynowProvider
 ) -> None:
-    assert isinstance(await provider.look(new_order(age=LOST_AFTER)), InDoubt)
-    news = await provider.look(new_order(age=LOST_AFTER + timedelta(seconds=1)))
-    assert news == NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
+    assert isinstance(await provider.poll(new_order(age=LOST_AFTER)), InDoubt)
+    answer = await provider.poll(new_order(age=LOST_AFTER + timedelta(seconds=1)))
+    assert answer == NotPaid(FailureReason.NEVER_ARRIVED, "Paynow knows nothing of it")
     # Unsigned, anybody could say so.
     paynow.misbehave(Call.TRACE, Fault.NO_HASH)
-    assert isinstance(await provider.look(new_order(age=2 * LOST_AFTER)), Unreachable)
+    assert isinstance(await provider.poll(new_order(age=2 * LOST_AFTER)), Unreachable)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ async def test_an_address_elsewhere_is_never_called(
     order = new_order()
     await provider.start(order)
     kept = {"poll_url": address.format(port=paynow.port, guid=paynow.payments[0].guid)}
-    assert await provider.look(replace(order, kept=kept)) == StillPending()
+    assert await provider.poll(replace(order, kept=kept)) == StillPending()
     assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
 
 
@@ -338,13 +338,13 @@ async def test_a_code_that_was_not_used_lapses_a_while_after_its_end(
 ) -> None:
     order = new_order(Wallet.INNBUCKS)
     begun = after(order, await provider.start(order))
-    assert await provider.look(begun) == StillPending()
+    assert await provider.poll(begun) == StillPending()
     ended = datetime.now(UTC) - EXPIRY_GRACE
     late = replace(begun, kept={**begun.kept, "code_expires": ended.isoformat()})
     just_ended = replace(
         begun, kept={**begun.kept, "code_expires": (ended + timedelta(minutes=1)).isoformat()}
     )
-    assert await provider.look(just_ended) == StillPending()
-    assert await provider.look(late) == Expired()
+    assert await provider.poll(just_ended) == StillPending()
+    assert await provider.poll(late) == Expired()
     paynow.move(paynow.payments[0], "Paid")
-    assert await provider.look(late) == Paid("9510", FIVE)
+    assert await provider.poll(late) == Paid("9510", FIVE)

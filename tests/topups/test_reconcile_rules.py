@@ -86,8 +86,8 @@ WORDS: Final[list[tuple[ProviderAnswer, dict[TopUpState, DifferenceKind]]]] = [
 @pytest.mark.parametrize("place", range(len(WORDS)))
 @pytest.mark.parametrize("state", TopUpState)
 def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int, state: TopUpState) -> None:
-    news, kinds = WORDS[place]
-    found = compare_with_provider(ours(state), news)
+    answer, kinds = WORDS[place]
+    found = compare_with_provider(ours(state), answer)
     if state not in kinds:
         assert found is None
         return
@@ -99,8 +99,8 @@ def test_a_providers_word_differs_from_ours_exactly_where_money_does(place: int,
 
 def test_a_provider_that_does_not_answer_is_no_difference() -> None:
     for state in TopUpState:
-        for news in (InDoubt("no answer"), Unreachable("no answer")):
-            assert compare_with_provider(ours(state), news) == Unanswered(TOP, "no answer")
+        for answer in (InDoubt("no answer"), Unreachable("no answer")):
+            assert compare_with_provider(ours(state), answer) == Unanswered(TOP, "no answer")
 
 
 def test_what_to_do_can_be_typed_as_it_stands() -> None:

@@ -174,16 +174,16 @@ MOVES: Final[dict[TopUpState, dict[str, TopUpState]]] = {
 WORTH: Final = {TopUpState.CREDITED: FIVE}
 
 
-def named(news: ProviderAnswer) -> ProviderAnswer:
+def named(answer: ProviderAnswer) -> ProviderAnswer:
     """Give a payment a reference of its own."""
-    return paid(news.paid) if isinstance(news, Paid) else news
+    return paid(answer.paid) if isinstance(answer, Paid) else answer
 
 
 @pytest.mark.parametrize("before", TopUpState)
 async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing(
     database: Database, caller: Caller, before: TopUpState
 ) -> None:
-    for name, news in NEWS.items():
+    for name, answer in NEWS.items():
         top_up_id = await start(database, caller)
         for way in WAYS[before]:
             await settle(database, top_up_id, named(way))
@@ -191,7 +191,7 @@ async def test_a_word_moves_a_top_up_as_the_table_says_and_a_second_time_nothing
         balance = await balance_of(database, caller)
         expected = MOVES[before].get(name, before)
 
-        word = named(news)
+        word = named(answer)
         settled = await settle(database, top_up_id, word)
 
         assert (settled.before, settled.top_up.state) == (before, expected), name
@@ -220,11 +220,11 @@ async def test_what_is_not_open_any_more_is_not_looked_at_and_what_is_open_is(
         (Expired(), False),
         (paid(), False),
     )
-    for news, is_looked_at in words:
-        settled = await settle(database, await start(database, caller), news)
-        assert (settled.top_up.due_at is not None) is is_looked_at, news
+    for answer, is_looked_at in words:
+        settled = await settle(database, await start(database, caller), answer)
+        assert (settled.top_up.due_at is not None) is is_looked_at, answer
         is_open = settled.top_up.state in {TopUpState.PENDING, TopUpState.DOUBT}
-        assert (settled.top_up.finished_at is None) is is_open, news
+        assert (settled.top_up.finished_at is None) is is_open, answer
 
 
 async def test_what_a_provider_gave_us_is_kept_through_what_it_says_later(
@@ -375,7 +375,7 @@ async def test_a_pin_is_kept_while_it_may_be_needed_and_no_longer(
     database: Database, url: str, caller: Caller
 ) -> None:
     sealed = Seal("secret").close("1234567890123456")
-    for news, is_kept in (
+    for answer, is_kept in (
         (StillPending(), True),
         (InDoubt("no answer"), True),
         (InDoubt("no answer", is_last=True), False),
@@ -383,8 +383,8 @@ async def test_a_pin_is_kept_while_it_may_be_needed_and_no_longer(
         (Paid("pin-kept", Decimal(100), b"change"), False),
     ):
         top_up_id = await start(database, caller, None, rate=Decimal(20), sealed_pin=sealed)
-        found = (await settle(database, top_up_id, news)).top_up
-        assert (found.sealed_pin == sealed) is is_kept, news
+        found = (await settle(database, top_up_id, answer)).top_up
+        assert (found.sealed_pin == sealed) is is_kept, answer
         if found.state not in {TopUpState.CREDITED, TopUpState.FAILED}:
             await settle(database, top_up_id, Expired())
     assert found.sealed_change == b"change"
@@ -471,9 +471,9 @@ async def test_after_any_history_money_adds_up(
     ]
     run = f"{random.getrandbits(64):x}"
     spent = dict.fromkeys((caller.id for caller in callers), Decimal(0))
-    for place, news, wish in turns:
+    for place, answer, wish in turns:
         # The references of another example are another's payments.
-        word = Paid(f"{run}-{news.provider_reference}", news.paid) if isinstance(news, Paid) else news
+        word = Paid(f"{run}-{answer.provider_reference}", answer.paid) if isinstance(answer, Paid) else answer
         caller = callers[place % 2]
         wanted = min(Decimal(wish), await balance_of(database, caller))
         if wanted:
@@ -497,7 +497,7 @@ async def test_after_any_history_money_adds_up(
 async def test_what_waits_for_too_long_is_given_up_or_shown_to_the_operator(
     database: Database, caller: Caller
 ) -> None:
-    for news, state in ((StillPending(), TopUpState.EXPIRED), (InDoubt("no answer"), TopUpState.DOUBT)):
+    for answer, state in ((StillPending(), TopUpState.EXPIRED), (InDoubt("no answer"), TopUpState.DOUBT)):
         top_up_id = await start(database, caller)
         async with database.connection() as connection:
             await connection.execute(
@@ -505,5 +505,5 @@ async def test_what_waits_for_too_long_is_given_up_or_shown_to_the_operator(
                 top_up_id,
                 timedelta(hours=25),
             )
-        settled = await settle(database, top_up_id, news)
+        settled = await settle(database, top_up_id, answer)
         assert (settled.top_up.state, settled.top_up.due_at) == (state, None)

@@ -32,7 +32,7 @@ def url(server_url: str) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def desk(url: str) -> AsyncIterator[Desk]:
-    """Give a cashier and the issuers."""
+    """Give a worker and the issuers."""
     with run_issuers() as issuers:
         async with open_desk(url, issuers) as desk:
             yield desk
@@ -184,7 +184,7 @@ async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything
             if turn < asked:
                 provider = desk.providers[issuer]
                 order = order_of(claimed.top_up, desk.database.clock.now())
-                await (provider.look(order) if claimed.was_asked else provider.start(order))
+                await (provider.poll(order) if claimed.was_asked else provider.start(order))
         seen = await desk.decide(top_up_id)
         if issuer is Issuer.OTT and asked == 0:
             # It is not asked twice, and so never was.

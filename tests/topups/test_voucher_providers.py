@@ -40,7 +40,7 @@ def url(server_url: str) -> Iterator[str]:
 
 @pytest_asyncio.fixture
 async def desk(url: str) -> AsyncIterator[Desk]:
-    """Give a cashier and the issuers."""
+    """Give a worker and the issuers."""
     with run_issuers() as issuers:
         async with open_desk(url, issuers) as desk:
             yield desk
@@ -190,8 +190,8 @@ async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk
     ]
     for issuer, provider in providers:
         top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        cashier = TopUpWorker(desk.database, {issuer: provider})
-        last = await replace(desk, cashier=cashier).look(top_up_id)
+        worker = TopUpWorker(desk.database, {issuer: provider})
+        last = await replace(desk, worker=worker).look(top_up_id)
         assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED), issuer
         await provider.close()
     assert sum(stand.taken_in_all for stand in desk.issuers.each) == 0
@@ -209,8 +209,8 @@ async def test_a_pin_that_was_sealed_with_another_access_is_not_guessed(desk: De
     ]
     for issuer, provider in providers:
         top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        cashier = TopUpWorker(desk.database, {issuer: provider})
-        last = await replace(desk, cashier=cashier).look(top_up_id)
+        worker = TopUpWorker(desk.database, {issuer: provider})
+        last = await replace(desk, worker=worker).look(top_up_id)
         assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
         await provider.close()
 
@@ -218,7 +218,7 @@ async def test_a_pin_that_was_sealed_with_another_access_is_not_guessed(desk: De
 async def test_the_cashiers_own_loop_redeems(desk: Desk) -> None:
     async with open_desk(desk.database.url, desk.issuers) as other:
         top_up_id = await desk.start(await desk.new_account(), Issuer.OTT, desk.issuers.ott.issue())
-        running = asyncio.create_task(other.cashier.run())
+        running = asyncio.create_task(other.worker.run())
         async with asyncio.timeout(20):
             while (await desk.find(top_up_id)).state is not TopUpState.CREDITED:  # noqa: ASYNC110 - another's row
                 await asyncio.sleep(0.05)
@@ -245,9 +245,8 @@ async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
         async for table in _tables_with(desk, pins):
             raise AssertionError(table)
         await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
-        while await desk.cashier._look():
-            await asyncio.gather(*desk.cashier._asking)
-        await asyncio.gather(*desk.cashier._asking)
+        await desk.worker._claim()
+        await asyncio.gather(*desk.worker._calls)
     changes = [pin for stand in desk.issuers.each for pin in stand.vouchers if pin not in pins]
     async for table in _tables_with(desk, changes):
         raise AssertionError(table)

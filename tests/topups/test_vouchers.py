@@ -184,7 +184,7 @@ async def test_without_the_guards_one_voucher_is_credited_more_than_once(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        vouchers, "SQL_LOCK_BY_CODE", Statement(vouchers._VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s")
+        vouchers, "SQL_LOCK_BY_CODE", vouchers._select("WHERE v.code_sha256 = %(code_sha256)s")
     )
     monkeypatch.setattr(
         vouchers,

@@ -1,4 +1,4 @@
-"""How does the operator compare our books with those of the providers?"""
+"""The `tumira reconcile` command."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -22,7 +22,7 @@ DAYS_MAX: Final = 400
 LINES_MAX: Final = 50
 
 DIFFERS: Final = 1
-# Not 2, with which a command ends that was typed wrongly.
+# Not 2, the exit code of a usage error.
 INCOMPLETE: Final = 3
 
 
@@ -36,17 +36,17 @@ INCOMPLETE: Final = 3
     "methods",
     type=click.Choice([one.value for one in Method]),
     multiple=True,
-    help="May be given again; all by default.",
+    help="Can be repeated; all by default.",
 )
 @json_option
 @with_database
 async def reconcile(
     database: Database, *, first: date | None, last: date | None, methods: Sequence[str], as_json: bool
 ) -> None:
-    """Compare top-ups with the providers' and the chain's own records; changes nothing.
+    """Compare top-ups with the records of the providers and the chain; changes nothing.
 
-    Ends with 0 when nothing differs, 1 when something does, and 3 when nothing does but somebody could not be
-    asked.
+    Exits with 0 when nothing differs, 1 when something differs, and 3 when nothing differs but a provider
+    could not be reached.
     """
     last = last or local_day(datetime.now(UTC))
     first = first or last - timedelta(days=DAYS)

@@ -1,4 +1,4 @@
-"""How does the operator start, follow and decide top-ups?"""
+"""The `tumira topup` commands."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,12 +42,9 @@ _NOT_THERE: Final = "There is no such top-up; `tumira topup list` shows them."
 
 
 class TopUpIdType(click.ParamType[TopUpId]):
-    """A top-up's id."""
-
     name = "top_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopUpId:
-        """Read what was typed."""
         identifier = read_id(TOP_UP, value)
         if identifier is None:
             self.fail(f"{value!r} is not a top-up's id; `tumira topup list` shows them.", param, ctx)
@@ -56,7 +53,7 @@ class TopUpIdType(click.ParamType[TopUpId]):
 
 @click.group()
 def topup() -> None:
-    """Start, list, show, look at and decide top-ups."""
+    """Start, list, show, poll and resolve top-ups."""
 
 
 @topup.command("start")
@@ -64,7 +61,7 @@ def topup() -> None:
 @click.option("--method", type=click.Choice([one.value for one in Method]), required=True)
 @click.option("--amount", type=AmountType(), help="USD, for paynow.")
 @click.option(
-    "--phone", help="The wallet's number, or where a voucher's change is sent; the account's own by default."
+    "--phone", help="The wallet's number, or the number for a voucher's change; by default the account's own."
 )
 @click.option(
     "--wallet",
@@ -91,7 +88,7 @@ async def topup_start(
     value: Decimal | None,
     as_json: bool,
 ) -> None:
-    """Begin a top-up of an account; the PIN of a voucher is read from standard input."""
+    """Start a top-up of an account; the PIN of a voucher is read from standard input."""
     payments = load_settings().payments
     where: Mapping[str, Any] = {}
     match Method(method):
@@ -124,7 +121,7 @@ async def _start_usdt(
 
 
 def _read_pin() -> str:
-    """Read a PIN, which nobody looking over the shoulder and no list of processes should see."""
+    """Read a PIN from a hidden prompt or from standard input, so that no process list shows it."""
     if sys.stdin.isatty():
         typed = click.prompt("PIN", hide_input=True, err=True)
     else:
@@ -139,14 +136,14 @@ def _read_pin() -> str:
     "states",
     type=click.Choice([one.value for one in TopUpState]),
     multiple=True,
-    help="May be given again.",
+    help="Can be repeated.",
 )
 @click.option(
     "--method",
     "methods",
     type=click.Choice([one.value for one in Method]),
     multiple=True,
-    help="May be given again.",
+    help="Can be repeated.",
 )
 @click.option("--limit", type=click.IntRange(1, LIST_MAX), default=100, show_default=True)
 @json_option
@@ -160,7 +157,7 @@ async def topup_list(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List top-ups, the newest first; `--state doubt` shows those that wait for you."""
+    """List top-ups, newest first; `--state doubt` shows those that you have to decide."""
     wanted = [TopUpState(one) for one in states] or list(TopUpState)
     ways = [Method(one) for one in methods] or list(Method)
     if account_id is None:
@@ -209,7 +206,7 @@ async def _list_of_account(
 @json_option
 @with_database
 async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
-    """Show a top-up: how far it is, what its provider gave us, and the deposits that it credited."""
+    """Show a top-up: its state, what its provider gave us, and the deposits that it credited."""
     found = await _find(database, top_up_id)
     async with database.connection() as connection:
         credited = await deposits.list_of_top_up(connection, top_up_id, DEPOSITS_SHOWN)
@@ -237,7 +234,7 @@ async def topup_show(database: Database, *, top_up_id: TopUpId, as_json: bool) -
 @json_option
 @with_database
 async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -> None:
-    """Have a worker ask the provider what became of a top-up, and carry that out."""
+    """Have a worker poll the provider of a top-up and apply its answer."""
     found = await _find(database, top_up_id)
     if not can_poll(found):
         raise OperatorError(
@@ -247,7 +244,7 @@ async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -
     show(
         _top_up(await _find(database, top_up_id)),
         as_json=as_json,
-        title="A worker asks within a second or two.",
+        title="A worker polls the provider within a second or two.",
     )
 
 
@@ -255,7 +252,7 @@ async def topup_look(database: Database, *, top_up_id: TopUpId, as_json: bool) -
 @click.argument("top_up_id", type=TopUpIdType())
 @click.option("--paid", type=AmountType(), help="What the provider took, in the top-up's currency.")
 @click.option("--not-paid", is_flag=True, help="The provider took nothing.")
-@click.option("--reference", help="Under which the provider has it.")
+@click.option("--reference", help="The provider's reference.")
 @click.option("--note", required=True, help="How you know.")
 @json_option
 @with_database
@@ -269,7 +266,7 @@ async def topup_resolve(
     note: str,
     as_json: bool,
 ) -> None:
-    """Decide a top-up that is in doubt, or credit one that was paid after it had ended."""
+    """Decide a top-up that is in doubt, or credit a top-up that was paid after it had ended."""
     if (paid is not None) == not_paid:
         raise OperatorError("Say what the provider did: --paid AMOUNT, or --not-paid.")
     if not note.strip():

@@ -1,4 +1,4 @@
-"""How does the operator issue vouchers, look at them, and make one worth nothing?"""
+"""The `tumira voucher` commands."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -19,12 +19,9 @@ LIST_MAX: Final = 10_000
 
 
 class VoucherIdType(click.ParamType[VoucherId]):
-    """A voucher's id."""
-
     name = "vch_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VoucherId:
-        """Read what was typed."""
         identifier = read_id(VOUCHER, value)
         if identifier is None:
             self.fail(f"{value!r} is not a voucher's id; `tumira voucher list` shows them.", param, ctx)
@@ -32,12 +29,9 @@ class VoucherIdType(click.ParamType[VoucherId]):
 
 
 class DayType(click.ParamType[date]):
-    """A day."""
-
     name = "day"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        """Read what was typed."""
         try:
             return datetime.strptime(value, "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no time zone
         except ValueError:
@@ -46,15 +40,18 @@ class DayType(click.ParamType[date]):
 
 @click.group()
 def voucher() -> None:
-    """Issue vouchers that customers top up with, list them, and make one worth nothing."""
+    """Issue, list and void vouchers with which customers top up."""
 
 
 @voucher.command("issue")
 @click.option("--amount", type=AmountType(), required=True, help="What each is worth, USD; at least 5.")
 @click.option("--count", type=click.IntRange(1, COUNT_MAX), default=1, show_default=True, help="How many.")
-@click.option("--note", default="", help="For whom or what; customers never see it.")
+@click.option("--note", default="", help="Its purpose; customers never see it.")
 @click.option(
-    "--expires", "last_day", type=DayType(), help="The last day, like 2027-01-31; never without it."
+    "--expires",
+    "last_day",
+    type=DayType(),
+    help="The last valid day, like 2027-01-31; unlimited by default.",
 )
 @json_option
 @with_database
@@ -82,7 +79,7 @@ async def voucher_issue(
 @json_option
 @with_database
 async def voucher_list(database: Database, *, limit: int, as_json: bool) -> None:
-    """List vouchers, the latest first, with the last letters of their codes."""
+    """List vouchers, newest first, with the last characters of their codes."""
     async with database.connection() as connection:
         found = await vouchers.list_latest(connection, limit)
     show_all(
@@ -99,9 +96,9 @@ async def voucher_list(database: Database, *, limit: int, as_json: bool) -> None
 @json_option
 @with_database
 async def voucher_void(database: Database, *, voucher_id: VoucherId, note: str, as_json: bool) -> None:
-    """Make a voucher that was not used worth nothing."""
+    """Void an unused voucher."""
     found = await void_voucher(database, voucher_id, note=note, actor=actor())
-    show(_voucher(found), as_json=as_json, title="The voucher is worth nothing now.")
+    show(_voucher(found), as_json=as_json, title="The voucher is void.")
 
 
 def _voucher(one: Voucher) -> Mapping[str, Any]:

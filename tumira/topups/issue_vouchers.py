@@ -1,4 +1,4 @@
-"""How does the operator issue vouchers, and make one worth nothing? Their codes are known this once."""
+"""Issues and voids the operator's own vouchers."""
 
 import time
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from tumira.core.ids import VoucherId, new_id
 from tumira.postgres.pool import Database
 from tumira.topups import vouchers
 from tumira.topups.start import check_amount
-from tumira.topups.voucher_pins import VoucherState, hash_code, new_code, tail_of, write_code
-from tumira.topups.vouchers import NewVoucher, Voucher
+from tumira.topups.voucher_pins import VoucherState, new_code, write_code
+from tumira.topups.vouchers import Voucher
 
 COUNT_MAX: Final = 1_000
 NOTE_MAX: Final = 200
@@ -26,7 +26,7 @@ _JOINERS: Final = "\u200c\u200d"
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A voucher with its code, which is told once and kept nowhere."""
+    """A voucher with its code, which is shown once and stored nowhere."""
 
     id: VoucherId
     code: str = field(repr=False)
@@ -43,7 +43,7 @@ async def issue_vouchers(
     last_day: date | None,
     actor: str,
 ) -> Sequence[Issued]:
-    """Issue vouchers that are worth the same, good to the end of a day or for ever."""
+    """Issue vouchers of one amount, valid to the end of a day or without end."""
     check_amount(amount)
     if not 1 <= count <= COUNT_MAX:
         raise FieldError("count", f"Issue 1 to {COUNT_MAX} vouchers at a time.")
@@ -52,15 +52,17 @@ async def issue_vouchers(
         raise FieldError("expires", "Give a day that is not over.")
     at_ms = time.time_ns() // 1_000_000
     codes = [new_code() for _ in range(count)]
-    # In the order of their ids, so that a list of them has the order in which they were told.
+    # Sorted, so that a list by id has the order in which the codes are shown.
     ids = sorted(VoucherId(new_id(at_ms)) for _ in range(count))
-    new = [
-        NewVoucher(voucher_id, hash_code(code), tail_of(code))
-        for voucher_id, code in zip(ids, codes, strict=True)
-    ]
     async with database.transaction() as connection:
         await vouchers.insert_many(
-            connection, new, amount=amount, note=_check_note(note), issued_by=actor, expires_at=expires_at
+            connection,
+            ids,
+            codes,
+            amount=amount,
+            note=_check_note(note),
+            issued_by=actor,
+            expires_at=expires_at,
         )
     return [
         Issued(voucher_id, write_code(code), amount, expires_at)
@@ -69,7 +71,6 @@ async def issue_vouchers(
 
 
 async def void_voucher(database: Database, voucher_id: VoucherId, *, note: str, actor: str) -> Voucher:
-    """Make a voucher that was not used worth nothing."""
     why = _check_note(note)
     if not why:
         raise FieldError("note", "Say why, as in --note 'Sent to the wrong shop'.")
@@ -94,7 +95,7 @@ def _check_note(note: str) -> str:
 
 
 def _end_of(day: date) -> datetime:
-    """Return when a day ends for our customers."""
+    """Return when a day ends in our customers' time zone."""
     try:
         return datetime.combine(day + timedelta(days=1), time_of_day(), UTC) - LOCAL_TIME
     except OverflowError:

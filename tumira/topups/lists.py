@@ -1,4 +1,4 @@
-"""Lists of top-ups for the operator, and the transfers and transactions that belong to a top-up."""
+"""Lists of top-ups for the operator, and the transfers and transactions of a top-up."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,6 @@ from tumira.topups.store import LAST
 
 @dataclass(frozen=True, slots=True)
 class ListedTopUp:
-    """A top-up in a list, and whose it is."""
-
     id: TopUpId
     account_id: AccountId
     method: Method
@@ -42,7 +40,7 @@ class ListedTopUp:
 _COLUMNS: Final = ", ".join(ListedTopUp.__slots__[:-2])
 
 
-# Which index leads the way does not depend on what PostgreSQL believes of the table: only one has the order.
+# Only one index has this order, so the plan does not depend on statistics.
 def _walk(condition: str, order: str) -> Statement:
     return Statement(f"""
 SELECT top_up.*, account.business, account.suspended_at IS NOT NULL AS is_suspended
@@ -62,12 +60,12 @@ SELECT top_up.*, account.business, account.suspended_at IS NOT NULL AS is_suspen
 
 
 SQL_ALL: Final = _walk("id < %(before)s", "id DESC")
-# Not `state = …`: a column that is known to be equal counts for nothing in an order, and a walk down all ids
-# that drops those of other states would fit as well. PostgreSQL takes it as soon as it has statistics.
+# Not `state = …`: PostgreSQL drops a constant column from the order, and then a scan of the primary key that
+# filters by state fits as well. It takes that scan as soon as it has statistics.
 SQL_OF_STATE: Final = _walk(
     "state >= %(state)s AND (state, id) < (%(state)s, %(before)s)", "state DESC, id DESC"
 )
-# As the index says it, and as `topups/settle` writes it.
+# As in the index, and as `topups/settle` writes it.
 SQL_PAID_LATE: Final = _walk(
     "state IN ('failed', 'expired') AND problem LIKE '%was paid after it had%' AND id < %(before)s", "id DESC"
 )
@@ -76,7 +74,7 @@ SQL_PAID_LATE: Final = _walk(
 async def list_all(
     connection: Connection, count_max: int, before: TopUpId = LAST
 ) -> tuple[Sequence[ListedTopUp], bool]:
-    """Return everybody's top-ups, newest first, and whether there are older ones."""
+    """Return all top-ups, newest first, and whether there are older ones."""
     rows = await SQL_ALL.rows(connection, before=before, count_max=count_max + 1)
     return _listed(rows, count_max)
 
@@ -111,7 +109,7 @@ def _one(row: asyncpg.Record) -> ListedTopUp:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """What a top-up moved: to the customer, or with a negative amount back."""
+    """A transfer of a top-up: to the customer, or with a negative amount back."""
 
     amount: Decimal
     created_at: datetime
@@ -142,7 +140,7 @@ SELECT transfers.id AS transfer_id, top_ups.id AS top_up_id, top_ups.provider
 
 @dataclass(frozen=True, slots=True)
 class LedgerTopUp:
-    """The top-up that an entry is for, and who took the money."""
+    """The top-up of a ledger entry, and its provider."""
 
     id: TopUpId
     provider: str
@@ -151,7 +149,7 @@ class LedgerTopUp:
 async def list_by_transfer(
     connection: Connection, account_id: AccountId, transfer_ids: Sequence[int]
 ) -> Mapping[int, LedgerTopUp]:
-    """Return the top-ups of an account's entries, by the entry."""
+    """Return the top-ups of an account's ledger entries, by transfer."""
     if not transfer_ids:
         return {}
     rows = await SQL_LIST_BY_TRANSFER.rows(connection, account_id=account_id, transfer_ids=list(transfer_ids))
@@ -171,7 +169,7 @@ SELECT DISTINCT tx_hash
 async def list_transactions(
     connection: Connection, account_id: AccountId, top_up_id: TopUpId, count_max: int
 ) -> Sequence[str]:
-    """Return the transactions on the chain that a top-up of an account was credited for."""
+    """Return the chain transactions that an account's top-up was credited for."""
     rows = await SQL_LIST_TRANSACTIONS.rows(
         connection, account_id=account_id, top_up_id=top_up_id, count_max=count_max
     )
@@ -189,6 +187,6 @@ SELECT top_up_id,
 
 
 async def list_moved(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, Moved]:
-    """Return what the transfers of top-ups came to; those without any are left out."""
+    """Return what the transfers of each top-up add up to; top-ups without transfers are left out."""
     rows = await SQL_MOVED.rows(connection, top_up_ids=top_up_ids)
     return {row["top_up_id"]: Moved(row["came"], row["went"]) for row in rows}

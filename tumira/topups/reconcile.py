@@ -1,6 +1,6 @@
-"""Do our books and those of the providers agree for a period? Asks them, and changes nothing.
+"""Compares the top-ups of a period with the records of providers and chain; changes nothing.
 
-A top-up belongs to the day on which it was started, a deposit of USDT to that of its block.
+A top-up belongs to the day on which it was started, a USDT deposit to the day of its block.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from tumira.topups.worker import CALL_S, order_of, provider_key
 ASKING_MAX: Final = 4
 PAGE: Final = 200
 ADDRESSES_PAGE: Final = 1_000
-# So many blocks are read between two words to who waits.
+# Blocks between two progress lines.
 SPAN: Final = 20_000
-# A provider that has not answered so often in a row is away, and the rest would only take long.
+# After this many failures in a row a provider is skipped.
 SILENT_MAX: Final = 20
-# The worker follows the chain a little behind; more than that, and somebody should know.
+# The worker lags a little behind the chain; a longer lag is reported.
 BEHIND_MAX: Final = 1_000
 
-# Who can be asked what became of an order without any money being taken by that.
+# Providers whose poll never takes money.
 _ASKABLE: Final = frozenset({"paynow", "ott"})
 _OWN: Final = "own"
 
@@ -52,32 +52,27 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From when on, and before when."""
-
     since: datetime
     before: datetime
 
 
 @dataclass(slots=True)
 class ReconcileReport:
-    """What was compared, what differs, who could not be asked, and what nobody can be asked about."""
+    """What was compared, what differs, what could not be checked now, and what never can be."""
 
     top_ups: int = 0
     asked: int = 0
     deposits: int = 0
     differences: list[Difference] = field(default_factory=list)
     unknown: list[Unanswered] = field(default_factory=list)
-    # How many of whose, by why nobody was asked about them.
+    # Number of top-ups that cannot be checked, by reason.
     unchecked: Counter[str] = field(default_factory=Counter)
 
     def add(self, found: Iterable[Difference | None]) -> None:
-        """Note what differs."""
         self.differences.extend(one for one in found if one is not None)
 
 
 class Reconciler:
-    """Compares what we wrote down with what others say."""
-
     def __init__(
         self, database: Database, payments: Payments, providers: Mapping[str, Provider], tell: Tell
     ) -> None:
@@ -86,11 +81,10 @@ class Reconciler:
         self._providers = providers
         self._tell = tell
         self._places = asyncio.Semaphore(ASKING_MAX)
-        # By provider: how often in a row there was no answer.
+        # Failures in a row, by provider.
         self._silent: Counter[str] = Counter()
 
     async def compare(self, period: Period, methods: Collection[Method]) -> ReconcileReport:
-        """Compare everything of a period that was paid in these ways."""
         report = ReconcileReport()
         before = first_id(_ms(period.before))
         while True:
@@ -128,7 +122,7 @@ class Reconciler:
                 report.add([compare_with_voucher(top_up, used.get(top_up.id))])
 
     async def _ask(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
-        """Ask the providers of top-ups for which they may have been asked for money."""
+        """Poll the providers of top-ups that they may have been asked for."""
         asked = [top_up for top_up in page if top_up.asked_at is not None and provider_key(top_up) != _OWN]
         askable: list[TopUp] = []
         for top_up in asked:
@@ -142,11 +136,11 @@ class Reconciler:
         if not askable:
             return
         answers = await asyncio.gather(*(self._look(top_up) for top_up in askable))
-        for top_up, news in zip(askable, answers, strict=True):
-            if news is None:
+        for top_up, answer in zip(askable, answers, strict=True):
+            if answer is None:
                 continue
             report.asked += 1
-            found = compare_with_provider(top_up, news)
+            found = compare_with_provider(top_up, answer)
             if not isinstance(found, Unanswered):
                 report.add([found])
             elif _may_be_unheard_of(top_up):
@@ -156,21 +150,21 @@ class Reconciler:
         self._tell(f"Asked about {report.asked} top-ups, back to {page[-1].created_at:%Y-%m-%d %H:%M} UTC …")
 
     async def _look(self, top_up: TopUp) -> ProviderAnswer | None:
-        """Ask about one top-up; None where its provider has been silent for so long that it is left alone."""
+        """Poll about one top-up; None where its provider has failed so often that it is skipped."""
         desk = provider_key(top_up)
         async with self._places:
             if self._silent[desk] >= SILENT_MAX:
                 self._silent[desk] += 1
                 return None
-            news = await _asked(self._providers[desk], top_up, self._database.clock.now())
-        if not isinstance(news, InDoubt | Unreachable):
+            answer = await _asked(self._providers[desk], top_up, self._database.clock.now())
+        if not isinstance(answer, InDoubt | Unreachable):
             self._silent[desk] = 0
         elif not _may_be_unheard_of(top_up):
             self._silent[desk] += 1
-        return news
+        return answer
 
     def _note_silent(self, report: ReconcileReport) -> None:
-        """Note about how many top-ups nobody was asked, because their provider is away or not set up here."""
+        """Report how many top-ups were skipped because their provider is away or not configured."""
         for desk, count in self._silent.items():
             if desk not in self._providers:
                 report.unknown.append(
@@ -181,7 +175,7 @@ class Reconciler:
                 report.unknown.append(Unanswered(None, problem))
 
     async def _compare_chain(self, report: ReconcileReport, period: Period) -> None:
-        """Compare the deposits that we know with those on the chain, as far as a worker has read it."""
+        """Compare our deposits with those on the chain, as far as a worker has read it."""
         owners = await self._addresses()
         if not owners:
             return
@@ -203,7 +197,7 @@ class Reconciler:
                     f"a worker has read the chain up to block {read} of {last}; the rest is not compared"
                 )
                 report.unknown.append(Unanswered(None, problem))
-            # What lies above may still be exchanged for other blocks.
+            # Newer blocks may still be replaced.
             last = min(last, read - usdt.confirmations)
             for start in range(first, last + 1, SPAN):
                 await self._compare_blocks(report, usdt, owners, (start, min(last, start + SPAN - 1)))
@@ -235,7 +229,7 @@ class Reconciler:
 async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAnswer:
     try:
         async with asyncio.timeout(CALL_S):
-            return await provider.look(order_of(top_up, now))
+            return await provider.poll(order_of(top_up, now))
     except TimeoutError:
         return Unreachable(f"no answer within {CALL_S:.0f} seconds")
     except Exception as error:  # noqa: BLE001 - a fault of ours; the others are compared all the same
@@ -243,7 +237,7 @@ async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAn
 
 
 def _may_be_unheard_of(top_up: TopUp) -> bool:
-    """Tell whether a provider may have nothing to tell: of what an issuer refused it keeps no record."""
+    """Tell whether a provider may know nothing: issuers keep no record of what they refused."""
     return top_up.method is Method.VOUCHER and top_up.state in {TopUpState.FAILED, TopUpState.EXPIRED}
 
 

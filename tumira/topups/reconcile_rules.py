@@ -1,4 +1,4 @@
-"""Compares top-ups with the records of providers and of the chain."""
+"""Compares top-ups with the records of providers, the chain and our own ledger."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,26 +25,24 @@ from tumira.topups.states import (
 )
 from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, to_usdt
 
-# Under this name the operator's word stands where a provider's reference would.
+# The prefix of a reference that the operator's decision stands in for.
 _OPERATOR: Final = "operator:"
 _MONEY_CAME: Final = frozenset({TopUpState.CREDITED, TopUpState.REVERSED})
 
 
 class DifferenceKind(StrEnum):
-    """What differs."""
-
     # They have no money for what we credited.
     NOT_PAID = "not_paid"
     # They have money for which nothing was credited.
     NOT_CREDITED = "not_credited"
     AMOUNT = "amount"
-    # They know the payment by another name than we do.
+    # They have another reference for the payment.
     REFERENCE = "reference"
-    # They took back what stands credited.
+    # They reversed a payment that is credited here.
     TAKEN_BACK = "taken_back"
-    # What was in doubt here is settled there.
+    # In doubt here, settled there.
     DOUBT = "doubt"
-    # On the chain and not with us, or the other way round.
+    # On the chain but not in our tables, or the other way round.
     NOT_HERE = "not_here"
     NOT_THERE = "not_there"
     # Our own tables contradict each other.
@@ -53,7 +51,7 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing on which two books disagree, and what the operator can do about it."""
+    """One disagreement of two records, and what the operator can do about it."""
 
     kind: DifferenceKind
     top_up_id: TopUpId | None
@@ -65,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Somebody who could not be asked, about one top-up or about more, and why."""
+    """A provider that could not be polled, about one top-up or several, and why."""
 
     top_up_id: TopUpId | None
     problem: str
@@ -83,7 +81,7 @@ ASK_CHAIN: Final = (
 
 
 def compare_with_provider(ours: TopUp, theirs: ProviderAnswer) -> Difference | Unanswered | None:
-    """Return where a provider's word on a top-up differs from ours; None where it does not."""
+    """Return where a provider's answer differs from our record; None where it does not."""
     match theirs:
         case InDoubt() | Unreachable():
             return Unanswered(ours.id, theirs.problem)
@@ -149,7 +147,6 @@ class Moved:
 
 
 def compare_with_transfers(ours: TopUp, moved: Moved) -> Difference | None:
-    """Return where a top-up differs from its own transfers."""
     came = ours.amount if ours.state in _MONEY_CAME else Decimal(0)
     went = came - ours.owed if came is not None and ours.state is TopUpState.REVERSED else Decimal(0)
     is_worth = ours.state not in _MONEY_CAME or (
@@ -164,7 +161,7 @@ def compare_with_transfers(ours: TopUp, moved: Moved) -> Difference | None:
 
 
 def compare_with_voucher(ours: TopUp, voucher: Decimal | None) -> Difference | None:
-    """Return where a top-up differs from the voucher of ours that it used, if it used one."""
+    """Compare a top-up with the own voucher that it used, if it used one."""
     if ours.state not in _MONEY_CAME:
         if voucher is None:
             return None
@@ -177,7 +174,7 @@ def compare_with_voucher(ours: TopUp, voucher: Decimal | None) -> Difference | N
 
 
 def compare_with_deposits(ours: TopUp, units: int) -> Difference | None:
-    """Return where a top-up differs from the deposits of USDT that it credited, in the smallest unit."""
+    """Compare a top-up with the USDT deposits that it credited, in the smallest unit."""
     came = to_usdt(units)
     if ours.state in _MONEY_CAME:
         if came == ours.paid or (not units and ours.resolved_by is not None):
@@ -192,7 +189,7 @@ def compare_with_chain(
     theirs: Sequence[ChainDeposit],
     owners: Mapping[str, AccountId],
 ) -> Iterator[Difference]:
-    """Return which deposits of some blocks the chain has and we have not, or the other way round."""
+    """Yield the deposits of a block range that only we have, or only the chain."""
     known = {(one.facts.tx_hash, one.facts.log_index): one for one in ours}
     shown = {(one.tx_hash, one.log_index): one for one in theirs}
     for key, there in shown.items():
@@ -228,7 +225,7 @@ def compare_with_chain(
 
 
 def write_exact(amount: Decimal) -> str:
-    """Write an amount with as many decimals as it has, and two at least."""
+    """Write an amount with all its decimals, and two at least."""
     whole, _, decimals = f"{amount:f}".partition(".")
     return f"{whole}.{decimals.rstrip('0'):0<2}"
 

@@ -48,75 +48,73 @@ from tumira.topups.store import TopUpUpdate
 from tumira.topups.voucher_pins import Issuer
 
 GATEWAY: Final = Actor("gateway")
-# For so long after its end a top-up is asked about that somebody says has changed.
+# A top-up that has ended is polled after a notice for this long.
 LOOKED_AFTER_FOR: Final = timedelta(days=180)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a word came to: the state before it, and the top-up after it."""
+    """The state before an answer was applied, and the top-up after it."""
 
     before: TopUpState
     top_up: TopUp
 
     @property
     def moved(self) -> bool:
-        """Tell whether it changed anything that somebody wants to hear of."""
         return self.before is not self.top_up.state
 
 
 async def settle(
-    database: Database, top_up_id: TopUpId, news: ProviderAnswer, leased_until: datetime | None = None
+    database: Database, top_up_id: TopUpId, answer: ProviderAnswer, leased_until: datetime | None = None
 ) -> Settled:
-    """Carry out what a provider says about a top-up, asked under a lease where one is given."""
+    """Apply a provider's answer to a top-up; `leased_until` is the lease under which it was polled."""
     try:
-        return await _settle(database, top_up_id, news, leased_until)
+        return await _settle(database, top_up_id, answer, leased_until)
     except asyncpg.UniqueViolationError:
-        # Its reference stands at another top-up that was credited: one of the two is wrong.
-        assert isinstance(news, Paid)
-        problem = f"{news.provider_reference} was credited for another top-up already"
-        unclear = InDoubt(problem, is_last=True, sealed_change=news.sealed_change)
-        return await _settle(database, top_up_id, unclear, leased_until)
+        # Another credited top-up has the same reference: one of the two is wrong.
+        assert isinstance(answer, Paid)
+        problem = f"{answer.provider_reference} was credited for another top-up already"
+        doubt = InDoubt(problem, is_last=True, sealed_change=answer.sealed_change)
+        return await _settle(database, top_up_id, doubt, leased_until)
 
 
 async def _settle(
-    database: Database, top_up_id: TopUpId, news: ProviderAnswer, leased_until: datetime | None
+    database: Database, top_up_id: TopUpId, answer: ProviderAnswer, leased_until: datetime | None
 ) -> Settled:
     async with database.transaction() as connection:
         before = await top_ups.lock(connection, top_up_id)
-        # A notice has made it due since, or somebody else has asked after that notice.
+        # A notice has made it due since then, or another worker has polled after that notice.
         is_overtaken = leased_until is not None and before.due_at != leased_until
-        return await settle_in(connection, before, news, is_overtaken=is_overtaken)
+        return await settle_in(connection, before, answer, is_overtaken=is_overtaken)
 
 
 async def settle_in(
-    connection: Connection, before: TopUp, news: ProviderAnswer, *, is_overtaken: bool = False
+    connection: Connection, before: TopUp, answer: ProviderAnswer, *, is_overtaken: bool = False
 ) -> Settled:
-    """Carry out a word on a top-up that is held, in the transaction that holds it."""
+    """Apply an answer to a locked top-up, in the transaction that holds the lock."""
     now = await clock.read_now(connection)
-    step = _step(before, news, now)
+    step = _step(before, answer, now)
     if step is None:
-        await _leave(connection, before, news, now, is_overtaken=is_overtaken)
+        await _leave(connection, before, answer, now, is_overtaken=is_overtaken)
         return Settled(before.state, before)
     await _carry_out(connection, before, replace(step, keeps_due=is_overtaken))
     return Settled(before.state, await top_ups.lock(connection, before.id))
 
 
 async def _leave(
-    connection: Connection, before: TopUp, news: ProviderAnswer, now: datetime, *, is_overtaken: bool
+    connection: Connection, before: TopUp, answer: ProviderAnswer, now: datetime, *, is_overtaken: bool
 ) -> None:
-    """Leave a top-up that has ended as it is, and see to what has to be known about it all the same."""
-    if before.state in {TopUpState.FAILED, TopUpState.EXPIRED} and isinstance(news, Paid):
-        problem = (
-            f"{news.provider_reference}: {news.paid} {before.currency} was paid after it had {before.state}"
-        )
+    """Leave a top-up that has ended unchanged, but record a late payment and schedule the next poll."""
+    if before.state in {TopUpState.FAILED, TopUpState.EXPIRED} and isinstance(answer, Paid):
+        paid = f"{answer.provider_reference}: {answer.paid} {before.currency}"
+        problem = f"{paid} was paid after it had {before.state}"
         await top_ups.note_problem(connection, before.id, problem)
     if is_overtaken:
         return
     is_over = before.finished_at is not None and now - before.finished_at > LOOKED_AFTER_FOR
-    may_tell = isinstance(news, Unreachable) or (isinstance(news, InDoubt) and not news.is_last)
+    may_tell = isinstance(answer, Unreachable) or (isinstance(answer, InDoubt) and not answer.is_last)
     if before.state is not TopUpState.REVERSED and may_tell and not is_over:
-        # Somebody said that it was taken back, or paid after all, and that could not be found out yet.
+        # A notice said that something changed, and the poll has not told yet what.
         await top_ups.postpone(connection, before.id, poll_delay_s(max(1, before.tries)))
     else:
         await top_ups.stop_polling(connection, before.id)
@@ -139,75 +137,75 @@ async def _carry_out(connection: Connection, before: TopUp, step: TopUpUpdate) -
         await top_ups.credit(connection, before.account_id, before.id, before.method, step.amount)
 
 
-def _step(before: TopUp, news: ProviderAnswer, now: datetime) -> TopUpUpdate | None:
-    """Return what becomes of a top-up, or None when the word comes too late to change anything."""
-    step = _wanted(before, news, now)
+def _step(before: TopUp, answer: ProviderAnswer, now: datetime) -> TopUpUpdate | None:
+    """Return the update of a top-up, or None where the answer comes too late to change anything."""
+    step = _wanted(before, answer, now)
     is_same_and_open = step.state is before.state and before.state in rules.OPEN_STATES
     return step if is_same_and_open or may_move(before.state, step.state) else None
 
 
-def _wanted(before: TopUp, news: ProviderAnswer, now: datetime) -> TopUpUpdate:
+def _wanted(before: TopUp, answer: ProviderAnswer, now: datetime) -> TopUpUpdate:
     is_over = now - before.created_at > OPEN_FOR
     wait_s = poll_delay_s(max(1, before.tries))
-    match news:
+    match answer:
         case StillPending():
             if is_over:
-                return TopUpUpdate(TopUpState.EXPIRED, kept=news.kept)
+                return TopUpUpdate(TopUpState.EXPIRED, kept=answer.kept)
             return TopUpUpdate(
                 TopUpState.PENDING,
                 wait_s,
-                provider_reference=news.provider_reference,
-                kept=news.kept,
+                provider_reference=answer.provider_reference,
+                kept=answer.kept,
                 keeps_pin=True,
             )
         case Paid():
-            return _credit(before, news)
+            return _credit(before, answer)
         case NotPaid():
-            return TopUpUpdate(TopUpState.FAILED, reason=news.reason, problem=news.problem)
+            return TopUpUpdate(TopUpState.FAILED, reason=answer.reason, problem=answer.problem)
         case Expired():
             return TopUpUpdate(TopUpState.EXPIRED)
         case InDoubt():
-            asks_again = not news.is_last and not is_over
+            asks_again = not answer.is_last and not is_over
             return TopUpUpdate(
                 TopUpState.DOUBT,
                 wait_s if asks_again else None,
-                problem=news.problem,
+                problem=answer.problem,
                 keeps_pin=asks_again,
-                sealed_change=news.sealed_change,
+                sealed_change=answer.sealed_change,
             )
         case Unreachable():
-            # What waits for its customer still does. One whose start was never answered is in doubt.
+            # A pending top-up stays pending. A start that was never answered is in doubt.
             waits = before.state is TopUpState.PENDING and not is_over
             return TopUpUpdate(
                 TopUpState.PENDING if waits else TopUpState.DOUBT,
                 None if is_over else wait_s,
-                problem=news.problem,
+                problem=answer.problem,
                 keeps_pin=not is_over,
             )
         case Reversed():
             if before.state is TopUpState.CREDITED:
-                return TopUpUpdate(TopUpState.REVERSED, problem=news.problem)
-            # It went before it was ours.
-            return TopUpUpdate(TopUpState.FAILED, reason=FailureReason.CANCELLED, problem=news.problem)
+                return TopUpUpdate(TopUpState.REVERSED, problem=answer.problem)
+            # It was reversed before it was credited.
+            return TopUpUpdate(TopUpState.FAILED, reason=FailureReason.CANCELLED, problem=answer.problem)
         case _:
-            assert_never(news)
+            assert_never(answer)
 
 
-def _credit(before: TopUp, news: Paid) -> TopUpUpdate:
-    amount = to_usd(news.paid, before.rate)
+def _credit(before: TopUp, answer: Paid) -> TopUpUpdate:
+    amount = to_usd(answer.paid, before.rate)
     if amount <= 0:
-        problem = f"{news.paid} {before.currency} was taken, worth nothing"
-        return TopUpUpdate(TopUpState.DOUBT, problem=problem, sealed_change=news.sealed_change)
-    # In dollars we know to the cent what was asked for: anything else is not what the customer agreed to.
-    if before.currency is Currency.USD and news.paid != before.asked:
-        problem = f"{news.provider_reference}: {news.paid} was taken where {before.asked} was asked for"
+        problem = f"{answer.paid} {before.currency} was taken, worth nothing"
+        return TopUpUpdate(TopUpState.DOUBT, problem=problem, sealed_change=answer.sealed_change)
+    # In dollars the exact amount is known: the customer did not agree to any other.
+    if before.currency is Currency.USD and answer.paid != before.asked:
+        problem = f"{answer.provider_reference}: {answer.paid} was taken where {before.asked} was asked for"
         return TopUpUpdate(TopUpState.DOUBT, problem=problem)
     return TopUpUpdate(
         TopUpState.CREDITED,
-        paid=news.paid,
+        paid=answer.paid,
         amount=amount,
-        provider_reference=news.provider_reference,
-        sealed_change=news.sealed_change,
+        provider_reference=answer.provider_reference,
+        sealed_change=answer.sealed_change,
     )
 
 
@@ -220,7 +218,7 @@ async def resolve(
     note: str,
     actor: Actor,
 ) -> Settled:
-    """Decide on the operator's word: credit what was paid, or with None for `paid` say that nothing was."""
+    """Apply the operator's decision: credit `paid`, or with None record that nothing was paid."""
     state = TopUpState.FAILED if paid is None else TopUpState.CREDITED
     try:
         async with database.transaction() as connection:
@@ -254,12 +252,12 @@ async def resolve(
         ) from None
 
 
-# What has ended so is asked about no more: nothing that is said would move it.
+# No answer would move these.
 _FINAL: Final = frozenset({TopUpState.REVERSED})
 
 
 def can_poll(top_up: TopUp) -> bool:
-    """Tell whether there is somebody to ask; deposits and our own vouchers are on our side."""
+    """Tell whether there is a provider to poll; deposits and own vouchers are in our own tables."""
     is_elsewhere = top_up.method is Method.PAYNOW or (
         top_up.method is Method.VOUCHER and top_up.provider != Issuer.OWN
     )
@@ -267,7 +265,7 @@ def can_poll(top_up: TopUp) -> bool:
 
 
 async def poll_again(database: Database, top_up_id: TopUpId, actor: Actor) -> None:
-    """Have a worker ask the provider what became of a top-up, and carry that out."""
+    """Have a worker poll the provider and apply its answer."""
     async with database.transaction() as connection:
         found = await top_ups.find_any(connection, top_up_id)
         if found is None or not can_poll(found):

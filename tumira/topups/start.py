@@ -1,4 +1,9 @@
-"""Starts of top-ups: by Paynow, in USDT and by voucher. Each is one transaction that inserts a row."""
+"""Starts top-ups by Paynow, in USDT and by voucher; each start is one transaction.
+
+A start only inserts a row, which the worker takes to the provider; vouchers of our own are redeemed at once.
+Voucher codes are guessed at: an account gets a few bad tries an hour, and one and the same message for a
+voucher of ours that is unknown, used, void or expired.
+"""
 
 import math
 import re
@@ -15,7 +20,7 @@ from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, first_id, new_id, write_id
-from tumira.core.settings.payments import Payments, ZarRate
+from tumira.core.settings.payments import Payments
 from tumira.identity.store import logins
 from tumira.postgres import clock
 from tumira.postgres.connection import Connection
@@ -43,11 +48,16 @@ from tumira.topups.usdt.addresses import ExtendedKey, derive_address, read_xpub,
 from tumira.topups.usdt.store import Allotted
 from tumira.topups.voucher_pins import Issuer, Seal, VoucherState, hash_code, read_pin
 
-# So many may wait for somebody to confirm them, of those begun in the last quarter of an hour.
+# Payments of the last 15 minutes that may be open at once.
 OPEN_OF_ACCOUNT_MAX: Final = 5
 OPEN_OF_PHONE_MAX: Final = 3
 OPEN_NS: Final = 900 * 10**9
 
+TRIES_MAX: Final = 5
+TRIES_WINDOW: Final = timedelta(hours=1)
+
+_SOUTH_AFRICA: Final = "+27"
+_ONE_TRY_PER_PIN: Final = "top_ups_one_try_per_pin"
 _CENT: Final = Decimal("0.01")
 _ZIMBABWE: Final = "+263"
 _LOCAL: Final = re.compile(r"\A0(?=[1-9])")
@@ -63,9 +73,9 @@ async def start_paynow(
     *,
     top_up_id: TopUpId | None = None,
 ) -> TopUpId:
-    """Begin to take an amount from a wallet or a card; raises FieldError for what was given wrongly.
+    """Start to take an amount from a wallet or a card; raises FieldError for invalid input.
 
-    Where the caller says which id it shall have, a second call with that id finds what the first one began.
+    A second call with the same `top_up_id` finds what the first one started.
     """
     if payments.paynow is None:
         raise OperatorError("Paynow is not set up here; TUMIRA_PAYNOW_ID and TUMIRA_PAYNOW_KEY do that.")
@@ -80,7 +90,7 @@ async def start_paynow(
         number = None
         if wallet.needs_phone:
             given = phone or account.phone
-            # People write numbers as they dial them, and a wallet's can only be one of the country's.
+            # People write numbers as they dial them, and a wallet has a Zimbabwean number.
             number = read_phone(await get_tariff(connection), _LOCAL.sub(_ZIMBABWE, given.strip()))
             if number is None or not number.startswith(_ZIMBABWE):
                 raise FieldError("phone", "Give the wallet's number in Zimbabwe, like +2637712xxxxx.")
@@ -103,7 +113,7 @@ async def start_paynow(
 
 
 async def _is_started(connection: Connection, account_id: AccountId, top_up_id: TopUpId) -> bool:
-    """Tell whether a press came twice; nobody else starts one for this account before the commit."""
+    """Tell whether a form was submitted twice; no other start for this account happens before the commit."""
     await top_ups.lock_starts(connection, account_id)
     found = await top_ups.find_any(connection, top_up_id)
     if found is not None and found.account_id != account_id:
@@ -112,7 +122,7 @@ async def _is_started(connection: Connection, account_id: AccountId, top_up_id: 
 
 
 async def _check_open_count(connection: Connection, account_id: AccountId, phone: str | None) -> None:
-    """Refuse one more while several wait: each asks somebody, on some phone, for their PIN."""
+    """Refuse another payment while several are open: each prompts a phone for its PIN."""
     since = first_id((time.time_ns() - OPEN_NS) // 1_000_000)
     of_account, of_phone = await top_ups.count_open(connection, account_id, phone, Method.PAYNOW, since)
     if of_account >= OPEN_OF_ACCOUNT_MAX or of_phone >= OPEN_OF_PHONE_MAX:
@@ -135,14 +145,14 @@ def check_amount(amount: Decimal | None) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class DepositAddress:
-    """Where an account pays USDT, as it is shown, and the top-up that waits for it."""
+    """Where an account pays USDT, with checksum, and the top-up that is waiting for the payment."""
 
     address: str
     top_up_id: TopUpId
 
 
 async def start_usdt(database: Database, payments: Payments, account_id: AccountId) -> DepositAddress:
-    """Begin a top-up in USDT, or return to the one that waits; the address stays the same for ever."""
+    """Start a USDT top-up, or return the open one; an account's address never changes."""
     if payments.usdt is None:
         raise OperatorError("USDT is not set up here; TUMIRA_USDT_RPC_URLS and TUMIRA_USDT_XPUB do that.")
     key = read_xpub(payments.usdt.xpub)
@@ -154,15 +164,15 @@ async def start_usdt(database: Database, payments: Payments, account_id: Account
 
 
 async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
-    """Return the account's top-up that waits for USDT, held, or a new one.
+    """Return the account's open USDT top-up, locked, or a new one.
 
-    The caller holds the account's addresses, so that there are never two.
+    The caller holds the lock on the account's addresses, so that there are never two.
     """
     found = await usdt_store.find_open_top_up(connection, account_id)
-    # It may have expired just now.
+    # It may have expired before the lock.
     if found is not None and (await top_ups.lock(connection, found)).state is TopUpState.PENDING:
         return found
-    # By the database's clock, by which it also expires.
+    # By the clock of the database, by which it also expires.
     now = await clock.read_now(connection)
     top_up_id = TopUpId(new_id(int(now.timestamp() * 1000)))
     await top_ups.insert(
@@ -173,7 +183,7 @@ async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
             method=Method.USDT,
             provider="bep20",
             currency=Currency.USDT,
-            # Nobody has to be asked: it comes by itself.
+            # No provider is called: the watcher finds the deposit.
             is_due=False,
         ),
     )
@@ -182,29 +192,22 @@ async def open_top_up(connection: Connection, account_id: AccountId) -> TopUpId:
 
 
 async def _deposit_address(connection: Connection, key: ExtendedKey, account_id: AccountId) -> str:
-    """Return the account's address, and give it one first where it has none."""
+    """Return the account's address, and assign one first where it has none."""
     allotted = await usdt_store.lock_address(connection, account_id, key.sha256)
     if allotted is None:
         place = await usdt_store.next_place(connection, key.sha256)
-        # Whoever was before us at the places may have been here for the same account.
+        # Another process may have assigned one while we waited for the lock.
         allotted = await usdt_store.lock_address(connection, account_id, key.sha256)
         if allotted is None:
             allotted = Allotted(derive_address(key, place), place)
             await usdt_store.insert_address(connection, account_id, key.sha256, allotted)
-    # A row that somebody changed would send a customer's money to somebody else.
+    # A changed row would send a customer's money to somebody else.
     if allotted.address != derive_address(key, allotted.place):
         raise OperatorError(
             "The address of this account does not follow from TUMIRA_USDT_XPUB: nothing may be paid there. "
             "Compare usdt_addresses with a backup."
         )
     return allotted.address
-
-
-TRIES_MAX: Final = 5
-TRIES_WINDOW: Final = timedelta(hours=1)
-
-_SOUTH_AFRICA: Final = "+27"
-_ONE_TRY_PER_PIN: Final = "top_ups_one_try_per_pin"
 
 
 async def list_issuers(connection: Connection, payments: Payments) -> Sequence[Issuer]:
@@ -224,9 +227,9 @@ async def start_voucher(
     phone: str | None = None,
     top_up_id: TopUpId | None = None,
 ) -> TopUpId:
-    """Begin to redeem a voucher; raises FieldError for what was given wrongly.
+    """Start to redeem a voucher; raises FieldError for invalid input.
 
-    Where the caller says which id it shall have, a second call with that id finds what the first one began.
+    A second call with the same `top_up_id` finds what the first one started.
     """
     top_up_id = top_up_id or TopUpId(new_id(time.time_ns() // 1_000_000))
     secret = _secret_of(payments, issuer)
@@ -237,31 +240,8 @@ async def start_voucher(
         raise FieldError("pin", _how_it_looks(issuer))
     if secret is None or payments.zar_rate is None:
         return await _redeem_own(database, account_id, top_up_id, number)
-    return await _start_foreign(
-        database,
-        account_id,
-        top_up_id,
-        issuer,
-        Seal(secret),
-        number,
-        payments.zar_rate,
-        asked=_check_value(value, payments.zar_rate.rate) if issuer.needs_value else None,
-        phone=phone,
-    )
-
-
-async def _start_foreign(
-    database: Database,
-    account_id: AccountId,
-    top_up_id: TopUpId,
-    issuer: Issuer,
-    seal: Seal,
-    pin: str,
-    rate: ZarRate,
-    *,
-    asked: Decimal | None,
-    phone: str | None,
-) -> TopUpId:
+    rate, seal = payments.zar_rate, Seal(secret)
+    asked = _check_value(value, rate.rate) if issuer.needs_value else None
     try:
         async with database.transaction() as connection:
             if await _is_started(connection, account_id, top_up_id):
@@ -274,12 +254,12 @@ async def _start_foreign(
                 provider=issuer,
                 currency=Currency.ZAR,
                 asked=asked,
-                # What the customer was shown is what they get, however long it takes.
+                # The customer gets the rate that was shown, however long it takes.
                 rate=rate.rate,
                 rate_on=rate.since,
                 phone=await _check_phone(connection, issuer, phone, account),
-                sealed_pin=seal.close(pin),
-                pin_hash=seal.hash(pin),
+                sealed_pin=seal.close(number),
+                pin_hash=seal.hash(number),
             )
             await top_ups.insert(connection, new)
     except asyncpg.UniqueViolationError as error:
@@ -290,7 +270,7 @@ async def _start_foreign(
 
 
 async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopUpId, code: str) -> TopUpId:
-    """Redeem one of our own vouchers, all in one transaction: it is used and credited, or neither."""
+    """Redeem one of our own vouchers in one transaction: it is used and credited, or neither."""
     async with database.transaction() as connection:
         if await _is_started(connection, account_id, top_up_id):
             return top_up_id
@@ -315,13 +295,13 @@ async def _redeem_own(database: Database, account_id: AccountId, top_up_id: TopU
             await settle_in(connection, before, NotPaid(FailureReason.VOUCHER_NOT_VALID, problem))
             return top_up_id
         was_unused = await vouchers.mark_used(connection, voucher.id, top_up_id)
-        assert was_unused, "it is held"
+        assert was_unused, "it is locked"
         await settle_in(connection, before, Paid(write_id(VOUCHER, voucher.id), voucher.amount))
     return top_up_id
 
 
 async def _check_tries(connection: Connection, account_id: AccountId) -> Account:
-    """Return the account, unless it tried too many vouchers lately; nobody else tries for it meanwhile."""
+    """Return the account, unless it had too many bad vouchers lately."""
     account = await accounts.find(connection, account_id)
     if account is None:
         raise OperatorError("There is no such account; `tumira account list` shows them.")
@@ -336,7 +316,7 @@ async def _check_tries(connection: Connection, account_id: AccountId) -> Account
 
 
 def _check_value(value: Decimal | None, rate: Decimal) -> Decimal:
-    # A bound first: what has too many digits cannot be rounded to cents.
+    # A bound first: a number with too many digits cannot be rounded to cents.
     if value is None or not value.is_finite() or not 0 < value < 10**9 or value != value.quantize(_CENT):
         raise FieldError("value", "Give what the voucher is worth in rand and cents, like 150.00.")
     if not TOP_UP_MIN <= to_usd(value, rate) <= TOP_UP_MAX:
@@ -351,9 +331,9 @@ def _check_value(value: Decimal | None, rate: Decimal) -> Decimal:
 async def _check_phone(
     connection: Connection, issuer: Issuer, phone: str | None, account: Account
 ) -> str | None:
-    """Return where change is sent: a number in South Africa, the account's own where none is given."""
+    """Return where change is sent: a South African number, by default the account's own."""
     given = (phone or "").strip() or account.phone
-    # People write numbers as they dial them, and the issuers only send inside the country.
+    # People write numbers as they dial them, and the issuers send only within the country.
     if given.startswith("0") and not given.startswith("00"):
         given = _SOUTH_AFRICA + given[1:]
     number = read_phone(await get_tariff(connection), given)
@@ -371,7 +351,7 @@ def _how_it_looks(issuer: Issuer) -> str:
 
 
 def _secret_of(payments: Payments, issuer: Issuer) -> str | None:
-    """Return what PINs of an issuer are sealed with; None where it is not set up, or issues no PINs."""
+    """Return the secret that encrypts an issuer's PINs; None where the issuer is not configured."""
     settings = {
         Issuer.ONE_VOUCHER: payments.one_voucher,
         Issuer.OTT: payments.ott,

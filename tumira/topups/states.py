@@ -1,4 +1,4 @@
-"""Which ways can a top-up go, and what can its provider tell about it?"""
+"""Top-up states, what a provider can answer, and how an answer may move a top-up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,24 +10,22 @@ from typing import Final
 from tumira.core.ids import AccountId, TopUpId
 
 TOP_UP_MIN: Final = Decimal(5)
-# More at once than anybody pays for text messages; what is typed above it is a slip.
+# Nobody pays more for text messages at once; a larger number is a typing error.
 TOP_UP_MAX: Final = Decimal(10_000)
-# For so long a provider may still take the money after it was asked to.
+# A provider may still take the money this long after it was asked.
 OPEN_FOR: Final = timedelta(hours=24)
 
 _FOUR_DECIMALS: Final = Decimal("0.0001")
 
 
 class Method(StrEnum):
-    """How money comes in."""
-
     PAYNOW = "paynow"
     USDT = "usdt"
     VOUCHER = "voucher"
 
 
 class Currency(StrEnum):
-    """What is paid with; the account gets US dollars for it."""
+    """What the customer pays in; the account gets US dollars."""
 
     USD = "USD"
     USDT = "USDT"
@@ -35,11 +33,9 @@ class Currency(StrEnum):
 
 
 class TopUpState(StrEnum):
-    """How far a top-up has come."""
-
-    # Ours alone; or the provider is being asked.
+    # Not sent to the provider yet, or being sent.
     STARTED = "started"
-    # The provider waits for the customer, or we wait for the provider.
+    # Waiting for the customer, or for the provider.
     PENDING = "pending"
     # The provider's answer was lost: it may have the money.
     DOUBT = "doubt"
@@ -62,7 +58,7 @@ _MOVES: Final[Mapping[TopUpState, frozenset[TopUpState]]] = {
     TopUpState.EXPIRED: frozenset(),
     TopUpState.REVERSED: frozenset(),
 }
-# What the operator may decide, with a note: what a provider shows is credited even where we had given up.
+# What the operator may decide, with a note. A payment that arrived late can still be credited.
 _RESOLUTIONS: Final[Mapping[TopUpState, frozenset[TopUpState]]] = {
     TopUpState.DOUBT: frozenset({TopUpState.CREDITED, TopUpState.FAILED}),
     TopUpState.FAILED: frozenset({TopUpState.CREDITED}),
@@ -71,21 +67,19 @@ _RESOLUTIONS: Final[Mapping[TopUpState, frozenset[TopUpState]]] = {
 
 
 def may_move(before: TopUpState, after: TopUpState) -> bool:
-    """Tell whether a provider's word can move a top-up so; a repeated word moves nothing."""
+    """Tell whether a provider's answer may move a top-up; a repeated answer moves nothing."""
     return after in _MOVES[before]
 
 
 def may_resolve(before: TopUpState, after: TopUpState) -> bool:
-    """Tell whether the operator can move a top-up so."""
+    """Tell whether an operator may move a top-up from one state to another."""
     return after in _RESOLUTIONS.get(before, frozenset())
 
 
 class FailureReason(StrEnum):
-    """Why a top-up failed."""
-
     CANCELLED = "CANCELLED"
     DECLINED = "DECLINED"
-    # One word for a voucher that is unknown, spent or blocked: whoever guesses learns nothing.
+    # One reason for a voucher that is unknown, spent or blocked: a guesser learns nothing.
     VOUCHER_NOT_VALID = "VOUCHER_NOT_VALID"
     VOUCHER_EXPIRED = "VOUCHER_EXPIRED"
     VALUE_TOO_SMALL = "VALUE_TOO_SMALL"
@@ -98,7 +92,7 @@ class FailureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopUp:
-    """One payment of an account's owner, and what became of it."""
+    """One payment of a customer and its outcome, as its row has it."""
 
     id: TopUpId
     account_id: AccountId
@@ -130,7 +124,7 @@ class TopUp:
 
 @dataclass(frozen=True, slots=True)
 class StillPending:
-    """The provider has it, and waits; what it gave us is kept."""
+    """The provider is waiting for the customer; `kept` is what it gave us and we store."""
 
     provider_reference: str | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -138,9 +132,9 @@ class StillPending:
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """The provider has taken the money, so much of the top-up's currency.
+    """The provider has taken `paid` of the top-up's currency.
 
-    Where a voucher was worth more, the rest is a new one, already sealed: it is the customer's.
+    Where a voucher was worth more, the rest is a new voucher of the customer's, already encrypted.
     """
 
     provider_reference: str
@@ -158,22 +152,22 @@ class NotPaid:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The customer did nothing while they could."""
+    """The customer did not pay in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The provider may have taken the money; with `is_last`, asking again would tell nothing more."""
+    """The provider may have taken the money; with `is_last`, polling again would tell nothing more."""
 
     problem: str
     is_last: bool = False
-    # What is left of the voucher, where that is known; it is the customer's whatever becomes of the rest.
+    # The rest of the voucher, where it is known; it is the customer's in any case.
     sealed_change: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The provider could not be asked, and by asking alone nothing can have happened."""
+    """The provider could not be polled, and the poll itself cannot have taken money."""
 
     problem: str
 
@@ -189,17 +183,17 @@ ProviderAnswer = StillPending | Paid | NotPaid | Expired | InDoubt | Unreachable
 
 
 def to_usd(paid: Decimal, rate: Decimal) -> Decimal:
-    """Return what an account gets for what was paid: dollars, rounded down to four decimals."""
+    """Convert what was paid to dollars, rounded down to four decimals."""
     assert rate > 0
     return (paid / rate).quantize(_FOUR_DECIMALS, ROUND_DOWN)
 
 
-# Soon at first, while somebody waits before the page; then ever more rarely, for as long as it is open.
+# Often at first, while the customer watches the page; then ever more rarely while it is open.
 _LOOKS_S: Final = (3, 5, 5, 10, 10, 20, 20, 30, 60, 60, 60, 120, 120, 300)
 _LOOK_LATER_S: Final = 900
 
 
 def poll_delay_s(tries: int) -> int:
-    """Return after how long a top-up is looked at again that was looked at so often."""
+    """Return the pause after a number of polls."""
     assert tries >= 1
     return _LOOKS_S[tries - 1] if tries <= len(_LOOKS_S) else _LOOK_LATER_S

@@ -1,4 +1,4 @@
-"""Voucher PINs and codes: their formats, their hashes, and how a PIN is encrypted at rest.
+"""Voucher PINs and codes: their formats, their hashes, and how a stored PIN is encrypted.
 
 The operator's own vouchers carry 80 random bits, so a plain hash of a code reveals nothing. The PINs of the
 South African issuers are short: they are kept encrypted, with a keyed hash, by keys the database lacks.
@@ -19,22 +19,20 @@ from Crypto.Cipher import AES
 
 CODE_LENGTH: Final = 16
 TAIL_LENGTH: Final = 4
-# More is never typed; it is not looked at.
+# Longer input is refused unread.
 TYPED_MAX: Final = 100
 
 _PREFIX: Final = "TMR"
-# Crockford's: without what looks like something else, which is read as what it looks like.
+# Crockford's alphabet: letters that look like digits are left out, and read as those digits.
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ALIKE: Final = str.maketrans("OIL", "011")
 _CODE: Final = re.compile(f"[{_ALPHABET}]{{{CODE_LENGTH}}}")
-# People write dashes as their phone gives them.
+# Phones replace hyphens with dashes.
 _BETWEEN: Final = re.compile("[\\s\\-\u2010-\u2015]+")
 _DIGITS: Final = re.compile("[0-9]+")
 
 
 class Issuer(StrEnum):
-    """Who issued a voucher."""
-
     ONE_VOUCHER = "onevoucher"
     OTT = "ott"
     BLU = "blu"
@@ -43,12 +41,12 @@ class Issuer(StrEnum):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """Return what customers know it as."""
+        """Return the name that customers know."""
         return _FACTS[self].title
 
     @property
     def pin_length(self) -> int:
-        """Return how many digits its PIN has, or letters and digits its code."""
+        """Return the number of digits of a PIN, or of characters of a code."""
         return _FACTS[self].pin_length
 
     @property
@@ -58,7 +56,7 @@ class Issuer(StrEnum):
 
     @property
     def needs_phone(self) -> bool:
-        """Tell whether its issuer wants to know where to send change."""
+        """Tell whether the issuer requires a number to send change to."""
         return self is Issuer.OTT
 
 
@@ -77,8 +75,6 @@ _FACTS: Final[Mapping[Issuer, _Facts]] = {
 
 
 class VoucherState(StrEnum):
-    """What became of a voucher of our own."""
-
     UNUSED = "unused"
     USED = "used"
     VOID = "void"
@@ -86,7 +82,7 @@ class VoucherState(StrEnum):
 
 
 def read_pin(issuer: Issuer, text: str) -> str | None:
-    """Read a PIN or code as people type it; None for what cannot be one."""
+    """Read a PIN or code as people type it; None where it cannot be valid."""
     if len(text) > TYPED_MAX:
         return None
     plain = _BETWEEN.sub("", text)
@@ -104,22 +100,19 @@ def _read_code(plain: str) -> str | None:
 
 
 def new_code() -> str:
-    """Make the code of an own voucher, as it is read."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(CODE_LENGTH))
 
 
 def write_code(code: str) -> str:
-    """Write a code in groups, for somebody who types it: `TMR-XXXX-XXXX-XXXX-XXXX`."""
+    """Write a code in groups that are easy to type: `TMR-XXXX-XXXX-XXXX-XXXX`."""
     return "-".join((_PREFIX, *(code[start : start + 4] for start in range(0, CODE_LENGTH, 4))))
 
 
 def hash_code(code: str) -> bytes:
-    """Return what is kept of a code as it was read."""
     return sha256(code.encode()).digest()
 
 
 def tail_of(code: str) -> str:
-    """Return the end of a code, by which the operator finds its voucher."""
     return code[-TAIL_LENGTH:]
 
 
@@ -131,7 +124,7 @@ def sign_for_ott(key: str, fields: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVoucher:
-    """A new voucher for what was not taken of the one before; it is the customer's money, in rand."""
+    """A new voucher for the unused rest of a voucher; it is the customer's money, in rand."""
 
     pin: str = field(repr=False)
     amount: Decimal | None
@@ -139,13 +132,12 @@ class ChangeVoucher:
 
 
 def write_change(change: ChangeVoucher) -> str:
-    """Write a change voucher as the text that is sealed."""
     amount = None if change.amount is None else str(change.amount)
     return json.dumps({"pin": change.pin, "amount": amount, "expires": change.expires})
 
 
 def read_change(text: str) -> ChangeVoucher | None:
-    """Read a change voucher as it was written; None for anything else."""
+    """Read a change voucher from its text; None where it is malformed."""
     try:
         told = json.loads(text)
         amount = None if told["amount"] is None else Decimal(told["amount"])
@@ -159,7 +151,7 @@ _TAG_BYTES: Final = 16
 
 
 class Seal:
-    """Closes and opens texts with a key made from a secret, such as the access to the voucher's issuer."""
+    """Encrypts texts with a key derived from a secret, such as the credentials at the issuer."""
 
     def __init__(self, secret: str) -> None:
         assert secret
@@ -167,14 +159,13 @@ class Seal:
         self._hash_key = sha256(b"tumira hash\0" + secret.encode()).digest()
 
     def close(self, text: str) -> bytes:
-        """Return a text that only who has the secret can read."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         cipher = AES.new(self._key, AES.MODE_GCM, nonce=nonce)
         sealed, tag = cipher.encrypt_and_digest(text.encode())
         return nonce + tag + sealed
 
     def open(self, closed: bytes) -> str | None:
-        """Return the text, or None where it was closed with another secret, or was changed."""
+        """Decrypt; None where the text was encrypted with another secret, or was changed."""
         nonce, tag = closed[:_NONCE_BYTES], closed[_NONCE_BYTES : _NONCE_BYTES + _TAG_BYTES]
         cipher = AES.new(self._key, AES.MODE_GCM, nonce=nonce)
         try:
@@ -183,5 +174,5 @@ class Seal:
             return None
 
     def hash(self, text: str) -> bytes:
-        """Return what tells two texts apart, and tells nobody without the secret what they are."""
+        """Return a keyed hash: it tells two texts apart, and reveals nothing without the secret."""
         return hmac.digest(self._hash_key, text.encode(), "sha256")

@@ -1,4 +1,4 @@
-"""Which vouchers has the operator issued, and what became of each?"""
+"""The operator's own vouchers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ import asyncpg
 from tumira.core.ids import AccountId, TopUpId, VoucherId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.topups.voucher_pins import VoucherState
+from tumira.topups.voucher_pins import VoucherState, hash_code, tail_of
 
 
 @dataclass(frozen=True, slots=True)
 class Voucher:
-    """A voucher as the operator sees it; nobody can see its code any more."""
+    """A voucher as the operator sees it; its code is not stored."""
 
     id: VoucherId
     tail: str
@@ -34,7 +34,8 @@ class Voucher:
     account_id: AccountId | None
 
 
-_VOUCHER: Final = """
+def _select(rest: str) -> Statement:
+    return Statement(f"""
 SELECT v.id, v.tail, v.amount,
        CASE WHEN v.top_up_id IS NOT NULL THEN 'used'
             WHEN v.voided_at IS NOT NULL THEN 'void'
@@ -45,7 +46,7 @@ SELECT v.id, v.tail, v.amount,
        t.account_id
   FROM vouchers v
   LEFT JOIN top_ups t ON t.id = v.top_up_id
-"""
+{rest}""")  # noqa: S608 - only constants are put in
 
 
 def _voucher(row: asyncpg.Record) -> Voucher:
@@ -61,30 +62,21 @@ SELECT one.id, one.code_sha256, one.tail, %(amount)s, %(note)s, %(issued_by)s, %
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class NewVoucher:
-    """What is kept of a voucher that is being issued."""
-
-    id: VoucherId
-    code_sha256: bytes
-    tail: str
-
-
 async def insert_many(
     connection: Connection,
-    new: Sequence[NewVoucher],
+    ids: Sequence[VoucherId],
+    codes: Sequence[str],
     *,
     amount: Decimal,
     note: str,
     issued_by: str,
     expires_at: datetime | None,
 ) -> None:
-    """Add vouchers that are worth the same."""
     await SQL_INSERT.rows(
         connection,
-        ids=[one.id for one in new],
-        codes_sha256=[one.code_sha256 for one in new],
-        tails=[one.tail for one in new],
+        ids=ids,
+        codes_sha256=[hash_code(code) for code in codes],
+        tails=[tail_of(code) for code in codes],
         amount=amount,
         note=note,
         issued_by=issued_by,
@@ -92,19 +84,17 @@ async def insert_many(
     )
 
 
-SQL_LIST: Final = Statement(_VOUCHER + "ORDER BY v.id DESC LIMIT %(count_max)s")
+SQL_LIST: Final = _select("ORDER BY v.id DESC LIMIT %(count_max)s")
 
 
 async def list_latest(connection: Connection, count_max: int) -> Sequence[Voucher]:
-    """Return vouchers, newest first."""
     return [_voucher(row) for row in await SQL_LIST.rows(connection, count_max=count_max)]
 
 
-SQL_FIND: Final = Statement(_VOUCHER + "WHERE v.id = %(voucher_id)s")
+SQL_FIND: Final = _select("WHERE v.id = %(voucher_id)s")
 
 
 async def find(connection: Connection, voucher_id: VoucherId) -> Voucher | None:
-    """Return a voucher, or None."""
     row = await SQL_FIND.row(connection, voucher_id=voucher_id)
     return None if row is None else _voucher(row)
 
@@ -113,16 +103,15 @@ SQL_ANY: Final = Statement("SELECT EXISTS (SELECT FROM vouchers)")
 
 
 async def have_any(connection: Connection) -> bool:
-    """Tell whether the operator has ever issued a voucher."""
     return bool(await SQL_ANY.value(connection))
 
 
-# Held until commit: of many who redeem one voucher at once the first finds it unused, and the others used.
-SQL_LOCK_BY_CODE: Final = Statement(_VOUCHER + "WHERE v.code_sha256 = %(code_sha256)s FOR NO KEY UPDATE OF v")
+# Locked until commit: of concurrent redemptions the first finds it unused, the others find it used.
+SQL_LOCK_BY_CODE: Final = _select("WHERE v.code_sha256 = %(code_sha256)s FOR NO KEY UPDATE OF v")
 
 
 async def lock_by_code(connection: Connection, code_sha256: bytes) -> Voucher | None:
-    """Lock the voucher that has this code until the commit; None where there is none."""
+    """Lock the voucher with this code until the commit; None for an unknown code."""
     row = await SQL_LOCK_BY_CODE.row(connection, code_sha256=code_sha256)
     return None if row is None else _voucher(row)
 
@@ -138,7 +127,7 @@ RETURNING 1
 
 
 async def mark_used(connection: Connection, voucher_id: VoucherId, top_up_id: TopUpId) -> bool:
-    """Note by which top-up a voucher was used; False where it was used or made void before."""
+    """Record which top-up used a voucher; False where it was used or voided before."""
     marked = await SQL_MARK_USED.value(connection, voucher_id=voucher_id, top_up_id=top_up_id)
     return marked is not None
 
@@ -156,7 +145,7 @@ RETURNING 1
 
 
 async def mark_void(connection: Connection, voucher_id: VoucherId, *, note: str, voided_by: str) -> bool:
-    """Make a voucher worth nothing; False where it was used or made void before."""
+    """Void a voucher; False where it was used or voided before."""
     marked = await SQL_MARK_VOID.value(connection, voucher_id=voucher_id, note=note, voided_by=voided_by)
     return marked is not None
 
@@ -177,7 +166,7 @@ OFFSET %(tries_max)s - 1
 async def find_wait(
     connection: Connection, account_id: AccountId, tries_max: int, window: timedelta
 ) -> timedelta | None:
-    """Return how long an account waits until it may try a voucher again; None where it may now."""
+    """Return how long an account must wait before its next voucher; None where it need not."""
     wait = await SQL_FIND_WAIT.value(connection, account_id=account_id, tries_max=tries_max, window=window)
     assert wait is None or isinstance(wait, timedelta)
     return wait
@@ -191,6 +180,6 @@ SELECT top_up_id, amount
 
 
 async def list_amounts(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, Decimal]:
-    """Return how much the vouchers of ours were for that top-ups used."""
+    """Return the amounts of the own vouchers that top-ups used."""
     rows = await SQL_LIST_AMOUNTS.rows(connection, top_up_ids=top_up_ids)
     return {row["top_up_id"]: row["amount"] for row in rows}

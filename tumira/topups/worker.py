@@ -1,7 +1,7 @@
-"""Who asks the providers for the money of top-ups? Each worker takes some that are due.
+"""The top-up worker: claims due top-ups, calls their providers and records the answers.
 
-That a provider may have been asked is committed before it is. A worker that dies in between leaves a top-up
-whose provider is asked what became of it, and never for the money again.
+That a provider may have been called is committed before the call. After a crash in between, the provider is
+polled for the outcome, and never asked for the money again.
 """
 
 import asyncio
@@ -13,9 +13,8 @@ from typing import Final
 import structlog
 
 from tumira.core import metrics
-from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import TOP_UP, write_id
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import forever, log_failure
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers import Order, Provider
@@ -33,23 +32,26 @@ from tumira.topups.states import (
 from tumira.topups.store import ClaimedTopUp
 from tumira.topups.voucher_pins import Issuer
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 # Of each provider, so that one that hangs delays only itself.
-ASKING_MAX: Final = 8
-# No call to a provider takes longer, the one for access before it included.
+CALLS_MAX: Final = 8
+# Limits a call to a provider, including the one before it for an access token.
 CALL_S: Final = 45.0
-# Longer than a call and writing down what came of it, so that nobody else asks meanwhile.
+# Longer than a call and recording its answer, so that no other worker calls meanwhile.
 LEASE_S: Final = 90.0
 DRAIN_S: Final = 5.0
 
 _RECORD_TRIES_MAX: Final = 20
 _RECORD_PAUSE_S: Final = 1.0
 
+# All providers, also those that are not configured here. Our own vouchers need no call.
+_PROVIDER_KEYS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
+
 _log: Final = structlog.get_logger()
 
 
 def order_of(top_up: TopUp, now: datetime) -> Order:
-    """Return a top-up as its provider needs to know it, by the database's clock."""
+    """Return a top-up as its provider needs it; `now` is the database's clock."""
     return Order(
         id=top_up.id,
         provider=top_up.provider,
@@ -63,102 +65,90 @@ def order_of(top_up: TopUp, now: datetime) -> Order:
     )
 
 
-# Every provider, also those to which this node has no access. Our own vouchers are redeemed without asking.
-PROVIDER_KEYS: Final[Sequence[str]] = [Method.PAYNOW, *(one for one in Issuer if one is not Issuer.OWN)]
-
-
 def provider_key(top_up: TopUp) -> str:
-    """Return under which name the provider of a top-up is known: a voucher's issuer, or the method."""
+    """Return the name of a top-up's provider: a voucher's issuer, or the method."""
     return top_up.provider if top_up.method is Method.VOUCHER else top_up.method
 
 
 class TopUpWorker:
-    """Asks the providers of one worker."""
-
     def __init__(self, database: Database, providers: Mapping[str, Provider]) -> None:
         self._database = database
         self._providers = providers
-        # What is being asked, and whom.
-        self._asking: dict[asyncio.Task[None], str] = {}
+        # The calls that are running, and the provider of each.
+        self._calls: dict[asyncio.Task[None], str] = {}
+        self._slot_freed = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask until cancelled; what is under way then is given a moment to end."""
         try:
-            while True:
-                await self._pause(may_have_more=await self._look())
+            await forever("claim due top-ups", self._claim, POLL_S, wake=self._slot_freed)
         finally:
             await self._stop()
 
-    async def _look(self) -> bool:
-        """Begin to ask for what is due, and tell whether more may be due than there was room for."""
-        busy = Counter(self._asking.values())
-        rooms = {desk: ASKING_MAX - busy[desk] for desk in PROVIDER_KEYS}
-        until = asyncio.get_running_loop().time() + LEASE_S / 2
-        try:
-            async with self._database.transaction() as connection:
-                claimed = await top_ups.claim_due(connection, rooms, LEASE_S)
-        except Exception as error:  # noqa: BLE001 - looked for again in a second
-            _log_failure(error, "top-ups not looked for")
-            return False
+    async def _claim(self) -> None:
+        busy = Counter(self._calls.values())
+        slots = {key: CALLS_MAX - busy[key] for key in _PROVIDER_KEYS}
+        start_before = asyncio.get_running_loop().time() + LEASE_S / 2
+        async with self._database.transaction() as connection:
+            claimed = await top_ups.claim_due(connection, slots, LEASE_S)
         for one in claimed:
-            task = asyncio.create_task(self._handle(one, until))
-            self._asking[task] = provider_key(one.top_up)
-            task.add_done_callback(self._asking.pop)
-        return ASKING_MAX in Counter(self._asking.values()).values()
+            task = asyncio.create_task(self._handle(one, start_before))
+            self._calls[task] = provider_key(one.top_up)
+            task.add_done_callback(self._finished)
 
-    async def _pause(self, *, may_have_more: bool) -> None:
-        if may_have_more and self._asking:
-            await asyncio.wait(self._asking, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(LOOK_S)
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        # More may be due than there were slots.
+        if CALLS_MAX in Counter(self._calls.values()).values():
+            self._slot_freed.set()
+        del self._calls[task]
 
-    async def _handle(self, claimed: ClaimedTopUp, until: float) -> None:
+    async def _handle(self, claimed: ClaimedTopUp, start_before: float) -> None:
         name = write_id(TOP_UP, claimed.top_up.id)
         try:
-            news = await self._ask(claimed, until)
-        except Exception as error:  # noqa: BLE001 - a fault of ours; it may have been asked, so it is in doubt
+            answer = await self._call(claimed, start_before)
+        except Exception as error:  # noqa: BLE001 - our own bug; the call may have been made, so it is in doubt
             _log.error("top-up failed", top_up=name, exc_info=error)
-            news = InDoubt(f"asking failed here: {type(error).__name__}")
+            answer = InDoubt(f"asking failed here: {type(error).__name__}")
         for _ in range(_RECORD_TRIES_MAX):
             try:
                 settled = await settle(
-                    self._database, claimed.top_up.id, news, leased_until=claimed.top_up.due_at
+                    self._database, claimed.top_up.id, answer, leased_until=claimed.top_up.due_at
                 )
-            except Exception as error:  # noqa: BLE001 - at worst the provider is asked again after the lease
-                _log_failure(error, "top-up not recorded yet")
+            except Exception as error:  # noqa: BLE001 - at worst the provider is polled again after the lease
+                log_failure("could not record a top-up", error)
                 await asyncio.sleep(_RECORD_PAUSE_S)
             else:
                 log_settled(settled)
                 return
 
-    async def _ask(self, claimed: ClaimedTopUp, until: float) -> ProviderAnswer:
-        provider = self._providers.get(provider_key(claimed.top_up))
+    async def _call(self, claimed: ClaimedTopUp, start_before: float) -> ProviderAnswer:
+        key = provider_key(claimed.top_up)
+        provider = self._providers.get(key)
         if provider is None:
-            problem = f"{provider_key(claimed.top_up)} is not set up here"
+            problem = f"{key} is not set up here"
             return InDoubt(problem) if claimed.was_asked else NotPaid(FailureReason.NOT_CONFIGURED, problem)
-        if not claimed.was_asked and asyncio.get_running_loop().time() > until:
-            # We were away for long: others may have given it up for lost. It is asked what became of it.
+        if not claimed.was_asked and asyncio.get_running_loop().time() > start_before:
+            # This process was suspended: another worker may poll it as lost, so the money is not asked for.
             return Unreachable("it was not asked for in time")
         order = order_of(claimed.top_up, self._database.clock.now())
         try:
             async with asyncio.timeout(CALL_S):
-                return await (provider.look(order) if claimed.was_asked else provider.start(order))
+                return await (provider.poll(order) if claimed.was_asked else provider.start(order))
         except TimeoutError:
             return InDoubt(f"no answer within {CALL_S:.0f} seconds")
 
     async def _stop(self) -> None:
-        asking = list(self._asking)
-        if asking:
-            await asyncio.wait(asking, timeout=DRAIN_S)
-        for task in asking:
+        calls = list(self._calls)
+        if calls:
+            await asyncio.wait(calls, timeout=DRAIN_S)
+        for task in calls:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*calls, return_exceptions=True)
         for provider in self._providers.values():
             await provider.close()
 
 
 def log_settled(settled: Settled) -> None:
-    """Write into the log what a top-up became, loudly where a person has to look."""
+    """Log what a top-up became, as a warning or error where a person has to look."""
     if not settled.moved:
         return
     top_up = settled.top_up
@@ -171,15 +161,8 @@ def log_settled(settled: Settled) -> None:
         "problem": top_up.problem,
     }
     if top_up.state is TopUpState.REVERSED:
-        _log.error("top-up taken back; account suspended", owed=str(top_up.owed), **facts)
+        _log.error("top-up reversed, account suspended", owed=str(top_up.owed), **facts)
     elif top_up.state is TopUpState.DOUBT:
         _log.warning("top-up in doubt", **facts)
     else:
         _log.info("top-up moved", **facts)
-
-
-def _log_failure(error: Exception, words: str) -> None:
-    if is_unavailable(error):
-        say_unavailable(words, error)
-    else:
-        _log.error(words, exc_info=error)

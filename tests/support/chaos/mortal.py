@@ -55,9 +55,9 @@ class Mortal:
 
 async def look_once(database: Database, providers: Mapping[str, Provider]) -> None:
     """Ask for what is due, and write down what came of it."""
-    cashier = TopUpWorker(database, providers)
-    await cashier._look()
-    await asyncio.gather(*cashier._asking)
+    worker = TopUpWorker(database, providers)
+    await worker._claim()
+    await asyncio.gather(*worker._calls)
 
 
 async def _work(url: str, step: int) -> None:

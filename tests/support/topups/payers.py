@@ -83,9 +83,9 @@ class Payer(Customer):
         phone = f"+2637712{next(_numbers):05}"
         return started(self.post(WALLET, form=self.form(WALLET), amount=amount, wallet=wallet, phone=phone))
 
-    def tell(self, top_up_id: TopUpId, news: ProviderAnswer) -> None:
+    def tell(self, top_up_id: TopUpId, answer: ProviderAnswer) -> None:
         """Let the provider say something."""
-        self.service.run(settle, top_up_id, news)
+        self.service.run(settle, top_up_id, answer)
 
     def said(self, top_up_id: TopUpId) -> str:
         """Return what the page of a top-up says, as it is read."""

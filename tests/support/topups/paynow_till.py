@@ -36,7 +36,7 @@ FIVE: Final = Decimal(5)
 
 
 def new_order(wallet: Wallet = Wallet.ECOCASH, **changes: Any) -> Order:
-    """Return what a cashier would have a provider start."""
+    """Return what a worker would have a provider start."""
     order = Order(
         id=TopUpId(new_id(1_700_000_000_000)),
         provider=wallet,
@@ -89,9 +89,9 @@ class Till:
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
         """Look at what is due, and return what a top-up is then."""
-        cashier = TopUpWorker(self.database, {"paynow": self.provider})
-        await cashier._look()
-        await asyncio.gather(*cashier._asking)
+        worker = TopUpWorker(self.database, {"paynow": self.provider})
+        await worker._claim()
+        await asyncio.gather(*worker._calls)
         return await self.find(top_up_id)
 
     async def find(self, top_up_id: TopUpId) -> TopUp:

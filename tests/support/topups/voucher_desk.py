@@ -1,4 +1,4 @@
-"""How does a test redeem vouchers? With a cashier of which it makes every step, and issuers that stand in."""
+"""How does a test redeem vouchers? With a worker of which it makes every step, and issuers that stand in."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,12 +37,12 @@ LOOKS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A worker's cashier of which a test makes every step, and the issuers that it asks."""
+    """A worker's worker of which a test makes every step, and the issuers that it asks."""
 
     database: Database
     issuers: Issuers
     providers: Mapping[str, Provider]
-    cashier: TopUpWorker
+    worker: TopUpWorker
 
     @property
     def payments(self) -> Payments:
@@ -71,10 +71,10 @@ class Desk:
         )
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
-        """Have the cashier look at what is due now, and return what the top-up is then."""
+        """Have the worker look at what is due now, and return what the top-up is then."""
         await self.rows("UPDATE top_ups SET due_at = now() WHERE id = $1 AND due_at IS NOT NULL", top_up_id)
-        await self.cashier._look()
-        await asyncio.gather(*self.cashier._asking)
+        await self.worker._claim()
+        await asyncio.gather(*self.worker._calls)
         return await self.find(top_up_id)
 
     async def decide(self, top_up_id: TopUpId) -> Sequence[TopUp]:
@@ -128,7 +128,7 @@ class Desk:
 
 @asynccontextmanager
 async def open_desk(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> AsyncIterator[Desk]:
-    """Give a cashier; what somebody left open is not its business."""
+    """Give a worker; what somebody left open is not its business."""
     payments = issuers.payments
     assert payments.one_voucher
     assert payments.ott

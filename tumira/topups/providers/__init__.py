@@ -12,32 +12,31 @@ from tumira.topups.states import ProviderAnswer
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A top-up as its provider needs to know it."""
+    """A top-up as its provider needs it."""
 
     id: TopUpId
-    # The wallet, or who issued the voucher.
+    # The wallet, or the issuer of the voucher.
     provider: str
-    # In the provider's currency; None for all that a voucher holds.
+    # In the provider's currency; None to take all that a voucher holds.
     asked: Decimal | None
-    # How many of that currency make a US dollar.
+    # Units of that currency per US dollar.
     rate: Decimal
     phone: str | None
     email: str | None
     sealed_pin: bytes | None = field(repr=False)
-    # What the provider gave us before.
+    # What the provider gave us earlier.
     kept: Mapping[str, str]
-    # Since it was asked for the money, or may have been.
+    # Since the provider was, or may have been, asked for the money.
     age: timedelta
 
 
 class Provider(Protocol):
-    """One way by which money comes in; whatever the other end or the line does is news, and never raised."""
+    """One way to pay. Whatever fails at the provider or on the network is an answer, and never raised."""
 
     async def start(self, order: Order) -> ProviderAnswer:
-        """Ask for the money. It is called once for an order; a lost answer is `Unclear`."""
+        """Ask for the money. Called once for an order; a lost answer is `InDoubt`."""
 
-    async def look(self, order: Order) -> ProviderAnswer:
-        """Find out what became of an order; however often it is called, no money is taken twice."""
+    async def poll(self, order: Order) -> ProviderAnswer:
+        """Poll for the outcome; however often it is called, no money is taken twice."""
 
-    async def close(self) -> None:
-        """End the connections."""
+    async def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""How is a Blu voucher redeemed with Blue Label, who issue it? (Trade API, version 2)
+"""Redeems Blu vouchers with Blue Label (Trade API, version 2).
 
-First its value is looked up and kept, then all of it is taken: so a call that is made again, because its
-answer was lost, is the same to the letter, and gets the same answer.
+The value is looked up and stored first, then all of it is taken: so a call that is repeated because its
+answer was lost is identical, and gets the same answer.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _STATUSES: Final[Mapping[str, FailureReason]] = {
     "NOT_FOUND": FailureReason.VOUCHER_NOT_VALID,
     "EXPIRED": FailureReason.VOUCHER_EXPIRED,
 }
-# Faults have no codes, only words.
+# Errors have no codes, only messages.
 _EXPIRED: Final = "expired"
 _WORDS: Final[Mapping[str, FailureReason]] = {
     "invalid voucher token": FailureReason.VOUCHER_NOT_VALID,
@@ -53,15 +53,13 @@ _WORDS: Final[Mapping[str, FailureReason]] = {
 
 
 class BluProvider:
-    """Redeems Blu vouchers."""
-
     def __init__(self, settings: Blu, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
         self._caller = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
-        """Look what the voucher is worth, and keep that; nothing is taken yet."""
+        """Look up the value and store it; nothing is taken yet."""
         pin = open_pin(self._seal, order)
         if pin is None:
             return not_sent("the PIN cannot be read with this access to Blue Label", is_first=True)
@@ -73,11 +71,11 @@ class BluProvider:
             return value
         return check_value(value, order) or StillPending(kept={VALUE: str(value)})
 
-    async def look(self, order: Order) -> ProviderAnswer:
-        """Take the value that is kept; or find out whether it was taken, which is the same call again."""
+    async def poll(self, order: Order) -> ProviderAnswer:
+        """Take the stored value, or find out whether it was taken: the same call does both."""
         value = read_rand(order.kept.get(VALUE))
         if value is None:
-            # Nothing can have been taken before the value was kept.
+            # Nothing can have been taken before the value was stored.
             return await self.start(order)
         pin = open_pin(self._seal, order)
         if pin is None:
@@ -90,18 +88,17 @@ class BluProvider:
             return InDoubt(f"Blue Label: {error.problem}")
 
     async def close(self) -> None:
-        """End the connections."""
         await self._caller.close()
 
     async def _look_at_voucher(self, pin: str, value: Decimal) -> ProviderAnswer:
-        """Tell what is known when the same call may get another answer: a whole voucher was not taken."""
+        """Judge by the voucher alone once a repeated call may be answered differently."""
         if await self._find_value(pin) == value:
             return NotPaid(FailureReason.NEVER_ARRIVED, "the voucher is whole after half an hour")
         return InDoubt(TOO_LATE, is_last=True)
 
     async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
-        """Return what a voucher is worth, or why nothing can be taken of it."""
-        # The PIN is part of the address here; the caller's problems never name an address.
+        """Return what a voucher is worth, or why nothing can be taken from it."""
+        # The PIN is part of the URL here; the client's errors never contain a URL.
         path = f"voucher/variable/vouchers?{urlencode({'token': pin})}"
         reply = await self._caller.call("GET", f"{self._settings.url}/{path}", **self._access())
         told = read_object(reply.body)
@@ -141,7 +138,7 @@ class BluProvider:
         if reply.status in _OK:
             return self._read_taken(order, pin, value, told)
         problem = f"Blue Label answered {reply.status} {mask(told.get('message'))}".rstrip()
-        # That it is spent or gone may be our own doing, by a call whose answer was lost.
+        # Our own call, whose answer was lost, may be why it is spent or unknown.
         if reply.status < FAILURES and _reason_of(told) is FailureReason.VOUCHER_EXPIRED:
             return NotPaid(FailureReason.VOUCHER_EXPIRED, problem)
         return InDoubt(problem)

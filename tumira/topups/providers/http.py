@@ -1,4 +1,4 @@
-"""How is a provider called over HTTP, so that it is always known whether it may have heard us?"""
+"""HTTP calls to providers, which always tell whether a failed call may have arrived."""
 
 import functools
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ CONNECT_S: Final = 10.0
 ANSWER_S: Final = 15.0
 BODY_MAX: Final = 1 << 20
 
-# Nothing left this machine, or not all of it: the other end cannot have acted on it.
+# The request was not sent, or not completely: the provider cannot have acted on it.
 _UNHEARD: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
-# To read all the authorities takes some 20 ms, which each provider should not cost anew.
+# Loading the certificate authorities takes 20 ms, so all providers share them.
 _shared_tls: Final = functools.cache(functools.partial(httpx.create_ssl_context, trust_env=False))
 
 
 class NoAnswerError(Exception):
-    """A provider that gave no answer that could be read; `was_heard` where it may have acted on the call."""
+    """A call without a usable answer; `was_heard` where the provider may have acted on it."""
 
     def __init__(self, problem: str, *, was_heard: bool) -> None:
         super().__init__(problem)
@@ -30,8 +30,6 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What a provider answered."""
-
     status: int
     body: bytes = field(repr=False)
 
@@ -58,7 +56,7 @@ class ProviderClient:
         json: Any = None,
         auth: tuple[str, str] | None = None,
     ) -> HttpReply:
-        """Make one call; raises NoAnswerError, whose words hold nothing of the address or the body."""
+        """Make one call; raises NoAnswerError, which never contains the address or the body."""
         try:
             async with self._client.stream(
                 method, url, headers=headers, content=content, json=json, auth=auth
@@ -75,5 +73,4 @@ class ProviderClient:
             raise NoAnswerError(f"no answer ({type(error).__name__})", was_heard=True) from None
 
     async def close(self) -> None:
-        """End the connections."""
         await self._client.aclose()

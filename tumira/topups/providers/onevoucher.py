@@ -1,7 +1,7 @@
-"""How is a 1Voucher redeemed with Flash, who issue it? (Partner API, version 4)
+"""Redeems 1Vouchers with Flash (Partner API, version 4).
 
-It cannot be looked up: the customer says what to take. It is taken by one call; the same call with the same
-reference gets the same answer for half an hour, and that is how a lost answer is found.
+A value cannot be looked up: the customer says what to take. One call takes it; the same call with the same
+reference gets the same answer for half an hour, which is how a lost answer is found.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from tumira.topups.providers.voucher import (
 from tumira.topups.states import FailureReason, InDoubt, NotPaid, ProviderAnswer
 from tumira.topups.voucher_pins import Seal
 
-# Success and most failures come with HTTP 200; this code inside tells them apart.
+# Success and most failures have HTTP status 200; this code in the body tells them apart.
 _TAKEN: Final = 0
 _REFUSALS: Final[Mapping[int, FailureReason]] = {
     2401: FailureReason.VOUCHER_NOT_VALID,
@@ -41,7 +41,7 @@ _REFUSALS: Final[Mapping[int, FailureReason]] = {
     2406: FailureReason.VALUE_TOO_SMALL,
     2408: FailureReason.VALUE_DIFFERS,
 }
-# Used, or cancelled: after a lost answer it may have been our own call that did it.
+# Used or cancelled: after a lost answer our own call may be the cause.
 _SPENT: Final = frozenset({2401, 2403})
 
 _CHANGE: Final = ChangeNames(pin="pin", cents="amount", expires="expiryDate")
@@ -49,14 +49,12 @@ _CHANGE: Final = ChangeNames(pin="pin", cents="amount", expires="expiryDate")
 _OK: Final = range(200, 300)
 _UNAUTHORIZED: Final = 401
 _MOBILE: Final = re.compile(r"\+(27[0-9]{9})")
-# A token is not used in its last minute, nor for longer than a day whatever is said about it.
+# A token is not used in its last minute, nor for longer than a day.
 _TOKEN_MARGIN_S: Final = 60
 _TOKEN_MAX_S: Final = 86_400
 
 
 class OneVoucherProvider:
-    """Redeems 1Vouchers."""
-
     def __init__(self, settings: OneVoucher, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
@@ -66,17 +64,15 @@ class OneVoucherProvider:
         self._asking_for_token = asyncio.Lock()
 
     async def start(self, order: Order) -> ProviderAnswer:
-        """Take what the customer said that the voucher is worth."""
         return await self._redeem(order, is_first=True)
 
-    async def look(self, order: Order) -> ProviderAnswer:
-        """Ask again with the same reference, as long as that gets the same answer."""
+    async def poll(self, order: Order) -> ProviderAnswer:
+        """Repeat the call with the same reference, for as long as that gets the same answer."""
         if order.age >= REPLAYED_FOR:
             return InDoubt(TOO_LATE, is_last=True)
         return await self._redeem(order, is_first=False)
 
     async def close(self) -> None:
-        """End the connections."""
         await self._caller.close()
 
     async def _redeem(self, order: Order, *, is_first: bool) -> ProviderAnswer:
@@ -104,7 +100,7 @@ class OneVoucherProvider:
         token = await self._get_token()
         reply = await self._post(body, token)
         if reply.status == _UNAUTHORIZED:
-            # It ended sooner than was said. A call that is refused so was not carried out.
+            # It expired early. A call that is refused like this was not carried out.
             reply = await self._post(body, await self._get_token(refused=token))
         return reply
 
@@ -113,7 +109,7 @@ class OneVoucherProvider:
         return await self._caller.call("POST", url, headers={"Authorization": f"Bearer {token}"}, json=body)
 
     async def _get_token(self, refused: str | None = None) -> str:
-        """Return a token other than the refused one; raises NoAnswerError, and nothing was taken then."""
+        """Return a token other than the refused one; raises NoAnswerError, and then nothing was taken."""
         now = asyncio.get_running_loop().time
         async with self._asking_for_token:
             if now() < self._token_until and self._token != refused:
@@ -165,5 +161,4 @@ class OneVoucherProvider:
 
 
 def _is_token(text: str) -> bool:
-    """Tell whether a text can stand in a header."""
     return bool(text) and text.isascii() and text.isprintable() and " " not in text

@@ -1,7 +1,7 @@
-"""How is an OTT voucher redeemed? (Redemption API, version 6)
+"""Redeems OTT vouchers (Redemption API, version 6).
 
-Its value is looked up and taken whole. The call that takes it is made once, ever; after a lost answer OTT has
-a call of its own that tells what became of it.
+The value is looked up and taken whole. The call that takes it is made only once; after a lost answer OTT has
+a separate call for the outcome.
 """
 
 from collections.abc import Mapping
@@ -29,23 +29,20 @@ from tumira.topups.states import TOP_UP_MAX, FailureReason, InDoubt, NotPaid, Pa
 from tumira.topups.voucher_pins import Seal, sign_for_ott
 
 _OK: Final = (200, 201)
-# What has been seen for faults of whoever redeems; the list is not published. Any other leaves it open.
+# Codes seen for mistakes of the customer; OTT publishes no list. Any other code leaves it in doubt.
 _FAULTS_OF_CUSTOMER: Final = frozenset({4, 5, 7, 11, 12, 13, 14})
 _INDETERMINATE: Final = 1
-# A call that is not carried out by then never will be.
+# A call that was not carried out by then never will be.
 _UNDER_WAY_FOR: Final = timedelta(minutes=10)
 
 
 class OttProvider:
-    """Redeems OTT vouchers."""
-
     def __init__(self, settings: Ott, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
         self._caller = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
-        """Look what the voucher is worth, and take all of it."""
         pin = open_pin(self._seal, order)
         if pin is None:
             return not_sent("the PIN cannot be read with this access to OTT", is_first=True)
@@ -57,8 +54,8 @@ class OttProvider:
             return value
         return check_value(value, order) or await self._remit(order, pin, value)
 
-    async def look(self, order: Order) -> ProviderAnswer:
-        """Ask what became of it; it is never asked for the money again."""
+    async def poll(self, order: Order) -> ProviderAnswer:
+        """Poll for the outcome; the money is never asked for again."""
         fields = {"uniqueReference": reference_of(order)}
         try:
             reply = await self._call("CheckRemitVoucher", fields)
@@ -70,13 +67,12 @@ class OttProvider:
             return InDoubt(f"OTT: {error.problem}")
 
     async def close(self) -> None:
-        """End the connections."""
         await self._caller.close()
 
     async def _look_at_voucher(
         self, order: Order, reply: HttpReply, told: Mapping[str, Any]
     ) -> ProviderAnswer:
-        """Tell what is known of one that OTT does not confirm: a voucher that is whole was not taken."""
+        """Judge what OTT does not confirm: a voucher that is whole was not taken."""
         code = read_code(told.get("errorCode"))
         pin = open_pin(self._seal, order)
         is_denied = reply.status in _OK and code is not None and code != _INDETERMINATE
@@ -88,7 +84,7 @@ class OttProvider:
         return InDoubt(f"OTT answered {reply.status}, code {code} to the check")
 
     async def _find_value(self, pin: str) -> Decimal | ProviderAnswer:
-        """Return what a voucher is worth, or why nothing can be taken of it."""
+        """Return what a voucher is worth, or why nothing can be taken from it."""
         reply = await self._call("CheckVoucher", {"vendorID": self._settings.vendor, "voucherPIN": pin})
         told = read_object(reply.body)
         if reply.status in _OK and is_true(told.get("success")):
@@ -104,7 +100,7 @@ class OttProvider:
     async def _remit(self, order: Order, pin: str, value: Decimal) -> ProviderAnswer:
         reference = reference_of(order)
         fields = {
-            # Whom it is for, in our words.
+            # The customer, by our reference.
             "account": reference,
             "clientID": reference,
             "amount": f"{value:.2f}",
@@ -142,7 +138,7 @@ class OttProvider:
 
 def _read_taken(order: Order, told: Mapping[str, Any], pin: str, asked: Decimal | None) -> ProviderAnswer:
     amount = read_rand(told.get("voucherAmount"))
-    # When asked later what became of it, we do not remember the value; then any that we would take will do.
+    # A later poll does not know the value; then any value that we accept will do.
     is_possible = amount is not None and (
         amount <= asked if asked is not None else to_usd(amount, order.rate) <= TOP_UP_MAX
     )

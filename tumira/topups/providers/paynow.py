@@ -1,7 +1,7 @@
-"""How is Paynow asked for money, and what became of it? Nothing is believed that it has not signed.
+"""Payments through Paynow; an answer counts only with Paynow's signature.
 
-Wallets are asked for over our own pages, and the customer confirms on the phone; a card is given on a page of
-Paynow's. A start whose answer was lost is found again by our own trace, and never repeated.
+Wallets are charged from our own pages and confirmed on the phone; a card is entered on a page of Paynow's. A
+start whose answer was lost is found by our own trace, and never repeated.
 """
 
 from collections.abc import Mapping
@@ -28,16 +28,16 @@ from tumira.topups.states import (
     Unreachable,
 )
 
-# A start that is still on its way may not be found yet; none is under way for so long.
+# A start may not be found while it is in flight, which never lasts this long.
 LOST_AFTER: Final = timedelta(minutes=5)
-# A code ends with the minute that Paynow names, and what was paid in the last one comes a little later.
+# A code expires with the minute that Paynow names; a payment in that minute arrives a little later.
 EXPIRY_GRACE: Final = timedelta(minutes=5)
 PROBLEM_MAX: Final = 200
 KEPT_MAX: Final = 500
 
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 _INFO: Final = "Tumira top-up"
-# What Paynow says when the access that the operator gave us is wrong, which no customer can help.
+# Paynow's errors for wrong credentials, which the operator has to fix.
 _OUR_FAULTS: Final = ("invalid hash", "invalid id")
 _SERVER_ERROR: Final = 500
 
@@ -45,11 +45,11 @@ _log: Final = structlog.get_logger()
 
 
 class _UnreadableError(Exception):
-    """An answer that cannot be relied upon; the words say why, for the operator."""
+    """An answer that cannot be trusted; the message says why, for the operator."""
 
 
 class PaynowProvider:
-    """Takes money through one integration of a merchant with Paynow."""
+    """Takes money through a merchant's integration with Paynow."""
 
     def __init__(self, settings: Paynow, public_url: str, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
@@ -57,7 +57,6 @@ class PaynowProvider:
         self._caller = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
-        """Ask for the money; see Provider."""
         wallet = Wallet(order.provider)
         page = "initiatetransaction" if wallet is Wallet.CARD else "remotetransaction"
         try:
@@ -74,8 +73,7 @@ class PaynowProvider:
         except _UnreadableError as error:
             return InDoubt(f"Paynow: {error}")
 
-    async def look(self, order: Order) -> ProviderAnswer:
-        """Find out what became of an order; see Provider."""
+    async def poll(self, order: Order) -> ProviderAnswer:
         poll_url = order.kept.get("poll_url")
         is_poll = poll_url is not None and self._is_theirs(poll_url)
         try:
@@ -92,11 +90,10 @@ class PaynowProvider:
             return Unreachable(f"Paynow: {error}")
 
     async def close(self) -> None:
-        """End the connections."""
         await self._caller.close()
 
     def _wanted(self, order: Order, wallet: Wallet) -> Pairs:
-        """Return what Paynow is told, in the order in which it is signed."""
+        """Return the fields of a start in the order in which they are signed."""
         assert order.asked is not None
         name = write_id(TOP_UP, order.id)
         pairs = [
@@ -129,7 +126,7 @@ class PaynowProvider:
         return await self._caller.call("POST", url, headers=_FORM, content=body)
 
     def _signed(self, reply: HttpReply) -> Mapping[str, str]:
-        """Return the fields of an answer that Paynow signed; its status in HTTP means nothing."""
+        """Return the fields of a signed answer; the HTTP status means nothing."""
         pairs = paynow_messages.read(reply.body)
         fields = dict(pairs or ())
         if pairs is None or "status" not in fields:
@@ -141,7 +138,6 @@ class PaynowProvider:
         return fields
 
     def _begun(self, fields: Mapping[str, str]) -> ProviderAnswer:
-        """Return what the customer has to do now."""
         if paynow_messages.folded(fields["status"]) != paynow_messages.OK:
             raise _UnreadableError(f"a start was answered with {_shortened(fields['status'])!r}")
         expires = paynow_messages.read_expiry(fields.get("authorizationexpires", ""))
@@ -157,7 +153,7 @@ class PaynowProvider:
         return StillPending(there.get("paynow_reference"), there)
 
     def _address(self, fields: Mapping[str, str], name: str) -> str | None:
-        """Return an address in an answer; one that leads elsewhere is neither called nor shown."""
+        """Return a URL of an answer; a URL on another host is neither called nor shown."""
         address = fields.get(name)
         if not address:
             return None
@@ -175,13 +171,13 @@ def _trace_of(order: Order) -> str:
 
 
 def _origin(address: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port of an address; None for one that cannot be relied upon."""
+    """Return scheme, host and port of a URL; None where it is ambiguous."""
     try:
         parts = urlsplit(address)
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except ValueError:
         return None
-    # Programs differ in what they make of these, and so in where such an address leads.
+    # Parsers disagree about these characters, and so about the host.
     is_plain = address.isascii() and address.isprintable() and not set(address) & set(" \\")
     if not is_plain or parts.username is not None or not parts.hostname or port is None:
         return None
@@ -189,7 +185,7 @@ def _origin(address: str) -> tuple[str, str, int] | None:
 
 
 def _refusal(reply: HttpReply) -> NotPaid | None:
-    """Return why Paynow did not begin; an answer that says so is not signed. None where it may have begun."""
+    """Return why Paynow did not start the payment (such answers are unsigned); None where it may have."""
     fields = dict(paynow_messages.read(reply.body) or ())
     status = paynow_messages.folded(fields.get("status", ""))
     if reply.status >= _SERVER_ERROR or status not in {paynow_messages.ERROR, paynow_messages.INVALID_ID}:
@@ -206,7 +202,6 @@ def _not_found(order: Order) -> ProviderAnswer:
 
 
 def _news(order: Order, fields: Mapping[str, str]) -> ProviderAnswer:
-    """Return what a signed status says about an order."""
     name = write_id(TOP_UP, order.id)
     if fields.get("reference") != name:
         raise _UnreadableError("an answer that is about another payment")
@@ -226,7 +221,7 @@ def _news(order: Order, fields: Mapping[str, str]) -> ProviderAnswer:
         case Meaning.OPEN:
             return _still_open(order)
         case None:
-            _log.warning("Paynow tells a status that is not known", top_up=name, status=_shortened(status))
+            _log.warning("unknown Paynow status", top_up=name, status=_shortened(status))
             return _still_open(order)
         case other:
             assert_never(other)
@@ -240,5 +235,5 @@ def _still_open(order: Order) -> ProviderAnswer:
 
 
 def _shortened(words: str) -> str:
-    """Return another's words as they can be kept and shown: in one line, and not too many."""
+    """Return text from Paynow in one printable line of limited length."""
     return "".join(one if one.isprintable() else " " for one in words).strip()[:PROBLEM_MAX]

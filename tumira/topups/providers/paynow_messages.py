@@ -1,7 +1,7 @@
-"""How does Paynow write and sign what it is told and what it tells, and what do its words mean?
+"""The messages of Paynow: form fields, their hash, and the meaning of a status.
 
-A body is a form, and its hash is made over the values in the order in which they stand there, with nothing in
-between. So who sends a body is proved by it, but not where one value ends and the next begins.
+The hash covers the values in the order of the form, with nothing in between. It proves who sent a body, but
+not where one value ends and the next begins.
 """
 
 import hmac
@@ -24,29 +24,27 @@ _EXPIRES: Final = re.compile(
     r" (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
 )
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-# Paynow's clock stands in Harare, where summer time is not known.
+# Paynow uses the time of Harare, which has no summer time.
 _HARARE: Final = timezone(timedelta(hours=2))
 
 Pairs = Sequence[tuple[str, str]]
 
 
 class Wallet(StrEnum):
-    """Where Paynow takes the money from; the values of the wallets are Paynow's own words."""
+    """Where Paynow takes the money from; the values of the wallets are Paynow's own."""
 
     ECOCASH = "ecocash"
     ONEMONEY = "onemoney"
     INNBUCKS = "innbucks"
-    # Not asked for by its name: the customer chooses on Paynow's page.
+    # Not named in the call: the customer chooses on Paynow's page.
     CARD = "card"
 
     @property
     def needs_phone(self) -> bool:
-        """Tell whether Paynow wants to know the number of the wallet."""
         return self is not Wallet.CARD
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """Return its name as people know it."""
         return _TITLES[self]
 
 
@@ -56,7 +54,7 @@ _TITLES: Final[Mapping[Wallet, str]] = {
     Wallet.INNBUCKS: "InnBucks",
     Wallet.CARD: "Card",
 }
-# Nobody can pay without this part of Paynow's answer to a start. Other wallets ask their owner on the phone.
+# The part of Paynow's answer that the customer needs to pay. Other wallets prompt on the phone.
 PAID_WITH: Final[Mapping[str, str]] = {Wallet.INNBUCKS: "code", Wallet.CARD: "browser_url"}
 
 
@@ -70,8 +68,8 @@ class Meaning(Enum):
     TAKEN_BACK = auto()
 
 
-# `Sent` went to the wallet and is not paid. What a merchant is paid whom Paynow has not verified is held back
-# for a while as `Awaiting Delivery` and then `Delivered`, and does not say `Paid` meanwhile.
+# `Sent` went to the wallet and is not paid. Paynow holds back payments to a merchant that it has not verified
+# for a while, as `Awaiting Delivery` and then `Delivered`, without ever saying `Paid`.
 STATUSES: Final[Mapping[str, Meaning]] = {
     "created": Meaning.OPEN,
     "sent": Meaning.OPEN,
@@ -83,7 +81,7 @@ STATUSES: Final[Mapping[str, Meaning]] = {
     "disputed": Meaning.TAKEN_BACK,
     "refunded": Meaning.TAKEN_BACK,
 }
-# Answers to a call, which say nothing about the money.
+# Answers to a call that say nothing about the money.
 OK: Final = "ok"
 ERROR: Final = "error"
 NOT_FOUND: Final = "notfound"
@@ -91,30 +89,28 @@ INVALID_ID: Final = "invalid id."
 
 
 def meaning_of(status: str) -> Meaning | None:
-    """Return what a status says about the money; None for one that nobody has told us of."""
+    """Return what a status says about the money; None for an unknown status."""
     return STATUSES.get(folded(status))
 
 
 def folded(status: str) -> str:
-    """Return a status as it is compared."""
     return status.strip().lower()
 
 
 def sign(pairs: Pairs, key: str) -> str:
-    """Return the hash of fields in the order in which they are sent, or came."""
+    """Return the hash of fields in the order in which they are sent, or were received."""
     text = "".join(value for name, value in pairs if name.lower() != HASH) + key.lower()
     return sha512(text.encode()).hexdigest().upper()
 
 
 def write(pairs: Pairs, key: str) -> bytes:
-    """Write fields in their order, and their hash after them."""
     return urlencode([*pairs, (HASH, sign(pairs, key))]).encode("ascii")
 
 
 def read(body: bytes) -> Pairs | None:
-    """Read the fields of a body in their order, their names in lower case; None for what is no such body.
+    """Read the fields of a body in their order, names in lower case; None for a malformed body.
 
-    A field that comes twice could be read in two ways, so a body with one is refused whole.
+    A repeated field could be read in two ways, so a body with one is refused.
     """
     try:
         text = body.decode("utf-8").strip()
@@ -126,30 +122,28 @@ def read(body: bytes) -> Pairs | None:
 
 
 def is_signed(pairs: Pairs, key: str) -> bool:
-    """Tell whether the hash among fields that were read is that of all the others, known to us or not."""
+    """Tell whether the hash among the fields is that of all the others, known to us or not."""
     given = dict(pairs).get(HASH, "")
     return hmac.compare_digest(sign(pairs, key).encode(), given.upper().encode())
 
 
 def local_phone(number: str) -> str:
-    """Write a number of Zimbabwe as it is dialled there: Paynow takes no other form."""
+    """Write a Zimbabwean number as it is dialled there, the only form that Paynow takes."""
     assert number.startswith(_CALLING_CODE)
     return "0" + number.removeprefix(_CALLING_CODE)
 
 
 def write_amount(amount: Decimal) -> str:
-    """Write an amount in whole cents."""
     assert amount == amount.quantize(Decimal("0.01"))
     return f"{amount:.2f}"
 
 
 def read_amount(text: str) -> Decimal | None:
-    """Read an amount; None for what is none."""
     return Decimal(text) if _AMOUNT.fullmatch(text) else None
 
 
 def read_expiry(text: str) -> datetime | None:
-    """Read until when a code of InnBucks can be used, such as `5-Nov-2026 14:30`; None for no time."""
+    """Read when an InnBucks code expires, such as `5-Nov-2026 14:30`; None for anything else."""
     match = _EXPIRES.fullmatch(text.strip())
     if match is None or match["month"].lower() not in _MONTHS:
         return None

@@ -1,4 +1,4 @@
-"""Which providers of payments are set up?"""
+"""The payment providers that are configured."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from tumira.topups.providers.paynow import PaynowProvider
 
 
 def open_providers(payments: Payments, public_url: str) -> Mapping[str, Provider]:
-    """Return those that are, by the name under which their top-ups are brought to them."""
+    """Return the configured providers by `worker.provider_key`."""
     providers: dict[str, Provider] = {}
     if payments.paynow is not None:
         providers["paynow"] = PaynowProvider(payments.paynow, public_url)

@@ -51,13 +51,13 @@ def read_code(value: Any) -> int | None:
 
 
 def read_cents(value: Any) -> Decimal | None:
-    """Read rand from an amount in cents; None for what is no whole number of them above zero."""
+    """Read rand from a whole number of cents above zero."""
     cents = read_code(value)
     return None if cents is None or not 0 < cents < 10**9 else Decimal(cents) * _CENT
 
 
 def read_rand(value: Any) -> Decimal | None:
-    """Read an amount such as `1,000.0000`; None for one with a part of a cent, and for what is none."""
+    """Read an amount such as `1,000.0000`; None for a fraction of a cent and for anything else."""
     text = value if isinstance(value, str) else str(value) if type(value) in {int, Decimal} else ""
     if not _RAND.fullmatch(text):
         return None
@@ -67,19 +67,19 @@ def read_rand(value: Any) -> Decimal | None:
 
 
 def is_true(value: Any) -> bool:
-    """Read a yes that may be the word instead of the truth value."""
+    """Read a boolean that may be written as a word."""
     return value is True or (isinstance(value, str) and value.strip().lower() == "true")
 
 
 def read_reference(value: Any, pin: str, ours: str) -> str:
-    """Return what the issuer calls it, or what we call it where that says nothing, or too much."""
+    """Return the issuer's reference, or ours where theirs is missing, unprintable or contains the PIN."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     is_fit = 0 < len(text) <= _REFERENCE_MAX and text.isprintable() and pin not in text
     return text if is_fit else ours
 
 
 def read_replacement(pin: Any, cents: Any, expires: Any = None) -> ChangeVoucher | None:
-    """Return a change voucher; None where there is no PIN, without which it is none."""
+    """Return a change voucher; None where it has no PIN."""
     if not isinstance(pin, str | int) or isinstance(pin, bool) or not str(pin).strip():
         return None
     expiry = expires[:_EXPIRY_MAX] if isinstance(expires, str) else None
@@ -87,15 +87,15 @@ def read_replacement(pin: Any, cents: Any, expires: Any = None) -> ChangeVoucher
 
 
 def mask(words: Any) -> str:
-    """Return an issuer's words for the operator, without any digit: an issuer may repeat a PIN in them."""
+    """Return an issuer's message for the operator with digits masked: it may repeat a PIN."""
     text = words if isinstance(words, str) else ""
     visible = "".join(one if one.isprintable() else " " for one in text)
     return re.sub(r"\d", "#", " ".join(visible.split())[:_WORDS_MAX])
 
 
-# For so long an issuer that is asked again with the same reference gives the answer that it gave before.
+# An issuer repeats its answer to a repeated reference for this long.
 REPLAYED_FOR: Final = timedelta(minutes=30)
-TOO_LATE: Final = "what became of it could not be found out while the issuer still tells"
+TOO_LATE: Final = "the issuer no longer repeats its answer, and the outcome is unknown"
 
 FORBIDDEN: Final = (401, 403)
 FAILURES: Final = 500
@@ -104,22 +104,22 @@ _log: Final = structlog.get_logger()
 
 
 def reference_of(order: Order) -> str:
-    """Return the reference under which an issuer knows an order: letters, digits and a hyphen."""
+    """Return the reference that the issuer gets for an order: letters, digits and a hyphen."""
     return write_id(TOP_UP, order.id).replace("_", "-")
 
 
 def open_pin(seal: Seal, order: Order) -> str | None:
-    """Return the PIN; None where it was erased, or sealed when the access to the issuer was another."""
+    """Return the PIN; None where it was erased, or encrypted with other credentials."""
     return None if order.sealed_pin is None else seal.open(order.sealed_pin)
 
 
 def not_sent(problem: str, *, is_first: bool) -> ProviderAnswer:
-    """Return what is known when a call did not get through: nothing was taken, unless by one before it."""
+    """Return the answer for a call that did not arrive: nothing was taken, unless by an earlier call."""
     return NotPaid(FailureReason.NEVER_ARRIVED, problem) if is_first else InDoubt(problem)
 
 
 def check_value(value: Decimal, order: Order) -> NotPaid | None:
-    """Say why a voucher of so many rand is not taken; None if it is."""
+    """Return why a voucher of this value is refused; None where it is accepted."""
     amount = to_usd(value, order.rate)
     if amount < TOP_UP_MIN:
         return NotPaid(FailureReason.VALUE_TOO_SMALL, f"it is worth {value} rand, less than US${TOP_UP_MIN}")
@@ -130,8 +130,6 @@ def check_value(value: Decimal, order: Order) -> NotPaid | None:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNames:
-    """What an issuer calls the parts of a change voucher."""
-
     pin: str
     cents: str
     expires: str = ""
@@ -140,12 +138,12 @@ class ChangeNames:
 def paid_with_change(
     order: Order, seal: Seal, reference: str, amount: Decimal, change: Any, names: ChangeNames
 ) -> Paid:
-    """Return that so many rand were taken; the change is sealed as soon as it is known."""
+    """Return a payment, with its change voucher encrypted as soon as it is known."""
     if not isinstance(change, dict) or not change:
         return Paid(reference, amount)
     found = read_replacement(change.get(names.pin), change.get(names.cents), change.get(names.expires))
     if found is None:
         # The issuer may have sent it to the customer's phone; we cannot show it.
-        _log.warning("change of a voucher not readable", top_up=write_id(TOP_UP, order.id))
+        _log.warning("could not read the change voucher", top_up=write_id(TOP_UP, order.id))
         return Paid(reference, amount)
     return Paid(reference, amount, seal.close(write_change(found)))

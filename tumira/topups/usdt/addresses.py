@@ -21,14 +21,14 @@ from tumira.topups.usdt.deposit_rules import to_units
 PLACES_MAX: Final = 2**31
 
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-# What every extended key is long when it is written.
+# The length of a written extended key.
 _LENGTH: Final = 111
 _VERSION: Final = bytes.fromhex("0488b21e")
 _PRIVATE_VERSION: Final = bytes.fromhex("0488ade4")
 _ACCOUNT_DEPTH: Final = 3
 _PAYLOAD: Final = 78
 _CHECKSUM: Final = 4
-# The branch of a wallet whose addresses are given to others.
+# The branch of a wallet for addresses that are given out.
 _RECEIVING: Final = 0
 _UPPER_FROM: Final = 8
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
@@ -45,14 +45,14 @@ _PRIVATE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExtendedKey:
-    """A public key from which others follow."""
+    """A public key from which further keys are derived."""
 
     public_key: bytes = field(repr=False)
     chain_code: bytes = field(repr=False)
 
     @property
     def sha256(self) -> bytes:
-        """Return by what it is known, without giving it away."""
+        """Return an identifier that does not reveal the key."""
         return sha256(self.public_key + self.chain_code).digest()
 
 
@@ -76,7 +76,7 @@ def read_xpub(text: str) -> ExtendedKey:
 
 
 def _read_base58(text: str) -> bytes | None:
-    """Return what a text with a checksum stands for; None where it is misspelt."""
+    """Decode base58 with its checksum; None where it is misspelt."""
     if len(text) != _LENGTH or not set(text) <= set(_ALPHABET):
         return None
     number = 0
@@ -88,23 +88,23 @@ def _read_base58(text: str) -> bytes | None:
 
 
 def _child(parent: ExtendedKey, index: int) -> ExtendedKey:
-    """Return the public key at a place below another (BIP-32, CKDpub)."""
+    """Derive the child public key at an index (BIP-32, CKDpub)."""
     assert 0 <= index < PLACES_MAX
     digest = hmac.digest(parent.chain_code, parent.public_key + index.to_bytes(4), sha512)
-    # One in 2^127 places has no key, which raises here.
+    # One in 2^127 indexes has no key, and raises here.
     public_key = PublicKey(parent.public_key).add(digest[:32])
     return ExtendedKey(public_key.format(), digest[32:])
 
 
 def derive_address(key: ExtendedKey, place: int) -> str:
-    """Return the address at a place, in lower case, as it is kept."""
+    """Return the address at a place, in lower case, as it is stored."""
     child = _child(_child(key, _RECEIVING), place)
     point = PublicKey(child.public_key).format(compressed=False)
     return "0x" + _keccak(point[1:])[-20:].hex()
 
 
 def with_checksum(address: str) -> str:
-    """Write an address as it is shown: capitals make a slip of a letter noticed (EIP-55)."""
+    """Write an address with the capitals of EIP-55, which reveal a mistyped character."""
     digits = address.removeprefix("0x").lower()
     nibbles = _keccak(digits.encode()).hex()
     return "0x" + "".join(
@@ -116,7 +116,7 @@ def with_checksum(address: str) -> str:
 def read_address(text: str) -> str | None:
     """Read an address as people give it, into lower case; None for a misspelt one.
 
-    In one case only it carries no checksum, and is taken as it is.
+    An address in a single case carries no checksum and is accepted.
     """
     if not _ADDRESS.fullmatch(text):
         return None
@@ -135,12 +135,12 @@ NETWORKS: Final = {56: "BNB Smart Chain (BEP20)", 97: "BNB Smart Chain testnet (
 
 
 def network_name(chain_id: int) -> str:
-    """Return what a chain is called in wallets, so that nobody pays on another one."""
+    """Return the name of a chain in wallets, so that nobody pays on another one."""
     return NETWORKS.get(chain_id, f"chain {chain_id}")
 
 
 def payment_link(contract: str, chain_id: int, address: str, amount: Decimal | None = None) -> str:
-    """Return the link by which a wallet pays USDT to an address: the token is called, and not the address."""
+    """Return a link with which a wallet pays USDT: it calls the token, not the address."""
     link = f"ethereum:{with_checksum(contract)}@{chain_id}/transfer?address={with_checksum(address)}"
     if amount is None:
         return link

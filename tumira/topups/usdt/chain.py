@@ -1,6 +1,6 @@
-"""What has the chain to tell, when its providers are not trusted one by one?
+"""Reads the chain through several providers, none of which is trusted alone.
 
-The lower newest block and the lower final one count, a block that two of them call differently is waited for,
+The lower newest block and the lower final block count, reading waits for a block on whose hash they disagree,
 and a deposit is confirmed when all that answer have it and at least two do, if there are two.
 """
 
@@ -16,7 +16,7 @@ from tumira.topups.providers.http import ProviderClient
 from tumira.topups.usdt.deposit_rules import DECIMALS, DEEP_WITHOUT_FINALITY, ChainDeposit
 from tumira.topups.usdt.node import SPAN_MAX, Block, ChainNode, NodeError
 
-# What is asked of all providers at once takes no longer.
+# Limits a question to all providers.
 ASK_S: Final = 60.0
 ANSWER_S: Final = 10.0
 
@@ -26,28 +26,28 @@ Result = TypeVar("Result")
 
 
 class ChainError(Exception):
-    """The chain cannot be read now; that is tried again."""
+    pass
 
 
 class WrongChainError(ChainError):
-    """A provider is on another chain, or the contract is another token: for the operator to put right."""
+    """A provider is on another chain, or the contract is another token: the operator has to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How far the chain is by those of its providers that answer."""
+    """How far the chain is, by the providers that answer."""
 
     nodes: Sequence[ChainNode]
     head: int
-    # By what they say, and by depth where one of them says nothing.
+    # By what they report, and by depth where one reports nothing.
     finalized: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The deposits that any provider has in some blocks: one that leaves some out hides none.
+    """The deposits that any provider has in a block range: a provider that omits some hides none.
 
-    With too few of them nothing is sure, because what only one of them tells may lack something.
+    With too few providers nothing is sure, because a single one may omit something.
     """
 
     deposits: Sequence[ChainDeposit]
@@ -55,7 +55,7 @@ class Reading:
 
 
 class Chain:
-    """The providers of one chain. `problems` tells by name what is wrong with those that did not answer."""
+    """The providers of one chain. `problems` says by name why a provider did not answer."""
 
     def __init__(self, settings: Usdt) -> None:
         self.problems: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Chain:
         ]
 
     async def look(self) -> View:
-        """Ask all providers how far the chain is; raises ChainError where nobody answers."""
+        """Ask all providers how far the chain is; raises ChainError where none answers."""
         told = await self._all(self._nodes, self._look)
         head = min(head for head, _ in told.values())
         by_depth = head - DEEP_WITHOUT_FINALITY + 1
@@ -96,7 +96,7 @@ class Chain:
         node.is_checked = True
 
     async def block(self, view: View, number: int) -> Block | None:
-        """Return a block as all call it; None where one of them does not have it yet."""
+        """Return a block that all agree on; None where a provider does not have it yet."""
         blocks = list((await self._all(view.nodes, lambda node: node.block(number))).values())
         there = [block for block in blocks if block is not None]
         if len({block.hash for block in there}) > 1:
@@ -104,7 +104,6 @@ class Chain:
         return there[0] if len(there) == len(blocks) else None
 
     async def deposits(self, view: View, addresses: Sequence[str], first: int, last: int) -> Reading:
-        """Read the deposits in some blocks, the last one included."""
         if not addresses:
             return Reading((), is_sure=True)
         told = await self._all(
@@ -116,7 +115,7 @@ class Chain:
         )
 
     async def confirmed(self, view: View, number: int, addresses: Sequence[str]) -> frozenset[ChainDeposit]:
-        """Return the deposits in a block that all providers have who answer, if these are enough."""
+        """Return the deposits of a block that all answering providers have, if these are enough."""
         told = await self._all(
             view.nodes, lambda node: node.deposits(self._settings.contract, addresses, number, number)
         )
@@ -134,7 +133,7 @@ class Chain:
         while low < high:
             middle = (low + high) // 2
             block = await self.block(view, middle)
-            # What a provider does not keep any more is older than what it keeps.
+            # Blocks that a provider no longer keeps are older than those it keeps.
             if block is None or block.made_at_s < wanted:
                 low = middle + 1
             else:
@@ -142,13 +141,12 @@ class Chain:
         return low
 
     async def close(self) -> None:
-        """End the connections."""
         await self._caller.close()
 
     async def _all(
         self, nodes: Sequence[ChainNode], ask: Callable[[ChainNode], Awaitable[Result]]
     ) -> Mapping[ChainNode, Result]:
-        """Ask several providers at once, and return what those said that answered: at least one."""
+        """Ask several providers at once, and return the answers: at least one."""
         answers = await asyncio.gather(*(self._one(node, ask) for node in nodes), return_exceptions=True)
         told: dict[ChainNode, Result] = {}
         for node, answer in zip(nodes, answers, strict=True):
@@ -174,7 +172,7 @@ class Chain:
 async def deposits_on_chain(
     settings: Usdt, addresses: Sequence[str], first_block: int, last_block: int
 ) -> Sequence[ChainDeposit]:
-    """Read the deposits in some blocks from the chain alone, for who compares them with what we have."""
+    """Read the deposits of a block range from the chain alone."""
     chain = Chain(settings)
     found: list[ChainDeposit] = []
     try:

@@ -1,4 +1,4 @@
-"""How do payments on the chain become a balance? All final ones of an account at once, in one transaction."""
+"""Credits final deposits: all of an account at once, in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from tumira.topups.usdt import deposits
 from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.deposit_rules import to_usdt
 
-# For so long a top-up waits before the first payment; the address is good for ever, and what comes later
-# begins a top-up of its own.
+# How long a top-up waits for its first deposit. The address stays valid, and a later deposit
+# starts a new top-up.
 UNPAID_FOR: Final = timedelta(days=7)
-# A USDT is taken for a dollar.
+# A USDT counts as a dollar.
 PAR: Final = Decimal(1)
 
 _EXPIRED_PER_TURN_MAX: Final = 100
@@ -29,15 +29,13 @@ _EXPIRED_PER_TURN_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """A top-up that was credited, and from how many deposits."""
-
     top_up_id: TopUpId
     amount: Decimal
     deposits: int
 
 
 async def credit_deposits(database: Database, chain_id: int, account_id: AccountId) -> Credited | None:
-    """Credit an account's final deposits, unless they do not come to the smallest top-up yet."""
+    """Credit an account's final deposits, unless they are below the smallest top-up."""
     async with database.transaction() as connection:
         await usdt_store.lock_addresses(connection, account_id)
         final = [one.facts for one in await deposits.lock_final(connection, chain_id, account_id)]
@@ -62,7 +60,7 @@ async def credit_deposits(database: Database, chain_id: int, account_id: Account
 
 
 async def expire_unpaid(database: Database) -> Sequence[Settled]:
-    """End top-ups for which nothing came in a week; deposits that are only seen keep theirs open."""
+    """Expire top-ups without a deposit in a week; deposits that are only seen keep theirs open."""
     async with database.connection() as connection:
         begun = await clock.read_now(connection) - UNPAID_FOR
         unpaid = await usdt_store.list_unpaid_top_ups(

@@ -1,4 +1,4 @@
-"""When can a payment on the chain not vanish any more, and how much is it?"""
+"""USDT deposits: their states, when they are final, and their units."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,21 +8,19 @@ from typing import Final
 
 from tumira.core.ids import AccountId, TopUpId
 
-# The token's, on BNB Smart Chain; on other chains it has six, and a contract that says so is not read.
+# Of the token on BNB Smart Chain. On other chains it has six, and such a contract is refused.
 DECIMALS: Final = 18
-# Where a node does not say which blocks are final, one has to be so deep.
+# Depth of a final block where a node does not report finality.
 DEEP_WITHOUT_FINALITY: Final = 60
 
-# As many digits as the largest number that the chain can write, so that nothing is ever rounded.
+# More digits than the largest number of the chain, so that nothing is rounded.
 _EXACTLY: Final = Context(prec=100)
 
 
 class DepositState(StrEnum):
-    """How far a deposit has come."""
-
     # In a block that others may still replace.
     SEEN = "seen"
-    # It stays; it waits until the account's deposits come to the smallest top-up.
+    # It stays, and is credited once the account's deposits reach the smallest top-up.
     FINAL = "final"
     CREDITED = "credited"
     # Its block was replaced; the payment may come back in another one.
@@ -31,7 +29,7 @@ class DepositState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainDeposit:
-    """A transfer of the token to an address of ours, as the chain tells it."""
+    """A transfer of the token to an address of ours, as the chain has it."""
 
     tx_hash: str
     log_index: int
@@ -45,7 +43,7 @@ class ChainDeposit:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """A payment on the chain, whose it is, and how deep it lies by what was read last."""
+    """A deposit, its account, and its depth below the newest block that was read."""
 
     facts: ChainDeposit
     account_id: AccountId
@@ -56,30 +54,26 @@ class Deposit:
 
     @property
     def amount(self) -> Decimal:
-        """Return how much it is, to the last decimal."""
         return to_usdt(self.facts.units)
 
     @property
     def tx_hash(self) -> str:
-        """Return under which name explorers of the chain show it."""
         return self.facts.tx_hash
 
 
 def depth(block_number: int, head: int) -> int:
-    """Return how deep a block lies: one for the newest, and nothing for one that is not there."""
+    """Return how deep a block is: 1 for the newest, 0 for a block that is not there."""
     return max(0, head - block_number + 1)
 
 
 def last_final(head: int, finalized: int, confirmations: int) -> int:
-    """Return the newest block that stays, by its depth and by what the nodes say; below zero for none."""
+    """Return the newest final block, by its depth and by the nodes; below zero for none."""
     return min(finalized, head - confirmations + 1)
 
 
 def to_usdt(units: int) -> Decimal:
-    """Return what a number of the smallest units is."""
     return Decimal(units).scaleb(-DECIMALS, _EXACTLY)
 
 
 def to_units(amount: Decimal) -> int:
-    """Return how many of the smallest units an amount is."""
     return int(amount.scaleb(DECIMALS, _EXACTLY))

@@ -13,76 +13,71 @@ from tumira.postgres.statement import Statement
 from tumira.topups.states import TOP_UP_MIN
 from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState, depth, to_units, to_usdt
 
-_SELECT: Final = """
+
+def _select(rest: str) -> Statement:
+    return Statement(f"""
 SELECT d.tx_hash, d.log_index, d.block_number, d.block_hash, d.sender, d.address, d.units,
        d.account_id, d.state, d.top_up_id, d.seen_at,
        coalesce((SELECT max(c.block_number) FROM usdt_cursors c WHERE c.chain_id = d.chain_id), 0) AS head
   FROM usdt_deposits d
-"""
+{rest}""")  # noqa: S608 - only constants are put in
 
 
-def _deposit(row: asyncpg.Record) -> Deposit:
-    return Deposit(
-        facts=ChainDeposit(
-            tx_hash=row["tx_hash"],
-            log_index=row["log_index"],
-            block_number=row["block_number"],
-            block_hash=row["block_hash"],
-            sender=row["sender"],
-            address=row["address"],
-            units=int(row["units"]),
-        ),
-        account_id=AccountId(row["account_id"]),
-        state=DepositState(row["state"]),
-        top_up_id=None if row["top_up_id"] is None else TopUpId(row["top_up_id"]),
-        seen_at=row["seen_at"],
-        depth=depth(row["block_number"], row["head"]),
-    )
+def _facts(row: asyncpg.Record) -> ChainDeposit:
+    values = {name: row[name] for name in ChainDeposit.__slots__}
+    return ChainDeposit(**(values | {"units": int(row["units"])}))
 
 
-SQL_LIST_SINCE: Final = Statement(
-    _SELECT
-    + """
+def _deposits(rows: Sequence[asyncpg.Record]) -> Sequence[Deposit]:
+    return [
+        Deposit(
+            _facts(row),
+            account_id=AccountId(row["account_id"]),
+            state=DepositState(row["state"]),
+            top_up_id=row["top_up_id"],
+            seen_at=row["seen_at"],
+            depth=depth(row["block_number"], row["head"]),
+        )
+        for row in rows
+    ]
+
+
+SQL_LIST_SINCE: Final = _select("""
  WHERE d.chain_id = %(chain_id)s
    AND d.block_number >= %(first_block)s
    AND d.state <> 'orphaned'
  ORDER BY d.block_number, d.log_index
  LIMIT %(count_max)s
-"""
-)
+""")
 
 
 async def list_since(
     connection: Connection, chain_id: int, first_block: int, count_max: int
 ) -> Sequence[Deposit]:
-    """Return what is known of the blocks from one on."""
-    rows = await SQL_LIST_SINCE.rows(
-        connection, chain_id=chain_id, first_block=first_block, count_max=count_max
+    return _deposits(
+        await SQL_LIST_SINCE.rows(connection, chain_id=chain_id, first_block=first_block, count_max=count_max)
     )
-    return [_deposit(row) for row in rows]
 
 
-SQL_LIST_SEEN: Final = Statement(
-    _SELECT
-    + """
+SQL_LIST_SEEN: Final = _select("""
  WHERE d.chain_id = %(chain_id)s
    AND d.state = 'seen'
    AND d.block_number > %(after)s
    AND d.block_number <= %(last_block)s
  ORDER BY d.block_number, d.log_index
  LIMIT %(count_max)s
-"""
-)
+""")
 
 
 async def list_seen(
     connection: Connection, chain_id: int, after: int, last_block: int, count_max: int
 ) -> Sequence[Deposit]:
-    """Return deposits above one block and up to another of which it is not known yet that they stay."""
-    rows = await SQL_LIST_SEEN.rows(
-        connection, chain_id=chain_id, after=after, last_block=last_block, count_max=count_max
+    """Return deposits in a block range that are not final yet."""
+    return _deposits(
+        await SQL_LIST_SEEN.rows(
+            connection, chain_id=chain_id, after=after, last_block=last_block, count_max=count_max
+        )
     )
-    return [_deposit(row) for row in rows]
 
 
 SQL_LIST_ENOUGH: Final = Statement("""
@@ -100,79 +95,64 @@ HAVING sum(units) >= %(units)s::numeric
 async def list_accounts_with_enough(
     connection: Connection, chain_id: int, count_max: int
 ) -> Sequence[AccountId]:
-    """Return accounts whose final deposits come to the smallest top-up."""
+    """Return accounts whose final deposits reach the smallest top-up."""
     rows = await SQL_LIST_ENOUGH.rows(
         connection, chain_id=chain_id, units=Decimal(to_units(TOP_UP_MIN)), count_max=count_max
     )
     return [AccountId(row["account_id"]) for row in rows]
 
 
-SQL_LOCK_FINAL: Final = Statement(
-    _SELECT
-    + """
+SQL_LOCK_FINAL: Final = _select("""
  WHERE d.account_id = %(account_id)s
    AND d.chain_id = %(chain_id)s
    AND d.state = 'final'
  ORDER BY d.block_number, d.log_index
    FOR NO KEY UPDATE OF d
-"""
-)
+""")
 
 
 async def lock_final(connection: Connection, chain_id: int, account_id: AccountId) -> Sequence[Deposit]:
-    """Lock an account's deposits that can be credited, oldest first."""
-    rows = await SQL_LOCK_FINAL.rows(connection, account_id=account_id, chain_id=chain_id)
-    return [_deposit(row) for row in rows]
+    return _deposits(await SQL_LOCK_FINAL.rows(connection, account_id=account_id, chain_id=chain_id))
 
 
-SQL_LIST_OF_ACCOUNT: Final = Statement(
-    _SELECT
-    + """
+SQL_LIST_OF_ACCOUNT: Final = _select("""
  WHERE d.account_id = %(account_id)s
  ORDER BY d.seen_at DESC, d.tx_hash, d.log_index
  LIMIT %(count_max)s
-"""
-)
+""")
 
 
 async def list_of_account(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[Deposit]:
-    """Return an account's deposits, newest first, also those whose block was replaced."""
-    rows = await SQL_LIST_OF_ACCOUNT.rows(connection, account_id=account_id, count_max=count_max)
-    return [_deposit(row) for row in rows]
+    """Return an account's deposits, newest first, orphaned ones included."""
+    return _deposits(await SQL_LIST_OF_ACCOUNT.rows(connection, account_id=account_id, count_max=count_max))
 
 
-SQL_LIST_OF_TOP_UP: Final = Statement(
-    _SELECT
-    + """
+SQL_LIST_OF_TOP_UP: Final = _select("""
  WHERE d.top_up_id = %(top_up_id)s
  ORDER BY d.block_number, d.log_index
  LIMIT %(count_max)s
-"""
-)
+""")
 
 
 async def list_of_top_up(connection: Connection, top_up_id: TopUpId, count_max: int) -> Sequence[Deposit]:
     """Return the deposits that a top-up was credited from; the caller has checked whose top-up it is."""
-    rows = await SQL_LIST_OF_TOP_UP.rows(connection, top_up_id=top_up_id, count_max=count_max)
-    return [_deposit(row) for row in rows]
+    return _deposits(await SQL_LIST_OF_TOP_UP.rows(connection, top_up_id=top_up_id, count_max=count_max))
 
 
-SQL_LIST_BETWEEN: Final = Statement(
-    _SELECT
-    + """
+SQL_LIST_BETWEEN: Final = _select("""
  WHERE d.chain_id = %(chain_id)s
    AND d.block_number BETWEEN %(first_block)s AND %(last_block)s
-"""
-)
+""")
 
 
 async def list_between(
     connection: Connection, chain_id: int, first_block: int, last_block: int
 ) -> Sequence[Deposit]:
-    rows = await SQL_LIST_BETWEEN.rows(
-        connection, chain_id=chain_id, first_block=first_block, last_block=last_block
+    return _deposits(
+        await SQL_LIST_BETWEEN.rows(
+            connection, chain_id=chain_id, first_block=first_block, last_block=last_block
+        )
     )
-    return [_deposit(row) for row in rows]
 
 
 SQL_ADD_UP: Final = Statement("""
@@ -186,19 +166,18 @@ SELECT coalesce(sum(units) FILTER (WHERE state = 'seen'), 0) AS seen,
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """What an account has paid that is not credited: still coming, and held until it is enough."""
+    """What an account has paid that is not credited: unconfirmed, and held until it is enough."""
 
     coming: Decimal
     held: Decimal
 
     @property
     def missing(self) -> Decimal:
-        """Return how much more it takes, beside what is coming, until all of it is credited."""
+        """Return how much more the account has to pay until all of it is credited."""
         return max(Decimal(0), TOP_UP_MIN - self.held - self.coming)
 
 
 async def add_up(connection: Connection, chain_id: int, account_id: AccountId) -> Outstanding:
-    """Return what an account has paid on a chain that is not credited yet."""
     row = await SQL_ADD_UP.row(connection, account_id=account_id, chain_id=chain_id)
     assert row is not None
     return Outstanding(coming=to_usdt(int(row["seen"])), held=to_usdt(int(row["final"])))
@@ -212,9 +191,9 @@ def _columns(deposits: Sequence[ChainDeposit]) -> dict[str, list[Any]]:
     }
 
 
-# What is known stays as it is. A payment that comes back in another block is seen again, with all that is
-# told of it there, because the numbers of logs are those of the block. Where its transaction was credited in
-# another block, it is not recorded at all: that would credit it again.
+# Known deposits stay unchanged. A payment that comes back in another block is seen again with all its new
+# columns, because log numbers belong to the block. Where its transaction was credited from another block,
+# it is not recorded at all: that would credit it again.
 SQL_RECORD: Final = Statement("""
 INSERT INTO usdt_deposits (chain_id, tx_hash, log_index, account_id, address, sender, units, block_number,
                            block_hash)
@@ -252,8 +231,8 @@ RETURNING tx_hash, log_index
 async def record(
     connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]
 ) -> Sequence[tuple[str, int]]:
-    """Note deposits as seen, and return which of them are news."""
-    # Where two providers tell different things under one name, none is ever confirmed; the first is shown.
+    """Insert deposits as seen, and return which of them are new."""
+    # Where two providers report different deposits under one key, none is ever confirmed; the first is shown.
     by_name = {(one.tx_hash, one.log_index): one for one in reversed(deposits)}
     named = [by_name[name] for name in sorted(by_name)]
     rows = await SQL_RECORD.rows(
@@ -282,7 +261,7 @@ SELECT DISTINCT c.tx_hash
 async def list_credited_elsewhere(
     connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]
 ) -> Sequence[str]:
-    """Return the transactions among these that were credited as they stood in another block."""
+    """Return the transactions that were credited from another block than they are in now."""
     rows = await SQL_LIST_CREDITED_ELSEWHERE.rows(
         connection,
         chain_id=chain_id,
@@ -317,19 +296,19 @@ SQL_MARK_CREDITED: Final = Statement(
 
 
 async def mark_final(connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]) -> int:
-    """Note that deposits stay as they are, and return how many were not known to."""
+    """Mark deposits as final, and return how many were not."""
     return len(await SQL_MARK_FINAL.rows(connection, chain_id=chain_id, **_columns(deposits)))
 
 
 async def mark_orphaned(connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit]) -> int:
-    """Note that the blocks of deposits were replaced, and return how many were there; credited ones stay."""
+    """Mark deposits whose blocks were replaced, and return how many; credited ones stay."""
     return len(await SQL_MARK_ORPHANED.rows(connection, chain_id=chain_id, **_columns(deposits)))
 
 
 async def mark_credited(
     connection: Connection, chain_id: int, deposits: Sequence[ChainDeposit], top_up_id: TopUpId
 ) -> int:
-    """Note by which top-up deposits that we hold were credited, and return how many."""
+    """Record which top-up credited locked deposits, and return how many."""
     return len(
         await SQL_MARK_CREDITED.rows(connection, chain_id=chain_id, top_up_id=top_up_id, **_columns(deposits))
     )
@@ -344,6 +323,6 @@ SELECT top_up_id, sum(units) AS units
 
 
 async def list_units(connection: Connection, top_up_ids: Sequence[TopUpId]) -> Mapping[TopUpId, int]:
-    """Return what the deposits come to that top-ups credited, in the token's smallest unit."""
+    """Return the sum of the deposits that each top-up credited, in the token's smallest unit."""
     rows = await SQL_LIST_UNITS.rows(connection, top_up_ids=top_up_ids)
     return {row["top_up_id"]: int(row["units"]) for row in rows}

@@ -1,4 +1,4 @@
-"""What does one provider of the chain say? It is asked by JSON-RPC, and never taken on trust."""
+"""JSON-RPC calls to one provider of the chain, whose answers are checked before use."""
 
 import json
 import re
@@ -10,24 +10,24 @@ from typing import Any, Final
 from tumira.topups.providers.http import NoAnswerError, ProviderClient
 from tumira.topups.usdt.deposit_rules import ChainDeposit
 
-# The hash of `Transfer(address,address,uint256)`: the first topic of what a token tells of a transfer.
+# The hash of `Transfer(address,address,uint256)`: the first topic of a token's transfer log.
 TRANSFER: Final = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 SPAN_MAX: Final = 1_000
 ADDRESSES_MAX: Final = 200
 
-# What it is, from whom, to whom.
+# The event, the sender, the recipient.
 _TOPICS: Final = 3
 _DECIMALS_CALL: Final = "0x313ce567"
 _OK: Final = 200
 _PROBLEM_MAX: Final = 120
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]{1,64}")
 _HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}")
-# An address where 32 bytes stand.
+# An address padded to 32 bytes.
 _PADDED: Final = re.compile(r"0x0{24}[0-9a-fA-F]{40}")
 
 
 class NodeError(Exception):
-    """A provider that gave no answer we can use; `fewer_may_do` where less at once might be answered."""
+    """A provider without a usable answer; `fewer_may_do` where a smaller request might be answered."""
 
     def __init__(self, problem: str, *, fewer_may_do: bool = False) -> None:
         super().__init__(problem)
@@ -37,7 +37,7 @@ class NodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as it is called now, and when it was made, in seconds since 1970."""
+    """A block, its current hash, and when it was made, in seconds since 1970."""
 
     number: int
     hash: str
@@ -45,11 +45,11 @@ class Block:
 
 
 class ChainNode:
-    """One provider. Its address may hold a key, so that nothing ever tells it."""
+    """One provider. Its URL may contain a key, so no message contains the URL."""
 
     def __init__(self, name: str, url: str, caller: ProviderClient) -> None:
         self.name = name
-        # Whether it was seen to be on the right chain since it last failed.
+        # Whether its chain and token were checked since its last failure.
         self.is_checked = False
         self._url = url
         self._caller = caller
@@ -58,23 +58,20 @@ class ChainNode:
         self._tells_finality = False
 
     async def chain_id(self) -> int:
-        """Return which chain it is on."""
         return _number(await self._ask("eth_chainId"))
 
     async def decimals(self, contract: str) -> int:
-        """Return how many decimals the token has."""
         return _number(await self._ask("eth_call", {"to": contract, "data": _DECIMALS_CALL}, "latest"))
 
     async def head(self) -> int:
-        """Return the number of the newest block that it has."""
         return _number(await self._ask("eth_blockNumber"))
 
     async def finalized(self) -> int | None:
-        """Return up to which block nothing can change; None where it does not know of that."""
+        """Return the newest final block; None where the provider does not know finality."""
         try:
             block = _block(await self._ask("eth_getBlockByNumber", "finalized", False))  # noqa: FBT003
         except NodeError as error:
-            # One that has told it before only failed to do so now.
+            # A provider that reported finality before has only failed now.
             if self._tells_finality or not error.fewer_may_do:
                 raise
             return None
@@ -84,7 +81,6 @@ class ChainNode:
         return block.number
 
     async def block(self, number: int) -> Block | None:
-        """Return the block of a number; None where it has none."""
         block = _block(await self._ask("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003
         if block is not None and block.number != number:
             raise NodeError(f"answered with block {block.number} for {number}")
@@ -93,9 +89,9 @@ class ChainNode:
     async def deposits(
         self, contract: str, addresses: Sequence[str], first: int, last: int
     ) -> Sequence[ChainDeposit]:
-        """Return the transfers of the token to these addresses in some blocks, the last one included.
+        """Return the token's transfers to these addresses in a block range, the last block included.
 
-        As many blocks at once as it answers for: half as many when it does not, and more again when it does.
+        The number of blocks per call is halved when a call fails, and doubled again when it succeeds.
         """
         found: list[ChainDeposit] = []
         at = first
@@ -134,13 +130,13 @@ class ChainNode:
             found += [
                 one
                 for one in read
-                # A node that tells more than it was asked for is not believed in that.
+                # Logs outside of the request are ignored.
                 if one is not None and one.address in wanted and first <= one.block_number <= last
             ]
         return found
 
     async def _check_blocks(self, found: Sequence[ChainDeposit]) -> None:
-        """Check that each deposit lies in a block that is there, and not in one that was replaced."""
+        """Check that no deposit is in a replaced block."""
         for number in {one.block_number for one in found}:
             block = await self.block(number)
             names = {one.block_hash for one in found if one.block_number == number}
@@ -168,7 +164,7 @@ class ChainNode:
 
 
 def _words(error: Any) -> str:
-    """Return what an error says, cut short and in printable letters, because others wrote it."""
+    """Return an error message cut short and printable, because others wrote it."""
     text = str(error.get("message", error.get("code"))) if isinstance(error, dict) else str(error)
     return "".join(letter if letter.isprintable() else " " for letter in text[:_PROBLEM_MAX])
 
@@ -196,7 +192,7 @@ def _block(value: Any) -> Block | None:
 
 
 def _deposit(log: Any, contract: str) -> ChainDeposit | None:
-    """Read a transfer from a log; None for one of another token, one taken back, and one of nothing."""
+    """Read a transfer from a log; None for another token, a removed log, and an amount of zero."""
     if not isinstance(log, dict):
         raise NodeError("answered with no log")
     topics = log.get("topics")

@@ -1,4 +1,4 @@
-"""Which deposits does the chain hold, and which of them stay? Every step can be done twice, also at once."""
+"""Reads deposits from the chain into the database. Every step may run twice, also concurrently."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from tumira.topups.usdt.deposit_rules import ChainDeposit, Deposit, DepositState
 from tumira.topups.usdt.node import SPAN_MAX
 from tumira.topups.usdt.store import Cursor
 
-# Blocks near the newest are read several times: a provider may tell of one before it has all of its logs.
+# The newest blocks are read several times: a provider may have a block before it has all of its logs.
 OVERLAP: Final = 20
 STEP_BACK: Final = 64
 RANGES_PER_ROUND_MAX: Final = 10
 CHECKED_PER_ROUND_MAX: Final = 200
-# So far back deposits are looked for where addresses were given out before the chain was ever read.
+# How far back reading starts where addresses were assigned before the chain was ever read.
 BACK_MAX: Final = timedelta(days=7)
-# A provider's clock and ours are no more apart than this.
+# The clocks of a provider and ours differ by less.
 CLOCKS_APART: Final = timedelta(hours=1)
 
 _KNOWN_MAX: Final = 10_000
@@ -33,35 +33,33 @@ _log: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """How far was read, and whether that was noted: only as long as enough providers answered."""
+    """How far was read, and whether that was recorded: only while enough providers answered."""
 
     cursor: Cursor
     is_sure: bool
 
 
 class ChainReader:
-    """Reads one token on one chain."""
-
     def __init__(self, database: Database, settings: Usdt, chain: Chain) -> None:
         self._database = database
         self._settings = settings
         self._chain = chain
         self._span = SPAN_MAX
-        # Up to which block deposits were checked; those that nobody confirms must not hold up the others.
+        # The block up to which deposits were checked; unconfirmed ones must not delay the others.
         self._checked_to = -1
         self._doubted: set[int] = set()
 
     async def read(self, view: View) -> bool:
-        """Note the deposits in blocks that were not read yet; tell whether there are more of these."""
+        """Record the deposits of blocks that were not read yet; tell whether there are more of these."""
         cursor = await self._find_cursor(view)
-        # Asked for after the newest block: an address that is given out later cannot have been paid in it.
+        # Read after the newest block: an address that is assigned later cannot have been paid in it.
         async with self._database.connection() as connection:
             addresses = await usdt_store.list_addresses(connection)
         is_sure = True
         for _ in range(RANGES_PER_ROUND_MAX):
             block = await self._chain.block(view, cursor.block_number)
             if block is None:
-                # A provider has fallen behind what was read; it catches up, or the blocks are replaced.
+                # A provider is behind the cursor; it catches up, or the blocks are replaced.
                 return False
             if block.hash != cursor.block_hash:
                 return await self._step_back(view, cursor)
@@ -69,7 +67,7 @@ class ChainReader:
             if moved is None or moved.cursor.block_number >= view.head:
                 return False
             cursor, is_sure = moved.cursor, moved.is_sure
-        # What is read for show alone begins anew in the next round, and so there is no hurry.
+        # Unsure blocks are read again in the next round anyway.
         return is_sure
 
     async def _find_cursor(self, view: View) -> Cursor:
@@ -92,16 +90,16 @@ class ChainReader:
             )
             begun = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)
         assert begun is not None
-        _log.info("chain read from now on", block=begun.block_number)
+        _log.info("started to read the chain", block=begun.block_number)
         return begun
 
     async def _read_on(
         self, view: View, cursor: Cursor, addresses: Sequence[str], *, is_sure: bool
     ) -> "_Moved | None":
-        """Read the next blocks and some before them, and return where that ends; None where it did not."""
+        """Read the next blocks and some before them, and return where that ends; None where it failed."""
         last = min(view.head, cursor.block_number + self._span)
-        # What the last block is called is asked first: when it is replaced while we read, that is noticed in
-        # the next round, and all is read again.
+        # The hash of the last block is read first: a replacement while we read is noticed in the next round,
+        # and all is read again.
         end = await self._chain.block(view, last)
         if end is None:
             return None
@@ -113,19 +111,18 @@ class ChainReader:
             raise
         self._span = min(SPAN_MAX, 2 * self._span)
         moved = _Moved(Cursor(end.number, end.hash), is_sure=is_sure and reading.is_sure)
-        # While a provider is away, what the other tells is shown, and read again once both are there: it may
-        # leave something out.
+        # While a provider is away, the other's deposits are shown, and read again once both answer: it may
+        # omit something.
         if not moved.is_sure:
             await self._note(reading.deposits)
             return moved
         return moved if await self._move(cursor, moved.cursor, reading.deposits) else None
 
     async def _move(self, before: Cursor, after: Cursor, found: Sequence[ChainDeposit] = ()) -> bool:
-        """Write down how far was read and what was found; False where somebody else has read on meanwhile."""
         return await self._note(found, (before, after))
 
     async def _note(self, found: Sequence[ChainDeposit], way: tuple[Cursor, Cursor] | None = None) -> bool:
-        """Write down what was found, and in the same transaction from where to where was read for it."""
+        """Record deposits and move the cursor in one transaction; False where another reader moved it."""
         settings = self._settings
         async with self._database.transaction() as connection:
             if way is not None and not await usdt_store.move_cursor(
@@ -135,17 +132,17 @@ class ChainReader:
             if not found:
                 return True
             credited = await deposits.list_credited_elsewhere(connection, settings.chain_id, found)
-            news = await deposits.record(connection, settings.chain_id, found)
+            added = await deposits.record(connection, settings.chain_id, found)
         for tx_hash in credited:
-            _log.error("credited deposit stands in another block now; nothing is changed", tx_hash=tx_hash)
-        for tx_hash, log_index in news:
+            _log.error("credited deposit moved to another block; balance unchanged", tx_hash=tx_hash)
+        for tx_hash, log_index in added:
             _log.info("deposit seen", tx_hash=tx_hash, log_index=log_index)
         return True
 
     async def _step_back(self, view: View, cursor: Cursor) -> bool:
-        """Read again what was replaced, and give up the deposits in blocks that are not there any more."""
+        """Read replaced blocks again, and orphan the deposits of blocks that are gone."""
         number = max(0, cursor.block_number - STEP_BACK)
-        _log.warning("blocks replaced", block=cursor.block_number, read_again_from=number)
+        _log.warning("chain reorganised", block=cursor.block_number, read_again_from=number)
         async with self._database.connection() as connection:
             known = await deposits.list_since(connection, self._settings.chain_id, number, _KNOWN_MAX)
         _, gone = await self._sort_out(view, known)
@@ -156,7 +153,7 @@ class ChainReader:
     async def _sort_out(
         self, view: View, known: Sequence[Deposit]
     ) -> tuple[Sequence[ChainDeposit], Sequence[ChainDeposit]]:
-        """Return the deposits whose blocks stand, and those whose blocks are called otherwise now."""
+        """Split deposits into those whose blocks stand and those whose blocks were replaced."""
         standing: list[ChainDeposit] = []
         gone: list[ChainDeposit] = []
         names = {
@@ -170,7 +167,7 @@ class ChainReader:
             if block.hash == one.facts.block_hash:
                 standing.append(one.facts)
             elif one.state is DepositState.CREDITED:
-                _log.error("block of a credited deposit is gone; nothing is changed", tx_hash=one.tx_hash)
+                _log.error("block of a credited deposit was replaced; balance unchanged", tx_hash=one.tx_hash)
             else:
                 gone.append(one.facts)
         return standing, gone
@@ -179,10 +176,10 @@ class ChainReader:
         if gone:
             async with self._database.transaction() as connection:
                 count = await deposits.mark_orphaned(connection, self._settings.chain_id, gone)
-            _log.warning("deposits gone with their blocks", count=count)
+            _log.warning("deposits orphaned with their blocks", count=count)
 
     async def confirm(self, view: View) -> None:
-        """Mark deposits as final that are deep enough and still stand where they were seen."""
+        """Mark deposits as final that are deep enough and still in their block."""
         settings = self._settings
         last = last_final(view.head, view.finalized, settings.confirmations)
         async with self._database.connection() as connection:
@@ -192,11 +189,11 @@ class ChainReader:
         if len(seen) < CHECKED_PER_ROUND_MAX:
             self._checked_to = -1
         else:
-            # Those of the last block may not be all here; they are looked at again from its beginning.
+            # The last block may be incomplete here, so the next round starts with it.
             self._checked_to = max(self._checked_to + 1, seen[-1].facts.block_number - 1)
         standing, gone = await self._sort_out(view, seen)
         if gone:
-            # Before they are given up, so that whoever ends in between is followed by one that does both.
+            # The cursor moves first: after a crash in between, the next worker does both.
             await self._read_again(view, min(one.block_number for one in gone))
             await self._give_up(gone)
         for number in sorted({one.block_number for one in standing}):
@@ -209,19 +206,19 @@ class ChainReader:
             await self._chain.confirmed(view, number, addresses), key=lambda one: one.log_index
         )
         doubted = [one for one in here if one not in confirmed]
-        # They are asked for in every round, because a provider may only lag; that is told once.
+        # A provider may only lag, so they are checked in every round and logged once.
         if doubted and number not in self._doubted and len(self._doubted) < _KNOWN_MAX:
             self._doubted.add(number)
             tx_hashes = [one.tx_hash for one in doubted]
             _log.warning("deposits not confirmed by the providers", block=number, tx_hashes=tx_hashes)
         if confirmed:
             async with self._database.transaction() as connection:
-                # What one of them told wrongly at first is put right before it counts.
+                # Corrects what one provider reported wrongly at first.
                 await deposits.record(connection, self._settings.chain_id, confirmed)
                 await deposits.mark_final(connection, self._settings.chain_id, confirmed)
 
     async def _read_again(self, view: View, number: int) -> None:
-        """Go back before a block whose deposits are gone: they may be in another that was read already."""
+        """Move the cursor back: lost deposits may be in another block that was read already."""
         settings = self._settings
         async with self._database.connection() as connection:
             cursor = await usdt_store.find_cursor(connection, settings.chain_id, settings.contract)

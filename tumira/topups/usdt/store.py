@@ -18,7 +18,7 @@ class Allotted:
     place: int
 
 
-# Held until the commit: whoever begins a top-up of this account, or credits one, does so one after the other.
+# Locked until commit: starts and credits of one account run one after the other.
 SQL_LOCK_ADDRESS: Final = Statement("""
 SELECT address, place
   FROM usdt_addresses
@@ -29,12 +29,11 @@ SELECT address, place
 
 
 async def lock_address(connection: Connection, account_id: AccountId, key_sha256: bytes) -> Allotted | None:
-    """Lock and return an account's address from a public key, or None."""
     row = await SQL_LOCK_ADDRESS.row(connection, account_id=account_id, key_sha256=key_sha256)
     return None if row is None else Allotted(*row)
 
 
-# In order, so that two who hold several never wait for each other in a circle.
+# In order, so that two transactions never deadlock.
 SQL_LOCK_ADDRESSES: Final = Statement("""
 SELECT 1
   FROM usdt_addresses
@@ -45,7 +44,6 @@ SELECT 1
 
 
 async def lock_addresses(connection: Connection, account_id: AccountId) -> None:
-    """Lock all addresses of an account, from whichever public key."""
     await SQL_LOCK_ADDRESSES.rows(connection, account_id=account_id)
 
 
@@ -57,7 +55,7 @@ SQL_NEXT_PLACE: Final = Statement(
 
 
 async def next_place(connection: Connection, key_sha256: bytes) -> int:
-    """Return the first place of a public key that nobody has; nobody else takes it before the commit."""
+    """Return the first free place of a public key; it stays free until the commit."""
     await SQL_LOCK_PLACES.rows(connection)
     return int(await SQL_NEXT_PLACE.value(connection, key_sha256=key_sha256))
 
@@ -71,7 +69,6 @@ VALUES (%(address)s, %(account_id)s, %(key_sha256)s, %(place)s)
 async def insert_address(
     connection: Connection, account_id: AccountId, key_sha256: bytes, allotted: Allotted
 ) -> None:
-    """Give an address to an account, for ever."""
     await SQL_INSERT_ADDRESS.rows(
         connection,
         address=allotted.address,
@@ -85,7 +82,7 @@ SQL_LIST_ADDRESSES: Final = Statement("SELECT address FROM usdt_addresses ORDER 
 
 
 async def list_addresses(connection: Connection) -> Sequence[str]:
-    """Return all addresses that were ever given to anybody: somebody may still pay there."""
+    """Return all addresses ever assigned: a customer may still pay there."""
     return [row["address"] for row in await SQL_LIST_ADDRESSES.rows(connection)]
 
 
@@ -93,7 +90,6 @@ SQL_FIND_OLDEST: Final = Statement("SELECT min(created_at) FROM usdt_addresses")
 
 
 async def find_oldest_address(connection: Connection) -> datetime | None:
-    """Return when the first address was given to somebody; None where none was."""
     moment = await SQL_FIND_OLDEST.value(connection)
     assert moment is None or isinstance(moment, datetime)
     return moment
@@ -111,7 +107,7 @@ SELECT id
 
 
 async def find_open_top_up(connection: Connection, account_id: AccountId) -> TopUpId | None:
-    """Return the USDT top-up of an account that waits for money, or None."""
+    """Return the USDT top-up of an account that is waiting for money, or None."""
     top_up_id = await SQL_FIND_OPEN_TOP_UP.value(connection, account_id=account_id)
     return None if top_up_id is None else TopUpId(top_up_id)
 
@@ -131,12 +127,12 @@ SELECT t.id
 
 
 async def list_unpaid_top_ups(connection: Connection, before: TopUpId, count_max: int) -> Sequence[TopUpId]:
-    """Return USDT top-ups that wait since before an id for money of which nothing is to be seen."""
+    """Return open USDT top-ups older than an id whose account has no deposit."""
     rows = await SQL_LIST_UNPAID_TOP_UPS.rows(connection, before=before, count_max=count_max)
     return [TopUpId(row["id"]) for row in rows]
 
 
-# A machine that is gone is noticed by the server within half a minute, which then lets go of its lock.
+# The server notices a lost machine within half a minute, and releases its lock.
 NOTICED_SOON: Final = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -146,20 +142,20 @@ NOTICED_SOON: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The last block that was read, and what it was called then."""
+    """The last block that was read, and its hash then."""
 
     block_number: int
     block_hash: str
 
 
-# Of the session and not of a transaction: reading the chain takes longer than a transaction should.
+# A session lock: reading the chain takes longer than a transaction should.
 SQL_TRY_LOCK_CHAIN: Final = Statement(
     "SELECT pg_try_advisory_lock(hashtext('tumira chain'), hashtext(%(chain_id)s::bigint::text))"
 )
 
 
 async def try_lock_chain(connection: Connection, chain_id: int) -> bool:
-    """Become who reads the chain for as long as the connection lasts; False where somebody is."""
+    """Become the reader of a chain for as long as the connection lasts; False where there is one."""
     return bool(await SQL_TRY_LOCK_CHAIN.value(connection, chain_id=chain_id))
 
 
@@ -172,7 +168,6 @@ SELECT block_number, block_hash
 
 
 async def find_cursor(connection: Connection, chain_id: int, contract: str) -> Cursor | None:
-    """Return how far a token was read on a chain; None where it never was."""
     row = await SQL_FIND_CURSOR.row(connection, chain_id=chain_id, contract=contract)
     return None if row is None else Cursor(*row)
 
@@ -185,7 +180,7 @@ VALUES (%(chain_id)s, %(contract)s, %(block_number)s, %(block_hash)s)
 
 
 async def insert_cursor(connection: Connection, chain_id: int, contract: str, cursor: Cursor) -> None:
-    """Note from where on a token is read, unless that stands already."""
+    """Record where reading starts, unless that is recorded already."""
     await SQL_INSERT_CURSOR.rows(
         connection,
         chain_id=chain_id,
@@ -195,7 +190,7 @@ async def insert_cursor(connection: Connection, chain_id: int, contract: str, cu
     )
 
 
-# Only from where we began: whoever lost the lock meanwhile, unnoticed, moves nothing.
+# Only from where we began: a reader that lost its lock unnoticed moves nothing.
 SQL_MOVE_CURSOR: Final = Statement("""
 UPDATE usdt_cursors
    SET block_number = %(block_number)s, block_hash = %(block_hash)s, looked_at = clock_timestamp()
@@ -210,7 +205,7 @@ RETURNING 1
 async def move_cursor(
     connection: Connection, chain_id: int, contract: str, before: Cursor, after: Cursor
 ) -> bool:
-    """Note how far a token was read now; False where somebody else has noted something meanwhile."""
+    """Record how far the chain was read; False where another reader has moved the cursor."""
     moved = await SQL_MOVE_CURSOR.value(
         connection,
         chain_id=chain_id,
@@ -233,6 +228,6 @@ SELECT address, account_id
 
 
 async def list_owners(connection: Connection, after: str, count_max: int) -> Mapping[str, AccountId]:
-    """Return addresses above one, in their order, and whose each is."""
+    """Return a page of addresses in their order, with the account of each."""
     rows = await SQL_LIST_OWNERS.rows(connection, after=after, count_max=count_max)
     return {row["address"]: row["account_id"] for row in rows}

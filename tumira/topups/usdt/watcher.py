@@ -1,7 +1,7 @@
-"""Who reads the chain for payments in USDT, and credits them? One worker at a time.
+"""Watches the chain for USDT deposits and credits them. One worker at a time does this.
 
-Whatever happens to it, nothing is lost and nothing is credited twice: deposits wait on the chain, how far it
-was read is noted with what was found there, and every step can be done again.
+After any crash nothing is lost and nothing is credited twice: deposits stay on the chain, the cursor moves in
+the same transaction as the deposits, and every step can run again.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import structlog
 
 from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import ACCOUNT, TOP_UP, AccountId, write_id
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import forever
 from tumira.core.settings.payments import Usdt
 from tumira.postgres.pool import Database
 from tumira.topups.usdt import deposits
@@ -22,8 +22,8 @@ from tumira.topups.usdt.credit_deposits import credit_deposits, expire_unpaid
 from tumira.topups.usdt.reader import ChainReader
 from tumira.topups.worker import log_settled
 
-LOOK_S: Final = 2.0
-# After what only the operator can put right.
+POLL_S: Final = 2.0
+# After a mistake that only the operator can correct.
 WRONG_S: Final = 30.0
 CREDITED_PER_ROUND_MAX: Final = 100
 EXPIRE_EVERY_S: Final = 600.0
@@ -32,8 +32,6 @@ _log: Final = structlog.get_logger()
 
 
 class ChainWatcher:
-    """Watches one token on one chain, for all accounts."""
-
     def __init__(self, database: Database, settings: Usdt) -> None:
         self._database = database
         self._settings = settings
@@ -44,39 +42,29 @@ class ChainWatcher:
         self._expires_at = 0.0
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         try:
-            while True:
-                wait_s = await self._round()
-                await asyncio.sleep(wait_s)
+            await forever("read the chain", self._step, POLL_S)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Leave the chain to another worker."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.terminate()
         await self._chain.close()
 
-    async def _round(self) -> float:
-        """Look once, and return after how long to look again."""
+    async def _step(self) -> float | None:
         try:
-            return 0.0 if await self.look() else LOOK_S
+            return 0.0 if await self.look() else None
         except WrongChainError as error:
-            _log.error("chain not read", problem=str(error))
+            _log.error("could not read the chain", problem=str(error))
             return WRONG_S
         except ChainError as error:
-            _log.warning("chain not read", problem=str(error), providers=dict(self._chain.problems))
-        except Exception as error:  # noqa: BLE001 - nothing is lost that stands on the chain
-            if is_unavailable(error):
-                say_unavailable("chain not read", error)
-            else:
-                _log.error("chain not read", exc_info=error)
-        return LOOK_S
+            _log.warning("could not read the chain", problem=str(error), providers=dict(self._chain.problems))
+            return None
 
     async def look(self) -> bool:
-        """Read what is new, check what is deep enough and credit it; tell whether there is more to read."""
+        """Read new blocks, mark final deposits and credit them; tell whether there is more to read."""
         if not await self._hold_lock():
             return False
         view = await self.see()
@@ -87,12 +75,11 @@ class ChainWatcher:
         return is_behind
 
     async def see(self) -> View:
-        """Ask the providers how far the chain is."""
         self._chain.problems.clear()
         return await self._chain.look()
 
     async def _hold_lock(self) -> bool:
-        """Become who reads the chain, or stay it; what is written is guarded without that, too."""
+        """Become or stay the reader of the chain; writes are also safe without this lock."""
         if self._lock is not None and not self._lock.is_closed():
             return True
         connection = await self._database.connect(usdt_store.NOTICED_SOON)
@@ -106,7 +93,7 @@ class ChainWatcher:
         return self._lock is not None
 
     async def credit(self) -> None:
-        """Credit the accounts whose deposits are enough, and now and then end top-ups that nobody paid."""
+        """Credit accounts whose deposits are enough, and periodically expire unpaid top-ups."""
         async with self._database.connection() as connection:
             enough = await deposits.list_accounts_with_enough(
                 connection, self._settings.chain_id, CREDITED_PER_ROUND_MAX
@@ -126,8 +113,8 @@ class ChainWatcher:
         except Exception as error:
             if is_unavailable(error):
                 raise
-            # One account must not hold up the others.
-            _log.error("deposits not credited", account=account, exc_info=error)
+            # A failure of one account must not delay the others.
+            _log.error("could not credit deposits", account=account, exc_info=error)
             return
         if credited is not None:
             _log.info(
@@ -139,10 +126,10 @@ class ChainWatcher:
             )
 
     def _tell_problems(self) -> None:
-        """Write into the log what is wrong with a provider, once for as long as it stays so."""
+        """Log what is wrong with a provider, once for as long as it lasts."""
         problems = dict(self._chain.problems)
         for name in problems.keys() - self._told.keys():
-            _log.warning("provider of the chain fails", provider=name, problem=problems[name])
+            _log.warning("chain provider fails", provider=name, problem=problems[name])
         for name in self._told.keys() - problems.keys():
-            _log.info("provider of the chain is well again", provider=name)
+            _log.info("chain provider works again", provider=name)
         self._told = problems
