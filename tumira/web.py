@@ -86,10 +86,10 @@ class Web:
         self._is_draining = is_draining
         self._is_https = public_url.startswith("https:")
         self._api = Api(database, document(), tracer, is_https=self._is_https)
-        self._scrape = Scrape(database, self._api.services.gate, data_dir)
+        self._scrape = Scrape(database, self._api.services.batcher, data_dir)
         dashboard = Dashboard(
             database,
-            self._api.services.gate,
+            self._api.services.batcher,
             public_url=public_url,
             code_limits=code_limits,
             webhooks_allow_private=webhooks_allow_private,

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.accounts import ledger
 from tumira.core.errors import InsufficientBalance, OperatorError
 from tumira.identity import manage_accounts
@@ -104,7 +104,7 @@ async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> 
     chance = random.Random(seed)
     callers = [await new_caller(database_url, balance="2", rate=100_000) for _ in range(3)]
     expected = {caller.id: Decimal(2) for caller in callers}
-    async with open_gates(database_url, 3) as gates:
+    async with open_batchers(database_url, 3) as batchers:
         for _ in range(15):
             group = [
                 (chance.choice(callers), chance.choice([1, 2, 9, 30, 55]))
@@ -121,8 +121,8 @@ async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> 
             adjusted = chance.choice(callers)
             amount = Decimal(chance.randint(1, 300)) / 100
             decisions, _ = await asyncio.gather(
-                gates.ask_all(sends),
-                manage_accounts.credit(gates.database, adjusted.id, amount, note="n", actor="a"),
+                batchers.ask_all(sends),
+                manage_accounts.credit(batchers.database, adjusted.id, amount, note="n", actor="a"),
             )
             expected[adjusted.id] += amount
             for (caller, recipients), decision in zip(group, decisions, strict=True):
@@ -130,9 +130,9 @@ async def test_money_adds_up_after_any_history(database_url: str, seed: int) -> 
                     expected[caller.id] -= recipients * Decimal("0.04")
                 elif isinstance(decision, Refused):
                     assert decision.refusal.code in {InsufficientBalance.code, "IDEMPOTENCY_CONFLICT"}
-        async with gates.database.connection() as connection:
+        async with batchers.database.connection() as connection:
             rows = await connection.fetch("SELECT id, balance FROM accounts WHERE phone <> 'system'")
             books = await ledger.books(connection)
         assert {row["id"]: row["balance"] for row in rows} == expected
         assert sum(books.values()) == 0
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []

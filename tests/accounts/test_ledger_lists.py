@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.support.delivery.settling import World
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.accounts import ledger
 from tumira.accounts.ledger import EntryKind
 from tumira.accounts.store import SYSTEM
@@ -127,12 +127,12 @@ async def standing(database: Database, account_id: AccountId) -> ledger.LedgerSt
 async def test_movements_are_in_the_order_in_which_the_balance_changed(
     database_url: str, database: Database, caller: Caller
 ) -> None:
-    # Small sends, large ones on connections of their own, and the operator, all at once at four gates.
+    # Small sends, large ones on connections of their own, and the operator, all at once at four batchers.
     many = [f"+2637712{number:05}" for number in range(60)]
     told: dict[object, Decimal] = {}
 
-    async def send(call: Call, gate: int) -> None:
-        answer = await gates.gates[gate].ask(call)
+    async def send(call: Call, batcher: int) -> None:
+        answer = await batchers.batchers[batcher].ask(call)
         assert isinstance(answer, Answered)
         assert answer.response is not None
         said = json.loads(answer.response)
@@ -144,7 +144,7 @@ async def test_movements_are_in_the_order_in_which_the_balance_changed(
                 connection, caller.id, Decimal(1), note=str(number), actor="test"
             )
 
-    async with open_gates(database_url, 4) as gates:
+    async with open_batchers(database_url, 4) as batchers:
         await asyncio.gather(
             *(send(send_call(caller), number % 4) for number in range(60)),
             *(send(send_call(caller, many), number % 4) for number in range(8)),

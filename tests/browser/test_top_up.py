@@ -31,7 +31,7 @@ from tests.support.identity.customers import open_session
 from tests.support.identity.people import SESSION
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, run_web
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.chain import USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.topups.voucher_servers import Issuers, run_issuers

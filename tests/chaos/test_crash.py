@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.accounts import store as accounts
 from tumira.core.ids import ACCOUNT, AccountId, read_id
 from tumira.sending.types import Answered
@@ -46,8 +46,8 @@ def _die_at(step: int) -> None:
 
 async def _send(url: str, caller: Caller, recipients: int) -> None:
     numbers = [f"+2637712{number:05}" for number in range(recipients)]
-    async with open_gates(url, 1) as gates:
-        answer = await gates.gates[0].ask(send_call(caller, numbers, idempotency_key="crash-test"))
+    async with open_batchers(url, 1) as batchers:
+        answer = await batchers.batchers[0].ask(send_call(caller, numbers, idempotency_key="crash-test"))
         assert isinstance(answer, Answered)
 
 
@@ -95,13 +95,13 @@ def test_an_accept_that_dies_at_any_step_leaves_all_or_nothing(
 
 
 async def _check_after(url: str, caller: Caller, recipients: int, cost: str) -> None:
-    async with open_gates(url, 1) as gates:
-        assert await broken_promises(gates.database) == []
+    async with open_batchers(url, 1) as batchers:
+        assert await broken_promises(batchers.database) == []
     # The caller tries again with the same key, as told to, and is billed once in all.
     await _send(url, caller, recipients)
-    async with open_gates(url, 1) as gates:
-        assert await broken_promises(gates.database) == []
-        async with gates.database.connection() as connection:
+    async with open_batchers(url, 1) as batchers:
+        assert await broken_promises(batchers.database) == []
+        async with batchers.database.connection() as connection:
             account = await accounts.find(connection, caller.id)
             batches = await connection.fetchval(
                 "SELECT count(*) FROM batches WHERE account_id = $1", caller.id

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from tests.support.delivery.settling import REFUND_ALL, World, open_world
 from tests.support.processes.service import Caller
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tumira.delivery import follow_up
 from tumira.delivery.outcomes import Outcome
 from tumira.delivery.settle import settle
@@ -73,7 +73,7 @@ class Crowd:
         to.append(f"+2782123{first % 10_000:04}")
         call = send_call(self.chance.choice(self.callers), to, "Your code is 493817.")
         # An account that is held for long is answered with 503, and the call leaves nothing behind.
-        await self.world.engine.gate.ask(call)
+        await self.world.engine.batcher.ask(call)
 
     async def work(self, connection: Connection) -> None:
         """Claim messages, and say in the next transaction what became of them."""

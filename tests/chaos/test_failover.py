@@ -19,7 +19,7 @@ from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
 from tests.support.processes.parts import watch_simulator, watch_web, watch_worker
 from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
-from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
+from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.operations.scrape import Scrape
@@ -65,10 +65,10 @@ def is_503(decision: Decision) -> bool:
     return isinstance(decision, Refused) and isinstance(decision.refusal, ServiceUnavailable)
 
 
-async def until_accepted(gates: Gates, call: Call) -> Answered:
+async def until_accepted(batchers: Batchers, call: Call) -> Answered:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        decision = await gates.gates[0].ask(call)
+        decision = await batchers.batchers[0].ask(call)
         if isinstance(decision, Answered):
             return decision
         assert is_503(decision), decision
@@ -76,40 +76,40 @@ async def until_accepted(gates: Gates, call: Call) -> Answered:
         await asyncio.sleep(0.05)
 
 
-async def spent(gates: Gates, caller: Caller) -> Decimal:
-    async with gates.database.connection() as connection:
+async def spent(batchers: Batchers, caller: Caller) -> Decimal:
+    async with batchers.database.connection() as connection:
         balance = await connection.fetchval("SELECT balance FROM accounts WHERE id = $1", caller.id)
     assert isinstance(balance, Decimal)
     return 100 - balance
 
 
 @asynccontextmanager
-async def gate_on(pair: Pair) -> AsyncIterator[tuple[Gates, Caller]]:
+async def batcher_on(pair: Pair) -> AsyncIterator[tuple[Batchers, Caller]]:
     caller = await new_caller(pair.url)
-    async with open_gates(pair.url, 1) as gates:
-        assert isinstance(await gates.gates[0].ask(read_call(caller)), Admitted)
-        yield gates, caller
+    async with open_batchers(pair.url, 1) as batchers:
+        assert isinstance(await batchers.batchers[0].ask(read_call(caller)), Admitted)
+        yield batchers, caller
 
 
 async def test_a_commit_that_an_operator_stopped_waiting_for_is_no_202_and_bills_once(pair: Pair) -> None:
-    async with gate_on(pair) as (gates, caller):
+    async with batcher_on(pair) as (batchers, caller):
         call = send_call(caller, idempotency_key="wait-cancelled")
         with standby_away(pair):
-            asked = asyncio.create_task(gates.gates[0].ask(call))
+            asked = asyncio.create_task(batchers.batchers[0].ask(call))
             await until_a_commit_waits(pair)
             pair.primary.execute(SQL_CANCEL)
             assert is_503(await asked)
             # Everybody sees the send now, but the standby does not have it: repeating it must wait as well.
-            assert await spent(gates, caller) > 0
-            assert is_503(await gates.gates[0].ask(call))
-        answer = await until_accepted(gates, call)
+            assert await spent(batchers, caller) > 0
+            assert is_503(await batchers.batchers[0].ask(call))
+        answer = await until_accepted(batchers, call)
         assert answer.replayed
-        async with gates.database.connection() as connection:
+        async with batchers.database.connection() as connection:
             batches = await connection.fetchval(
                 "SELECT count(*) FROM batches WHERE account_id = $1", caller.id
             )
         assert batches == 1
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []
 
 
 async def test_no_transaction_of_the_pool_passes_for_safe_when_its_wait_was_cancelled(pair: Pair) -> None:
@@ -163,23 +163,29 @@ async def test_what_was_seen_is_relied_on_only_when_the_standby_has_it(pair: Pai
 
 
 async def test_without_its_standby_nothing_is_accepted_and_reading_goes_on(pair: Pair) -> None:
-    async with gate_on(pair) as (gates, caller):
+    async with batcher_on(pair) as (batchers, caller):
         call = send_call(caller, idempotency_key="standby-away")
         pair.standby.kill()
-        async with gates.database.connection() as connection:
+        async with batchers.database.connection() as connection:
             assert await replication.lacks_standby(connection)
-            assert await waits_for_standby(gates.database)
-        assert b"tumira_standby_missing 1.0" in await Scrape(gates.database, gates.gates[0], None).page()
-        assert is_503(await gates.gates[0].ask(call))
-        assert isinstance(await gates.gates[0].ask(read_call(caller)), Admitted)
+            assert await waits_for_standby(batchers.database)
+        assert (
+            b"tumira_standby_missing 1.0"
+            in await Scrape(batchers.database, batchers.batchers[0], None).page()
+        )
+        assert is_503(await batchers.batchers[0].ask(call))
+        assert isinstance(await batchers.batchers[0].ask(read_call(caller)), Admitted)
         # Who gave up waiting was told to the server: nobody is left there who holds the account.
         await until_nobody_waits(pair)
         pair.standby.start()
         pair.wait_for_sync()
-        await until_accepted(gates, call)
-        async with gates.database.connection() as connection:
+        await until_accepted(batchers, call)
+        async with batchers.database.connection() as connection:
             assert not await replication.lacks_standby(connection)
-            assert b"tumira_standby_missing 0.0" in await Scrape(gates.database, gates.gates[0], None).page()
+            assert (
+                b"tumira_standby_missing 0.0"
+                in await Scrape(batchers.database, batchers.batchers[0], None).page()
+            )
             assert (
                 await connection.fetchval("SELECT count(*) FROM batches WHERE account_id = $1", caller.id)
                 == 1
@@ -194,51 +200,51 @@ async def until_nobody_waits(pair: Pair) -> None:
 
 
 async def test_a_shutdown_while_a_commit_waits_is_no_202(pair: Pair) -> None:
-    async with gate_on(pair) as (gates, caller):
+    async with batcher_on(pair) as (batchers, caller):
         call = send_call(caller, idempotency_key="shutdown")
         with standby_away(pair):
-            asked = asyncio.create_task(gates.gates[0].ask(call))
+            asked = asyncio.create_task(batchers.batchers[0].ask(call))
             await until_a_commit_waits(pair)
             stopping = asyncio.create_task(asyncio.to_thread(pair.primary.stop))
             assert is_503(await asked)
             await stopping
             pair.primary.start()
-        await until_accepted(gates, call)
-        assert await broken_promises(gates.database) == []
+        await until_accepted(batchers, call)
+        assert await broken_promises(batchers.database) == []
 
 
 async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> None:
-    async with gate_on(pair) as (gates, caller):
-        await until_accepted(gates, send_call(caller))
+    async with batcher_on(pair) as (batchers, caller):
+        await until_accepted(batchers, send_call(caller))
         pair.primary.configure(default_transaction_read_only="on")
         # A transaction that was begun before may still write, and the next one not.
-        decisions = [await gates.gates[0].ask(send_call(caller)) for _ in range(3)]
+        decisions = [await batchers.batchers[0].ask(send_call(caller)) for _ in range(3)]
         assert is_503(decisions[-1])
         pair.promote()
-        await until_accepted(gates, send_call(caller))
-        async with gates.database.connection() as connection:
+        await until_accepted(batchers, send_call(caller))
+        async with batchers.database.connection() as connection:
             assert await connection.fetchval("SHOW port") == str(pair.primary.port)
     pair.rebuild()
 
 
 async def test_a_frozen_primary_is_left_and_accepts_nothing_when_it_comes_back(pair: Pair) -> None:
-    async with gate_on(pair) as (gates, caller):
-        await until_accepted(gates, send_call(caller))
+    async with batcher_on(pair) as (batchers, caller):
+        await until_accepted(batchers, send_call(caller))
         pair.freeze_primary()
         began = time.monotonic()
-        first = asyncio.create_task(gates.gates[0].ask(send_call(caller)))
+        first = asyncio.create_task(batchers.batchers[0].ask(send_call(caller)))
         await asyncio.sleep(0)
         pair.promote()
         call = send_call(caller, idempotency_key="frozen")
-        await until_accepted(gates, call)
+        await until_accepted(batchers, call)
         print(f"frozen primary: accepted {time.monotonic() - began:.1f} s after it fell silent")
         assert is_503(await first)
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []
     stale = pair.standby
     stale.thaw()
     # It still takes itself for the primary, and has a standby to wait for that follows it no more.
-    async with open_gates(stale.url, 1) as gates:
-        assert is_503(await gates.gates[0].ask(send_call(caller)))
+    async with open_batchers(stale.url, 1) as batchers:
+        assert is_503(await batchers.batchers[0].ask(send_call(caller)))
     pair.rebuild()
 
 

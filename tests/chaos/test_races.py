@@ -13,32 +13,31 @@ import pytest
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, new_caller, run_web
-from tests.support.sending.gates import Gates, broken_promises, open_gates, read_call, send_call
+from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
 from tumira.accounts import store as accounts
 from tumira.accounts.api_keys import Scope
 from tumira.core.errors import InsufficientBalance, RateLimited
 from tumira.core.ids import KEY, write_id
 from tumira.identity.manage_keys import create_key
 from tumira.postgres.statement import Statement
-from tumira.sending import insert as acceptance
-from tumira.sending import lookups as calls
+from tumira.sending import insert, lookups
 from tumira.sending.types import Admitted, Answered, Decision, Refused
 
-GATES: Final = 8
+BATCHERS: Final = 8
 UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uuid[]) ORDER BY id")
 
 
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the lock on the account's row away, and make sure that somebody else reads before we write."""
-    read = calls.read
+    read = lookups.read
 
     async def read_and_dawdle(*arguments: Any) -> Any:
         found = await read(*arguments)
         await asyncio.sleep(0.3)
         return found
 
-    monkeypatch.setattr(calls, "read", read_and_dawdle)
+    monkeypatch.setattr(lookups, "read", read_and_dawdle)
     monkeypatch.setattr(accounts, "SQL_HOLD_FREE", UNLOCKED)
     monkeypatch.setattr(accounts, "SQL_HOLD", Statement(accounts._HELD + "WHERE id = %(account_id)s"))
 
@@ -50,43 +49,43 @@ def kinds(decisions: Sequence[Decision]) -> Counter[str]:
     )
 
 
-async def race_for_the_last_dollar(gates: Gates, url: str) -> tuple[Counter[str], Decimal]:
+async def race_for_the_last_dollar(batchers: Batchers, url: str) -> tuple[Counter[str], Decimal]:
     """Let twenty calls spend the same dollar: each wants 25 messages to Zimbabwe."""
     caller = await new_caller(url, balance="1")
     numbers = [f"+2637712{number:05}" for number in range(25)]
-    decisions = await gates.ask_all([send_call(caller, numbers) for _ in range(20)])
-    async with gates.database.connection() as connection:
+    decisions = await batchers.ask_all([send_call(caller, numbers) for _ in range(20)])
+    async with batchers.database.connection() as connection:
         account = await accounts.find(connection, caller.id)
     assert account is not None
     return kinds(decisions), account.balance
 
 
 async def test_the_last_dollar_is_spent_once(database_url: str) -> None:
-    async with open_gates(database_url, GATES) as gates:
-        outcome, balance = await race_for_the_last_dollar(gates, database_url)
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        outcome, balance = await race_for_the_last_dollar(batchers, database_url)
         assert outcome == {"Answered": 1, InsufficientBalance.__name__: 19}
         assert balance == 0
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []
 
 
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_the_last_dollar_is_spent_more_than_once(database_url: str) -> None:
     await execute(database_url, "ALTER TABLE accounts DROP CONSTRAINT accounts_balance_check")
-    async with open_gates(database_url, GATES) as gates:
-        outcome, balance = await race_for_the_last_dollar(gates, database_url)
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        outcome, balance = await race_for_the_last_dollar(batchers, database_url)
         assert outcome["Answered"] > 1
         assert balance < 0
 
 
-async def race_for_one_key(gates: Gates, url: str, recipients: int) -> tuple[int, int, Decimal]:
+async def race_for_one_key(batchers: Batchers, url: str, recipients: int) -> tuple[int, int, Decimal]:
     """Let sixteen calls use one Idempotency-Key; return distinct answers, batches, and the balance after."""
     caller = await new_caller(url, balance="1000")
     numbers = [f"+2637712{number:05}" for number in range(recipients)]
     call = send_call(caller, numbers, idempotency_key="only-once")
-    decisions = await gates.ask_all([call] * 16)
+    decisions = await batchers.ask_all([call] * 16)
     answers = {decision.response for decision in decisions if isinstance(decision, Answered)}
     assert kinds(decisions) == {"Answered": 16}
-    async with gates.database.connection() as connection:
+    async with batchers.database.connection() as connection:
         account = await accounts.find(connection, caller.id)
         batches = await connection.fetchval("SELECT count(*) FROM batches WHERE account_id = $1", caller.id)
     assert account is not None
@@ -95,9 +94,9 @@ async def race_for_one_key(gates: Gates, url: str, recipients: int) -> tuple[int
 
 @pytest.mark.parametrize(("recipients", "balance"), [(1, "999.96"), (60, "997.60")])
 async def test_one_key_bills_once(database_url: str, recipients: int, balance: str) -> None:
-    async with open_gates(database_url, GATES) as gates:
-        assert await race_for_one_key(gates, database_url, recipients) == (1, 1, Decimal(balance))
-        assert await broken_promises(gates.database) == []
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        assert await race_for_one_key(batchers, database_url, recipients) == (1, 1, Decimal(balance))
+        assert await broken_promises(batchers.database) == []
 
 
 @pytest.mark.usefixtures("without_lock")
@@ -107,11 +106,11 @@ async def test_without_the_lock_and_the_unique_key_one_key_bills_more_than_once(
     await execute(database_url, "ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey")
     guard = re.compile(r"ON CONFLICT \(account_id, key\).*?(?=RETURNING)", re.DOTALL)
     unguarded = Statement("")
-    unguarded.names = acceptance.SQL_ACCEPT.names
-    unguarded.text = guard.sub("", acceptance.SQL_ACCEPT.text)
-    monkeypatch.setattr(acceptance, "SQL_ACCEPT", unguarded)
-    async with open_gates(database_url, GATES) as gates:
-        answers, batches, _ = await race_for_one_key(gates, database_url, 1)
+    unguarded.names = insert.SQL_ACCEPT.names
+    unguarded.text = guard.sub("", insert.SQL_ACCEPT.text)
+    monkeypatch.setattr(insert, "SQL_ACCEPT", unguarded)
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        answers, batches, _ = await race_for_one_key(batchers, database_url, 1)
         assert answers > 1
         assert batches == answers
 
@@ -165,40 +164,40 @@ def test_sixteen_threads_with_one_key_are_billed_once_over_two_processes(
     assert two_services[0].balance(caller) == Decimal("0.96")
 
 
-async def race_for_places(gates: Gates, url: str) -> Counter[str]:
+async def race_for_places(batchers: Batchers, url: str) -> Counter[str]:
     caller = await new_caller(url, rate=60)
-    database_key = await create_key(gates.database, caller.id, "second", list(Scope))
+    database_key = await create_key(batchers.database, caller.id, "second", list(Scope))
     second = Caller(caller.id, caller.account_id, write_id(KEY, database_key[0]), database_key[1])
-    return kinds(await gates.ask_all([read_call((caller, second)[turn % 2]) for turn in range(80)]))
+    return kinds(await batchers.ask_all([read_call((caller, second)[turn % 2]) for turn in range(80)]))
 
 
 async def test_the_window_is_exact_over_all_gates(database_url: str) -> None:
-    async with open_gates(database_url, GATES) as gates:
-        outcome = await race_for_places(gates, database_url)
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        outcome = await race_for_places(batchers, database_url)
         assert outcome == {Admitted.__name__: 60, RateLimited.__name__: 20}
 
 
 @pytest.mark.usefixtures("without_lock")
 async def test_without_the_lock_more_calls_than_places_get_through(database_url: str) -> None:
-    async with open_gates(database_url, GATES) as gates:
-        outcome = await race_for_places(gates, database_url)
+    async with open_batchers(database_url, BATCHERS) as batchers:
+        outcome = await race_for_places(batchers, database_url)
         assert outcome[Admitted.__name__] > 60
 
 
 async def test_the_audit_is_exact_under_traffic(database_url: str) -> None:
     callers = [await new_caller(database_url, balance="10000", rate=100_000) for _ in range(4)]
     numbers = [f"+2637712{number:05}" for number in range(60)]
-    async with open_gates(database_url, 2) as gates:
+    async with open_batchers(database_url, 2) as batchers:
 
         async def send(turn: int) -> None:
-            await gates.ask_all(
+            await batchers.ask_all(
                 [send_call(callers[turn % 4], numbers[: 1 + turn * 7 % 60]) for _ in range(4)]
             )
 
         audits = 0
         traffic = asyncio.gather(*(send(turn) for turn in range(100)))
         while not traffic.done():
-            assert await broken_promises(gates.database) == []
+            assert await broken_promises(batchers.database) == []
             audits += 1
         await traffic
         assert audits > 1

@@ -16,7 +16,7 @@ from tests.support.chaos.mortal import KILLED, Mortal, Nursery
 from tests.support.delivery.settling import BLOCKED
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, add_batch, make_weeks, name_of
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tumira.operations import retention_store
 from tumira.operations.retention import drop_old
 from tumira.operations.retention_store import Kind

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from tests.support.chaos.mortal import KILLED, PUBLIC_URL, look_once, nursery
 from tests.support.chaos.node import WorkerProcess, ended_at_last, first_true
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.paynow_server import Call, Fault, Outcome, PaynowServer, paynow_server
 from tumira.core.ids import TOP_UP, AccountId, TopUpId, write_id
 from tumira.core.settings.payments import Payments

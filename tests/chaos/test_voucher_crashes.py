@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chaos.mortal import KILLED, nursery
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.voucher_desk import Desk, open_desk
 from tests.support.topups.voucher_servers import run_issuers
 from tumira.core.ids import TopUpId

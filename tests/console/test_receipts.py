@@ -14,7 +14,7 @@ import pytest
 from tests.support.identity.operators import OperatorBrowser, new_operator
 from tests.support.identity.people import alert, goes_to, new_browser, run_behind_proxy
 from tests.support.processes.service import Caller, Service
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tumira.core.ids import ENDPOINT, MESSAGE, EndpointId, new_id, read_id, write_id
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.receipt_rules import key

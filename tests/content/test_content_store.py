@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
+from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
 from tumira.audit_log import Actor
 from tumira.content import manage_templates, template_store
 from tumira.content import review as review_refusals
@@ -34,9 +34,9 @@ TESTER: Final = Actor("test")
 
 
 @pytest_asyncio.fixture
-async def gates(database_url: str) -> AsyncIterator[Gates]:
-    """Give one gate on a database of its own."""
-    async with open_gates(database_url, 1) as opened:
+async def batchers(database_url: str) -> AsyncIterator[Batchers]:
+    """Give one batcher on a database of its own."""
+    async with open_batchers(database_url, 1) as opened:
         yield opened
 
 
@@ -46,8 +46,8 @@ async def caller(database_url: str) -> Caller:
     return await new_caller(database_url)
 
 
-async def refuse(gates: Gates, caller: Caller, *texts: str) -> None:
-    decisions = await gates.ask_all([send_call(caller, body=text) for text in texts])
+async def refuse(batchers: Batchers, caller: Caller, *texts: str) -> None:
+    decisions = await batchers.ask_all([send_call(caller, body=text) for text in texts])
     assert all(is_rejected(decision) for decision in decisions), decisions
 
 
@@ -55,14 +55,14 @@ def is_rejected(decision: Decision) -> bool:
     return isinstance(decision, Refused) and isinstance(decision.refusal, ContentRejected)
 
 
-async def refused(gates: Gates, caller: Caller | None = None) -> list[ContentRefusal]:
+async def refused(batchers: Batchers, caller: Caller | None = None) -> list[ContentRefusal]:
     account_id = None if caller is None else caller.id
-    async with gates.database.connection() as connection:
+    async with batchers.database.connection() as connection:
         return list(await content_refusals.list_latest(connection, account_id, 100))
 
 
-async def execute(gates: Gates, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-    async with gates.database.connection() as connection:
+async def execute(batchers: Batchers, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+    async with batchers.database.connection() as connection:
         return await connection.fetch(statement, *arguments)
 
 
@@ -76,20 +76,22 @@ async def allow(
 
 
 async def test_a_text_is_counted_once_for_all_that_differ_in_their_numbers(
-    gates: Gates, caller: Caller
+    batchers: Batchers, caller: Caller
 ) -> None:
-    await refuse(gates, caller, ADVERT)
-    (first,) = await refused(gates)
-    await refuse(gates, caller, ADVERT.replace("50", "7"), ADVERT, ADVERT)
-    await refuse(gates, caller, OTHER)
-    latest, again = await refused(gates, caller)
+    await refuse(batchers, caller, ADVERT)
+    (first,) = await refused(batchers)
+    await refuse(batchers, caller, ADVERT.replace("50", "7"), ADVERT, ADVERT)
+    await refuse(batchers, caller, OTHER)
+    latest, again = await refused(batchers, caller)
     assert (latest.count, again.count) == (1, 4)
     assert again.first_at == first.first_at == first.last_at < again.last_at < latest.last_at
 
 
-async def test_only_the_words_that_weighed_are_kept_and_the_text_is_not(gates: Gates, caller: Caller) -> None:
-    await refuse(gates, caller, ADVERT)
-    (kept,) = await refused(gates)
+async def test_only_the_words_that_weighed_are_kept_and_the_text_is_not(
+    batchers: Batchers, caller: Caller
+) -> None:
+    await refuse(batchers, caller, ADVERT)
+    (kept,) = await refused(batchers)
     assert kept.account_id == caller.id
     assert kept.text is None
     assert kept.reasons
@@ -98,88 +100,90 @@ async def test_only_the_words_that_weighed_are_kept_and_the_text_is_not(gates: G
         assert reason["words"] in ADVERT
         assert reason["words"] != ADVERT
     assert 0.5 <= kept.score <= 1
-    rows = await execute(gates, "SELECT r::text FROM content_refusals AS r")
+    rows = await execute(batchers, "SELECT r::text FROM content_refusals AS r")
     assert ADVERT not in rows[0][0]
 
 
-async def test_each_account_has_its_own(gates: Gates, caller: Caller, database_url: str) -> None:
+async def test_each_account_has_its_own(batchers: Batchers, caller: Caller, database_url: str) -> None:
     other = await new_caller(database_url)
-    decisions = await gates.ask_all([send_call(one, body=ADVERT) for one in (caller, other, caller)])
+    decisions = await batchers.ask_all([send_call(one, body=ADVERT) for one in (caller, other, caller)])
     assert all(is_rejected(decision) for decision in decisions)
-    assert [one.count for one in await refused(gates, caller)] == [2]
-    assert [one.count for one in await refused(gates, other)] == [1]
-    assert len(await refused(gates)) == 2
+    assert [one.count for one in await refused(batchers, caller)] == [2]
+    assert [one.count for one in await refused(batchers, other)] == [1]
+    assert len(await refused(batchers)) == 2
 
 
-async def test_with_consent_the_text_is_kept_and_without_it_is_erased(gates: Gates, caller: Caller) -> None:
-    assert (await manage_accounts.review(gates.database, caller.id, consent=True)).review_consent
-    await refuse(gates, caller, ADVERT, OTHER)
-    assert {one.text for one in await refused(gates)} == {ADVERT, OTHER}
+async def test_with_consent_the_text_is_kept_and_without_it_is_erased(
+    batchers: Batchers, caller: Caller
+) -> None:
+    assert (await manage_accounts.review(batchers.database, caller.id, consent=True)).review_consent
+    await refuse(batchers, caller, ADVERT, OTHER)
+    assert {one.text for one in await refused(batchers)} == {ADVERT, OTHER}
 
-    assert not (await manage_accounts.review(gates.database, caller.id, consent=False)).review_consent
-    assert [one.text for one in await refused(gates)] == [None, None]
+    assert not (await manage_accounts.review(batchers.database, caller.id, consent=False)).review_consent
+    assert [one.text for one in await refused(batchers)] == [None, None]
 
-    await refuse(gates, caller, ADVERT)
-    assert [one.text for one in await refused(gates)] == [None, None]
+    await refuse(batchers, caller, ADVERT)
+    assert [one.text for one in await refused(batchers)] == [None, None]
 
 
 async def test_a_call_that_is_refused_while_consent_is_withdrawn_leaves_no_text(
-    gates: Gates, caller: Caller
+    batchers: Batchers, caller: Caller
 ) -> None:
-    await manage_accounts.review(gates.database, caller.id, consent=True)
+    await manage_accounts.review(batchers.database, caller.id, consent=True)
     for _ in range(10):
         decision, _ = await asyncio.gather(
-            gates.gates[0].ask(send_call(caller, body=ADVERT)),
-            manage_accounts.review(gates.database, caller.id, consent=False),
+            batchers.batchers[0].ask(send_call(caller, body=ADVERT)),
+            manage_accounts.review(batchers.database, caller.id, consent=False),
         )
         assert is_rejected(decision)
-        assert [one.text for one in await refused(gates)] == [None]
-        await manage_accounts.review(gates.database, caller.id, consent=True)
+        assert [one.text for one in await refused(batchers)] == [None]
+        await manage_accounts.review(batchers.database, caller.id, consent=True)
 
 
 async def test_an_accepted_send_among_refused_ones_is_accepted_and_nothing_else_is_paid(
-    gates: Gates, caller: Caller
+    batchers: Batchers, caller: Caller
 ) -> None:
     calls = [send_call(caller, body=body) for body in (ADVERT, "Your code is 493817.", ADVERT)]
-    decisions = await gates.ask_all(calls)
+    decisions = await batchers.ask_all(calls)
     assert [isinstance(decision, Answered) for decision in decisions] == [False, True, False]
-    rows = await execute(gates, "SELECT balance::text FROM accounts WHERE id = $1", caller.id)
+    rows = await execute(batchers, "SELECT balance::text FROM accounts WHERE id = $1", caller.id)
     assert rows[0][0] == "99.9600"
-    assert [one.count for one in await refused(gates)] == [2]
-    assert await broken_promises(gates.database) == []
+    assert [one.count for one in await refused(batchers)] == [2]
+    assert await broken_promises(batchers.database) == []
 
 
-async def test_a_blocked_text_is_noted_as_such(gates: Gates, caller: Caller) -> None:
-    await allow(gates.database, "Your code is {code}, and no other", verdict=TemplateVerdict.BLOCK)
-    await refuse(gates, caller, "Your code is 7, and no other")
-    (kept,) = await refused(gates)
+async def test_a_blocked_text_is_noted_as_such(batchers: Batchers, caller: Caller) -> None:
+    await allow(batchers.database, "Your code is {code}, and no other", verdict=TemplateVerdict.BLOCK)
+    await refuse(batchers, caller, "Your code is 7, and no other")
+    (kept,) = await refused(batchers)
     assert (kept.category, kept.score, list(kept.reasons)) == ("blocked_template", 1.0, [])
 
 
 async def test_refusals_are_forgotten_after_30_days_without_another_and_not_before(
-    gates: Gates, caller: Caller
+    batchers: Batchers, caller: Caller
 ) -> None:
-    await refuse(gates, caller, ADVERT, OTHER)
+    await refuse(batchers, caller, ADVERT, OTHER)
     for text, days in ((ADVERT, 31), (OTHER, 29)):
         noted = note(caller.id, text, ContentRejected.blocked(), datetime.now(UTC), keep_text=False)
         await execute(
-            gates,
+            batchers,
             "UPDATE content_refusals SET first_at = now() - interval '90 days',"
             " last_at = now() - make_interval(days => $2) WHERE digest = $1",
             noted.digest,
             days,
         )
-    assert await run_task(gates.database, FORGET) == 1
-    assert await run_task(gates.database, FORGET) == 0
-    await refuse(gates, caller, OTHER)
-    (kept,) = await refused(gates)
+    assert await run_task(batchers.database, FORGET) == 1
+    assert await run_task(batchers.database, FORGET) == 0
+    await refuse(batchers, caller, OTHER)
+    (kept,) = await refused(batchers)
     assert kept.count == 2
 
 
-async def fill(gates: Gates, caller: Caller, count: int, days: int = 0) -> None:
+async def fill(batchers: Batchers, caller: Caller, count: int, days: int = 0) -> None:
     """Give an account so many refused texts, each a second older than the one before."""
     await execute(
-        gates,
+        batchers,
         "INSERT INTO content_refusals"
         "       (account_id, digest, first_at, last_at, count, category, score, reasons)"
         " SELECT $1, sha256(n::text::bytea), at, at, 1, 'marketing', 1, '[]'"
@@ -192,16 +196,16 @@ async def fill(gates: Gates, caller: Caller, count: int, days: int = 0) -> None:
 
 
 async def test_an_account_keeps_its_newest_and_others_lose_nothing(
-    gates: Gates, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
+    batchers: Batchers, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content_refusals, "PER_ACCOUNT_MAX", 100)
     other = await new_caller(database_url)
-    await fill(gates, caller, 130)
-    await fill(gates, other, 100)
-    assert await run_task(gates.database, FORGET) == 30
-    assert await run_task(gates.database, FORGET) == 0
+    await fill(batchers, caller, 130)
+    await fill(batchers, other, 100)
+    assert await run_task(batchers.database, FORGET) == 30
+    assert await run_task(batchers.database, FORGET) == 0
     rows = await execute(
-        gates,
+        batchers,
         "SELECT account_id, count(*), extract(epoch FROM max(last_at) - min(last_at))::integer AS span"
         "  FROM content_refusals GROUP BY account_id",
     )
@@ -211,28 +215,30 @@ async def test_an_account_keeps_its_newest_and_others_lose_nothing(
     }
 
 
-async def test_what_is_too_old_goes_in_lots(gates: Gates, caller: Caller) -> None:
-    await fill(gates, caller, 2500, days=31)
+async def test_what_is_too_old_goes_in_lots(batchers: Batchers, caller: Caller) -> None:
+    await fill(batchers, caller, 2500, days=31)
     assert FORGET.more_at == 1000
-    assert [await run_task(gates.database, FORGET) for _ in range(4)] == [1000, 1000, 500, 0]
+    assert [await run_task(batchers.database, FORGET) for _ in range(4)] == [1000, 1000, 500, 0]
 
 
 async def test_forgetting_does_not_wait_for_a_text_that_is_being_refused(
-    gates: Gates, caller: Caller
+    batchers: Batchers, caller: Caller
 ) -> None:
-    await fill(gates, caller, 3, days=31)
-    async with gates.database.transaction() as connection:
+    await fill(batchers, caller, 3, days=31)
+    async with batchers.database.transaction() as connection:
         (digest,) = await connection.fetchrow("SELECT digest FROM content_refusals LIMIT 1") or (b"",)
         again = NewRefusal(caller.id, digest, datetime.now(UTC), "marketing", 0.9, [], None)
         await content_refusals.record(connection, [again])
-        assert await run_task(gates.database, FORGET) == 2
-    (kept,) = await refused(gates)
+        assert await run_task(batchers.database, FORGET) == 2
+    (kept,) = await refused(batchers)
     assert kept.count == 2
 
 
-async def test_refusals_are_found_by_an_index_however_many_there_are(gates: Gates, caller: Caller) -> None:
-    await fill(gates, caller, 5000)
-    async with gates.database.transaction() as connection:
+async def test_refusals_are_found_by_an_index_however_many_there_are(
+    batchers: Batchers, caller: Caller
+) -> None:
+    await fill(batchers, caller, 5000)
+    async with batchers.database.transaction() as connection:
         for statement, arguments in (
             (content_refusals.SQL_LIST, [20]),
             (content_refusals.SQL_LIST_OF_ACCOUNT, [caller.id, 20]),
@@ -243,23 +249,25 @@ async def test_refusals_are_found_by_an_index_however_many_there_are(gates: Gate
             assert "Seq Scan" not in plan, plan
 
 
-async def test_the_version_rises_with_every_change_of_the_templates(gates: Gates, caller: Caller) -> None:
+async def test_the_version_rises_with_every_change_of_the_templates(
+    batchers: Batchers, caller: Caller
+) -> None:
     async def version() -> int:
-        async with gates.database.connection() as connection:
+        async with batchers.database.connection() as connection:
             return (await template_store.get_policy(connection)).version
 
     versions = [await version()]
-    added = await allow(gates.database, PARCEL, caller.id)
+    added = await allow(batchers.database, PARCEL, caller.id)
     versions.append(await version())
-    await review_refusals.remove_template(gates.database, added.id, TESTER)
+    await review_refusals.remove_template(batchers.database, added.id, TESTER)
     versions.append(await version())
-    await execute(gates, "TRUNCATE templates")
+    await execute(batchers, "TRUNCATE templates")
     versions.append(await version())
     assert versions == [1, 2, 3, 4]
 
 
 async def test_templates_are_read_again_only_when_they_changed(
-    gates: Gates, caller: Caller, monkeypatch: pytest.MonkeyPatch
+    batchers: Batchers, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
     get_policy = template_store.get_policy
@@ -272,39 +280,39 @@ async def test_templates_are_read_again_only_when_they_changed(
     monkeypatch.setattr(template_store, "get_policy", counted)
     for expected in (1, 2):
         for _ in range(3):
-            await refuse(gates, caller, OTHER)
+            await refuse(batchers, caller, OTHER)
         assert reads == expected
-        await allow(gates.database, f"{PARCEL} Number {{n}} of {expected}")
+        await allow(batchers.database, f"{PARCEL} Number {{n}} of {expected}")
 
 
-async def test_of_two_who_add_the_same_template_one_does(gates: Gates, caller: Caller) -> None:
+async def test_of_two_who_add_the_same_template_one_does(batchers: Batchers, caller: Caller) -> None:
     for account_id in (caller.id, None):
         done = await asyncio.gather(
-            *(allow(gates.database, PARCEL, account_id) for _ in range(4)), return_exceptions=True
+            *(allow(batchers.database, PARCEL, account_id) for _ in range(4)), return_exceptions=True
         )
         added = [one for one in done if isinstance(one, template_store.Template)]
         said = [str(one) for one in done if isinstance(one, OperatorError)]
         assert (len(added), len(said)) == (1, 3)
         assert all(one.startswith("There is such a template already: tpl_") for one in said)
-    assert len(await manage_templates.list_templates(gates.database, caller.id)) == 2
+    assert len(await manage_templates.list_templates(batchers.database, caller.id)) == 2
 
 
 async def test_there_are_at_most_so_many_templates(
-    gates: Gates, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
+    batchers: Batchers, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await new_caller(database_url)
     monkeypatch.setattr(review_refusals, "OWN_MAX", 2)
     monkeypatch.setattr(review_refusals, "IN_ALL_MAX", 3)
     done = await asyncio.gather(
-        *(allow(gates.database, f"{PARCEL} Number {number}.", caller.id) for number in range(4)),
+        *(allow(batchers.database, f"{PARCEL} Number {number}.", caller.id) for number in range(4)),
         return_exceptions=True,
     )
     assert [str(one) for one in done if isinstance(one, OperatorError)] == [
         "There are 2 templates of this account, the most there can be: remove one."
     ] * 2
-    await allow(gates.database, PARCEL, other.id)
+    await allow(batchers.database, PARCEL, other.id)
     with pytest.raises(OperatorError, match="There are 3 templates, the most there can be"):
-        await allow(gates.database, PARCEL)
+        await allow(batchers.database, PARCEL)
 
 
 @pytest.mark.parametrize(
@@ -316,33 +324,33 @@ async def test_there_are_at_most_so_many_templates(
     ],
 )
 async def test_a_template_that_cannot_be_added_is_said_in_one_line(
-    gates: Gates, text: str, note: str, said: str
+    batchers: Batchers, text: str, note: str, said: str
 ) -> None:
     with pytest.raises(OperatorError, match=said):
         await review_refusals.add_template(
-            gates.database, text, None, TemplateVerdict.ALLOW, note=note, actor=TESTER
+            batchers.database, text, None, TemplateVerdict.ALLOW, note=note, actor=TESTER
         )
 
 
-async def test_an_account_or_template_that_is_not_there_is_said(gates: Gates) -> None:
+async def test_an_account_or_template_that_is_not_there_is_said(batchers: Batchers) -> None:
     nobody = AccountId(new_id(0))
     for action in (
-        allow(gates.database, PARCEL, nobody),
-        manage_templates.list_templates(gates.database, nobody),
-        manage_templates.list_refusals(gates.database, nobody, 10),
-        manage_accounts.review(gates.database, nobody, consent=True),
+        allow(batchers.database, PARCEL, nobody),
+        manage_templates.list_templates(batchers.database, nobody),
+        manage_templates.list_refusals(batchers.database, nobody, 10),
+        manage_accounts.review(batchers.database, nobody, consent=True),
     ):
         with pytest.raises(OperatorError, match="no such account"):
             await action
     with pytest.raises(OperatorError, match="no such template"):
-        await review_refusals.remove_template(gates.database, TemplateId(new_id(0)), TESTER)
+        await review_refusals.remove_template(batchers.database, TemplateId(new_id(0)), TESTER)
 
 
 async def test_an_accounts_list_holds_what_counts_for_it(
-    gates: Gates, caller: Caller, database_url: str
+    batchers: Batchers, caller: Caller, database_url: str
 ) -> None:
     other = await new_caller(database_url)
-    added = [await allow(gates.database, PARCEL, one) for one in (caller.id, None, other.id)]
-    assert list(await manage_templates.list_templates(gates.database, caller.id)) == added[:2]
-    assert list(await manage_templates.list_templates(gates.database, other.id)) == added[1:]
-    assert list(await manage_templates.list_templates(gates.database, None)) == added
+    added = [await allow(batchers.database, PARCEL, one) for one in (caller.id, None, other.id)]
+    assert list(await manage_templates.list_templates(batchers.database, caller.id)) == added[:2]
+    assert list(await manage_templates.list_templates(batchers.database, other.id)) == added[1:]
+    assert list(await manage_templates.list_templates(batchers.database, None)) == added

@@ -15,7 +15,7 @@ import pytest_asyncio
 from tests.support.chaos.node import first_true
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import NO_TLS, new_caller
-from tests.support.sending.gates import open_gates, send_call
+from tests.support.sending.batchers import open_batchers, send_call
 from tests.support.topups.paynow_server import (
     INTEGRATION_ID,
     KEY,
@@ -364,8 +364,8 @@ async def test_what_paynow_takes_back_is_taken_as_far_as_it_is_there_and_the_res
     top_up_id, payment = await till.begun()
     till.paynow.move(payment, "Paid")
     await till.work(top_up_id)
-    async with open_gates(till.database.url, 1) as gates:
-        await gates.ask_all([send_call(till.caller, [f"+2637712{place:05}" for place in range(25)])])
+    async with open_batchers(till.database.url, 1) as batchers:
+        await batchers.ask_all([send_call(till.caller, [f"+2637712{place:05}" for place in range(25)])])
     assert await till.balance() == 4
     till.paynow.move(payment, status)
     assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200

@@ -46,7 +46,7 @@ from tumira.html.cookies import Cookie
 from tumira.html.page import Templates, asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.uploads.check_file import FileChecker
 from tumira.webhooks.manage import ENDPOINTS_MAX
 
@@ -165,7 +165,7 @@ async def test_a_name_that_leads_inside_is_refused_and_one_that_leads_nowhere_ye
     database = Database(strict.url, connections_max=2)
     services = Services(
         database=database,
-        gate=cast("Gate", None),
+        batcher=cast("Batcher", None),
         checker=cast("FileChecker", None),
         templates=Templates(Path(webhooks.__file__).parents[1]),
         session_cookie=Cookie(SESSION, strict.base, 3600),

@@ -36,7 +36,7 @@ from tumira.core.settings.payments import Payments
 from tumira.dashboard.app import Dashboard
 from tumira.identity.code_rules import CodeLimits
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 
 EVE: Final = "eve@example.org"
 EVIL: Final = "chosen by eve"
@@ -47,7 +47,7 @@ UNCONFIRMED: Final = "Your phone number is not confirmed yet"
 KEY: Final = {"name": "shop", "scope": "messages:send"}
 DASHBOARD: Final = Dashboard(
     Database("postgresql://nowhere"),
-    cast("Gate", None),
+    cast("Batcher", None),
     public_url="",
     code_limits=CodeLimits(),
     webhooks_allow_private=False,

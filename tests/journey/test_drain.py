@@ -32,7 +32,7 @@ from tests.support.processes.service import (
     send_request,
     wait_until_ready,
 )
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
@@ -254,10 +254,10 @@ class Sends:
 
     async def _run(self) -> None:
         caller: Caller = await new_caller(self._url, "10000", 1_000_000)
-        async with open_gates(self._url, 1) as gates:
+        async with open_batchers(self._url, 1) as batchers:
             while not self._stop.is_set():
                 to = numbers(5, self.accepted)
-                assert isinstance(await gates.gates[0].ask(send_call(caller, to)), Answered)
+                assert isinstance(await batchers.batchers[0].ask(send_call(caller, to)), Answered)
                 self.accepted += len(to)
                 await asyncio.sleep(0.05)
 

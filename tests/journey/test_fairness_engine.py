@@ -22,7 +22,7 @@ import pytest
 from tests.support.chaos.node import WorkerProcess, first_true
 from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tumira.core.ids import ACCOUNT, KEY, AccountId, new_id, write_id
 from tumira.postgres.notify import Waker
 from tumira.sending.types import Answered
@@ -89,7 +89,7 @@ class Hall:
         """Send a text that begins with the name of the sender, as the web process does."""
         self._turns += 1
         body = f"{name}: your code is {self._turns}."
-        decision = await self.engine.gate.ask(send_call(caller, to, body))
+        decision = await self.engine.batcher.ask(send_call(caller, to, body))
         assert isinstance(decision, Answered), decision
         self.waker.wake()
         now = time.monotonic()

@@ -19,7 +19,7 @@ from tests.support.chaos.node import WorkerProcess, describe, ended_at_last, unt
 from tests.support.delivery.engine import numbers
 from tests.support.postgres.databases import execute
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
@@ -109,9 +109,9 @@ class Place:
 
 async def _send(url: str, batches: Sequence[Sequence[str]]) -> None:
     caller = await new_caller(url, "10000", 100_000)
-    async with open_gates(url, 1) as gates:
+    async with open_batchers(url, 1) as batchers:
         for to in batches:
-            assert isinstance(await gates.gates[0].ask(send_call(caller, to)), Answered)
+            assert isinstance(await batchers.batchers[0].ask(send_call(caller, to)), Answered)
 
 
 async def _audit(url: str) -> Sequence[str]:

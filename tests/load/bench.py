@@ -32,7 +32,7 @@ from tests.support.processes.service import Caller, Service, run_web
 from tumira.accounts import store as accounts
 from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.sending import insert as acceptance
+from tumira.sending import insert
 from tumira.sending.insert import Debit, NewBatch
 
 PATH: Final = "/api/v1/messages"
@@ -54,13 +54,13 @@ async def _bare(url: str, caller: Caller, calls: int) -> float:
             turns = range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000)
             ids = message_ids(batch_id, RECIPIENTS)
             async with connection.transaction():
-                await acceptance.store(
+                await insert.insert_batch(
                     connection,
                     NewBatch(batch_id, caller.id, datetime.now(UTC), wanted, quote, 1, ids, turns),
                 )
                 account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
-                await acceptance.pay(connection, account, debit)
+                await insert.write(connection, [(account, debit.amount)], {}, [], [debit])
         return calls * RECIPIENTS / (time.perf_counter() - began)
     finally:
         await connection.close()

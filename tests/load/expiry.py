@@ -20,7 +20,7 @@ from tests.support.delivery.engine import Engine, open_engine
 from tests.support.postgres.databases import clone, run_server
 from tests.support.postgres.embedded import quick_directory
 from tests.support.processes.service import Caller
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.sending import validity
@@ -97,7 +97,7 @@ async def measure(url: str, count: int, others: int) -> tuple[float, Sequence[fl
 
 async def _call(engine: Engine, caller: Caller) -> float:
     began = time.monotonic()
-    decision = await engine.gate.ask(send_call(caller, ["+27821230001"], "Your code is 493817."))
+    decision = await engine.batcher.ask(send_call(caller, ["+27821230001"], "Your code is 493817."))
     assert isinstance(decision, Answered), decision
     return time.monotonic() - began
 

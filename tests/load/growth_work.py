@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.load.growth_fill import BIG, CARRIER, STEADY
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tumira.accounts import store as accounts
 from tumira.api.schemas import write_sent
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, made_at_ms, message_ids, new_id
@@ -26,10 +26,9 @@ from tumira.delivery.store.settlement import NewPart
 from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
-from tumira.sending import batches
-from tumira.sending import insert as acceptance
+from tumira.sending import batches, insert
 from tumira.sending import search as archive
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.sending.insert import Debit, NewBatch
 from tumira.sending.search import Search, Standing
 from tumira.sending.types import Answered
@@ -83,7 +82,7 @@ class Side:
     url: str
     web: Database
     worker: Database
-    gate: Gate
+    batcher: Batcher
     callers: Sequence[Caller]
     carrier_id: int
     known: Sequence[Known]
@@ -96,7 +95,7 @@ class Side:
 async def open_side(name: str, url: str) -> AsyncIterator[Side]:
     """Open a database that was filled."""
     web, worker = Database(url, settings=PLANNED_ONCE), Database(url, settings=KEY_LOOKUPS)
-    gate = Gate(web, write_sent)
+    batcher = Batcher(web, write_sent)
     try:
         callers = [await new_caller(url, "10000000", 1_000_000) for _ in range(CALLERS)]
         async with web.connection() as connection:
@@ -107,9 +106,9 @@ async def open_side(name: str, url: str) -> AsyncIterator[Side]:
             rows = [await connection.fetchrow(SQL_SAMPLE, one) for one in ids]
             known = [Known(*row) for row in rows if row is not None]
             middle = first_id(oldest + span // 2)
-        yield Side(name, url, web, worker, gate, callers, carrier_id, known, BatchId(middle))
+        yield Side(name, url, web, worker, batcher, callers, carrier_id, known, BatchId(middle))
     finally:
-        await gate.close()
+        await batcher.close()
         await web.close()
         await worker.close()
 
@@ -144,10 +143,10 @@ async def accept_many(side: Side) -> Measured:
                 range(turn * RECIPIENTS * 1000, (turn + 1) * RECIPIENTS * 1000, 1000),
             )
             async with connection.transaction():
-                await acceptance.store(connection, new)
+                await insert.insert_batch(connection, new)
                 account = await accounts.lock(connection, caller.id)
                 debit = Debit(caller.id, batch_id, Decimal(40), None, None, b"{}")
-                await acceptance.pay(connection, account, debit)
+                await insert.write(connection, [(account, debit.amount)], {}, [], [debit])
         rate = CALLS * RECIPIENTS / (time.perf_counter() - began)
         return {"accept of 1,000 recipients, messages/s": rate}
     finally:
@@ -159,7 +158,9 @@ async def accept_single(side: Side) -> Measured:
     calls = [send_call(side.callers[place % CALLERS], [_number()], BODY) for place in range(SINGLES)]
     began = time.perf_counter()
     for first in range(0, SINGLES, TOGETHER):
-        decisions = await asyncio.gather(*(side.gate.ask(call) for call in calls[first : first + TOGETHER]))
+        decisions = await asyncio.gather(
+            *(side.batcher.ask(call) for call in calls[first : first + TOGETHER])
+        )
         assert all(isinstance(decision, Answered) for decision in decisions)
     return {"accept of single sends in groups, calls/s": SINGLES / (time.perf_counter() - began)}
 

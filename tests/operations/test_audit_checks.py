@@ -13,7 +13,7 @@ import pytest
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises, open_gates, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.core.ids import new_id
 from tumira.operations import audit_checks
 from tumira.operations.retention import drop_old
@@ -365,15 +365,15 @@ def test_every_check_is_broken_by_some_row() -> None:
 async def test_the_audit_sees_a_broken(name: str, database_url: str) -> None:
     statement, also = BREAKS[name]
     caller = await new_caller(database_url)
-    async with open_gates(database_url, 1) as gates:
+    async with open_batchers(database_url, 1) as batchers:
         call = send_call(caller, ["+263771200001", "+27821230002"], idempotency_key="audit-me")
         for one in (send_call(caller), call):
-            assert isinstance(await gates.gates[0].ask(one), Answered)
-        assert await broken_promises(gates.database) == []
+            assert isinstance(await batchers.batchers[0].ask(one), Answered)
+        assert await broken_promises(batchers.database) == []
         connection = await asyncpg.connect(database_url)
         await connection.execute(statement)
         await connection.close()
-        assert sorted(await broken_promises(gates.database)) == sorted([name.partition(":")[0], *also])
+        assert sorted(await broken_promises(batchers.database)) == sorted([name.partition(":")[0], *also])
 
 
 async def hand_over(connection: "asyncpg.Connection[asyncpg.Record]", messages: Sequence[UUID]) -> None:
@@ -448,9 +448,9 @@ async def settle(
 
 async def fill(url: str) -> None:
     caller = await new_caller(url)
-    async with open_gates(url, 1) as gates:
+    async with open_batchers(url, 1) as batchers:
         for _ in range(2):
-            assert isinstance(await gates.gates[0].ask(send_call(caller, THREE)), Answered)
+            assert isinstance(await batchers.batchers[0].ask(send_call(caller, THREE)), Answered)
     connection = await asyncpg.connect(url)
     settled, handed_over = await connection.fetch(
         "SELECT batch_id, array_agg(id ORDER BY id) AS ids FROM messages GROUP BY batch_id ORDER BY batch_id"

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from tests.support.delivery.settling import World, open_world
 from tests.support.postgres.databases import clone
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tests.support.uploads.files import check_file
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
@@ -184,7 +184,7 @@ async def _scatter(office: Office, number: str) -> None:
         "UPDATE batches SET reference = $1 WHERE id = (SELECT max(id::text)::uuid FROM batches)", number
     )
     call = send_call(world.caller, [next(_numbers), local], idempotency_key=f"key-{local[-4:]}x")
-    assert isinstance(await world.engine.gate.ask(call), Answered)
+    assert isinstance(await world.engine.batcher.ask(call), Answered)
     await world.settle(world.refused((await world.claim())[0]))
     # A file with a good row that is sent, and bad ones.
     upload_id = await office.check_file(

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import open_gates, send_call
+from tests.support.sending.batchers import open_batchers, send_call
 from tumira.operations import maintenance
 from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask, run_task
 from tumira.postgres import partitions
@@ -43,9 +43,11 @@ async def test_answers_are_forgotten_after_72_hours_and_not_before(
     database_url: str, database: Database
 ) -> None:
     caller = await new_caller(database_url)
-    async with open_gates(database_url, 1) as gates:
+    async with open_batchers(database_url, 1) as batchers:
         for key in ("old-key", "new-key"):
-            assert isinstance(await gates.gates[0].ask(send_call(caller, idempotency_key=key)), Answered)
+            assert isinstance(
+                await batchers.batchers[0].ask(send_call(caller, idempotency_key=key)), Answered
+            )
     async with database.connection() as connection:
         await connection.execute(
             "UPDATE idempotency_keys SET created_at = now() - interval '73 hours' WHERE key = 'old-key'"
@@ -64,9 +66,9 @@ async def test_texts_are_erased_seven_days_after_their_batch_was_completed_and_n
     database_url: str, database: Database
 ) -> None:
     caller = await new_caller(database_url)
-    async with open_gates(database_url, 1) as gates:
+    async with open_batchers(database_url, 1) as batchers:
         for body in ("Your code is 1.", "Your code is 2.", "Your code is 3."):
-            assert isinstance(await gates.gates[0].ask(send_call(caller, body=body)), Answered)
+            assert isinstance(await batchers.batchers[0].ask(send_call(caller, body=body)), Answered)
     async with database.connection() as connection:
         for body, days in (("Your code is 1.", 8), ("Your code is 2.", 6)):
             await connection.execute(

@@ -20,7 +20,7 @@ from tumira.identity.store import devices, operators, sessions, verifications
 from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
-from tumira.sending import lookups as calls
+from tumira.sending import lookups
 from tumira.sending.validity import TEXT_KEPT
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
@@ -33,7 +33,7 @@ KEPT: Final[Mapping[str, str]] = {
     "`messages`, `batches`, `parts`": f"{KEEP_WEEKS} weeks, or as `TUMIRA_KEEP_WEEKS` says",
     "`events`": f"{EVENT_WEEKS} weeks",
     "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent",
-    "`idempotency_keys`": f"{calls.IDEMPOTENCY_HOURS} hours",
+    "`idempotency_keys`": f"{lookups.IDEMPOTENCY_HOURS} hours",
     "`webhook_attempts`": f"{ATTEMPT_WEEKS} weeks",
     "`content_refusals`": f"{content_refusals.KEPT.days} days after the last time",
     "`verifications`, `codes`": f"{2 * verifications.HOURS_KEPT} hours",

@@ -16,7 +16,7 @@ from tests.support.delivery.settling import BLOCKED
 from tests.support.postgres.databases import clone
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, OldBatch, add_batch, make_weeks, name_of
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import Gates, broken_promises, open_gates, send_call
+from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
 from tumira.accounts import ledger
 from tumira.core.errors import OperatorError
 from tumira.operations import audit_checks, retention_store
@@ -40,7 +40,7 @@ SOON_MS: Final = 300
 class Past:
     """A gateway with a week that is too old, one that is just young enough, and one of now."""
 
-    gates: Gates
+    batchers: Batchers
     caller: Caller
     old: OldBatch
     young: OldBatch
@@ -48,7 +48,7 @@ class Past:
     @property
     def database(self) -> Database:
         """Return its database."""
-        return self.gates.database
+        return self.batchers.database
 
     async def drop(self, kind: Kind = Kind.MESSAGES, weeks_kept: int = KEPT) -> int:
         """Let old weeks go."""
@@ -56,7 +56,7 @@ class Past:
 
     async def send(self) -> None:
         """Have a message accepted."""
-        assert isinstance(await self.gates.gates[0].ask(send_call(self.caller)), Answered)
+        assert isinstance(await self.batchers.batchers[0].ask(send_call(self.caller)), Answered)
 
     async def names(self, weeks_ago: int, tables: Sequence[str] = MESSAGE_TABLES) -> Mapping[str, str]:
         """Return what a week of each table is called."""
@@ -110,8 +110,8 @@ def pattern(server_url: str) -> Iterator[Pattern]:
 async def past(server_url: str, pattern: Pattern) -> AsyncIterator[Past]:
     """Give a gateway with a past."""
     with clone(server_url, pattern.name) as url:
-        async with open_gates(url, 1) as gates:
-            yield Past(gates, pattern.caller, pattern.old, pattern.young)
+        async with open_batchers(url, 1) as batchers:
+            yield Past(batchers, pattern.caller, pattern.old, pattern.young)
 
 
 async def until_blocked(connection: Connection) -> None:

@@ -28,9 +28,7 @@ from tumira.operations import audit_checks
 from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
-from tumira.sending import batches, daily_totals, recipients
-from tumira.sending import insert as acceptance
-from tumira.sending import lookups as calls
+from tumira.sending import batches, daily_totals, insert, lookups, recipients
 from tumira.sending import search as archive
 from tumira.topups import lists as top_up_lists
 from tumira.topups import store as top_ups
@@ -169,8 +167,11 @@ async def test_a_group_of_calls_is_looked_up_by_primary_keys(
     keys = await connection.fetchval("SELECT array_agg(id)::text FROM (SELECT id FROM api_keys LIMIT 64)")
     for statement, values in (
         (SQL_HOLD_FREE, {"account_ids": ids}),
-        (calls.SQL_READ, {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids}),
-        (acceptance.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
+        (
+            lookups.SQL_READ,
+            {"caller_ids": ids, "key_ids": keys, "idempotency_keys": "{}", "account_ids": ids},
+        ),
+        (insert.SQL_CHARGE, CHARGES | {"charged_ids": ids}),
     ):
         found = await plan(connection, statement, values)
         scanned = re.findall(r'"Node Type": "Seq Scan"[^}]*?"Relation Name": "(\w+)"', found)
@@ -460,7 +461,7 @@ async def test_what_is_not_due_is_not_looked_at(busy: "asyncpg.Connection[asyncp
     values: Values = {"count_max": 1000, "days": 7, "accounts_max": 100}
     for statement in (
         batches.SQL_LIST_OLD_TEXTS,
-        calls.SQL_DELETE_OLD,
+        lookups.SQL_DELETE_OLD,
         places.SQL_LIST_DUE,
         receipts.SQL_CLAIM_DUE,
         ledger.SQL_HOLD_PROOFS,
@@ -475,7 +476,7 @@ async def test_what_is_not_due_is_not_looked_at(busy: "asyncpg.Connection[asyncp
     old = await busy.fetchval(
         "SELECT count(*) FROM idempotency_keys WHERE created_at < now() - interval '73 h'"
     )
-    found = await generic_plan(busy, calls.SQL_DELETE_OLD, values)
+    found = await generic_plan(busy, lookups.SQL_DELETE_OLD, values)
     assert 0 < rows_read(found, "idempotency_keys") <= 3 * old
 
 

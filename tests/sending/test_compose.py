@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import open_gates
+from tests.support.sending.batchers import open_batchers
 from tumira.audit_log import OPERATOR
 from tumira.core.errors import ValidationFailed
 from tumira.pricing.actions import set_price
@@ -26,19 +26,19 @@ async def test_a_price_that_changes_in_the_last_moment_is_not_charged(
     caller = await new_caller(database_url)
     draft = Draft(recipients, "Your order 1042 is on its way.", "")
     connection = await asyncpg.connect(database_url)
-    async with open_gates(database_url, 1) as gates:
-        shown = await compose.examine(gates.database, caller.id, draft)
-        await set_price(gates.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
+    async with open_batchers(database_url, 1) as batchers:
+        shown = await compose.examine(batchers.database, caller.id, draft)
+        await set_price(batchers.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
         token = compose.new_token()
         assert isinstance(
-            await compose.send(gates.gates[0], caller.id, token, draft, shown), ValidationFailed
+            await compose.send(batchers.batchers[0], caller.id, token, draft, shown), ValidationFailed
         )
         assert await connection.fetchval("SELECT count(*) FROM batches") == 0
 
-        again = await compose.examine(gates.database, caller.id, draft)
-        sent = await compose.send(gates.gates[0], caller.id, token, draft, again)
+        again = await compose.examine(batchers.database, caller.id, draft)
+        sent = await compose.send(batchers.batchers[0], caller.id, token, draft, again)
         # A second press of the first page leads to the batch, whatever it would cost now.
-        assert await compose.send(gates.gates[0], caller.id, token, draft, shown) == sent
+        assert await compose.send(batchers.batchers[0], caller.id, token, draft, shown) == sent
     assert await connection.fetchval("SELECT count(*) FROM batches") == 1
     balance = await connection.fetchval("SELECT balance FROM accounts WHERE id = $1", caller.id)
     assert again.quote is not None

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import VOUCHER, AccountId, TopUpId, VoucherId, new_id, write_id
 from tumira.core.settings.payments import Payments

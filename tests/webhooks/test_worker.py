@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.support.delivery.engine import QUICK, Engine, numbers, open_engine
 from tests.support.processes.service import Caller
-from tests.support.sending.gates import send_call
+from tests.support.sending.batchers import send_call
 from tests.support.webhooks.receivers import (
     Receiver,
     Request,
@@ -229,7 +229,7 @@ async def test_a_low_balance_is_told_of_large_sends_and_of_calls_that_come_toget
     await scene.engine.send(large, numbers(80))
     assert await low_balances(scene, large) == [Decimal("0.80")]
     several = await scene.engine.open_account("2")
-    await asyncio.gather(*(scene.engine.gate.ask(send_call(several, [number])) for number in numbers(40)))
+    await asyncio.gather(*(scene.engine.batcher.ask(send_call(several, [number])) for number in numbers(40)))
     (balance,) = await low_balances(scene, several)
     assert 0 <= balance < 1
     other = await scene.engine.open_account("100")

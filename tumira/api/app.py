@@ -23,7 +23,7 @@ from tumira.core.errors import InternalError, MethodNotAllowed, NotFound, Refusa
 from tumira.core.ids import REQUEST, new_id, write_id
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 
 PREFIX: Final = "/api/v1"
 DOCUMENT_PATH: Final = PREFIX + "/openapi.json"
@@ -52,7 +52,9 @@ class Api:
     def __init__(
         self, database: Database, document: bytes, tracer: Tracer | None = None, *, is_https: bool = False
     ) -> None:
-        self.services = ApiServices(database, Callers(database), Gate(database, schemas.write_sent), tracer)
+        self.services = ApiServices(
+            database, Callers(database), Batcher(database, schemas.write_sent), tracer
+        )
         self._document = document
         # Whether callers use https, also if the proxy does not say so.
         self._is_https = is_https
@@ -92,7 +94,7 @@ class Api:
         _timed(operation).observe(time.perf_counter() - began)
 
     async def close(self) -> None:
-        await self.services.gate.close()
+        await self.services.batcher.close()
 
     async def _answer(self, scope: Scope, receive: Any) -> tuple[str, Answer, str]:
         method, path = scope["method"], scope["path"]

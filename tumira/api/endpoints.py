@@ -18,7 +18,7 @@ from tumira.core.ids import BATCH, MESSAGE, AccountId, BatchId, MessageId, read_
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.sending import batches
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.sending.types import Admitted, Answered, Call, Priced, Refused
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -65,7 +65,7 @@ class ApiRequest:
 class ApiServices:
     database: Database
     callers: Callers
-    gate: Gate
+    batcher: Batcher
     tracer: Tracer | None = None
 
 
@@ -78,7 +78,7 @@ async def send_messages(services: ApiServices, request: ApiRequest) -> Answer:
         request.header_all(b"idempotency-key"),
         await request.body(),
     )
-    decision = await services.gate.ask(Call(secret.account_id, secret.key_id, Scope.SEND, send))
+    decision = await services.batcher.ask(Call(secret.account_id, secret.key_id, Scope.SEND, send))
     match decision:
         case Answered(quota, response, replayed):
             if services.tracer is not None and not replayed:
@@ -98,7 +98,7 @@ Find = Callable[[Database, AccountId, str, Admitted], Awaitable[bytes | None]]
 
 async def look_up(services: ApiServices, request: ApiRequest, scope: Scope, find: Find) -> Answer:
     secret = await services.callers.identify(request.header(b"authorization"), request.address)
-    decision = await services.gate.ask(Call(secret.account_id, secret.key_id, scope))
+    decision = await services.batcher.ask(Call(secret.account_id, secret.key_id, scope))
     if isinstance(decision, Refused):
         return refuse(decision.refusal, request.id, decision.quota)
     assert isinstance(decision, Admitted)

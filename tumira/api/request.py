@@ -1,4 +1,4 @@
-"""Reads the headers and JSON of a send strictly, and lists every fault at once."""
+"""Parses a posted send: headers and JSON strictly, with every fault listed at once."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tumira.core.errors import (
 from tumira.pricing.destinations import RECIPIENTS_MAX
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX, SendRequest
-from tumira.sending.types import Send
+from tumira.sending.types import IdempotencyKey, InvalidSend, Send
 
 BODY_BYTES_MAX: Final = 256 * 1024
 FAULTS_MAX: Final = 100
@@ -29,7 +29,7 @@ FAULTS_MAX: Final = 100
 _KEY: Final = re.compile(r"[\x21-\x7e]{6,64}")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 _MEDIA_TYPE: Final = re.compile(r'application/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
-# Characters of JSON that UTF-8 or PostgreSQL cannot store: halves of a surrogate pair, and NUL.
+# JSON can contain these, UTF-8 or PostgreSQL cannot: halves of a surrogate pair, and NUL.
 _UNSTORABLE: Final = re.compile("[\ud800-\udfff\x00]")
 _RESERVED_CHANNELS: Final = frozenset(["telegram", "whatsapp"])
 _FIELDS: Final = frozenset(["channel", "to", "body", "reference", "dry_run"])
@@ -42,26 +42,29 @@ def read_send(
     content_encoding: str | None,
     idempotency_keys: Sequence[str],
     body: bytes | None,
-) -> Send:
-    """Read a send up to its first refusal; `body` is None if it was larger than allowed."""
-    refusal = _check_media(content_type, content_encoding, body)
-    if refusal is not None or body is None:
-        return Send(refusal, None, None, None)
-    document = _read_json(body)
+) -> Send | InvalidSend:
+    """Parse a posted send; `body` is None when it was larger than allowed."""
+    refusal = _check_media(content_type, content_encoding)
+    if refusal is not None:
+        return InvalidSend(refusal)
+    document = PayloadTooLarge() if body is None else _read_json(body)
     if isinstance(document, Refusal):
-        return Send(document, None, None, None)
+        return InvalidSend(document)
     key = read_idempotency_key(idempotency_keys)
-    if document.get("dry_run") is True and isinstance(key, str):
-        # Ignored even if fields are faulty, or a conflict would hide their faults.
-        key = None
-    try:
-        payload = fingerprint(document) if isinstance(key, str) else None
-    except RecursionError:
-        # Writing reaches the recursion limit a little earlier than reading does.
-        return Send(MalformedRequest(_TOO_DEEP), None, None, None)
+    if isinstance(key, Refusal):
+        return InvalidSend(key)
+    idempotency = None
+    # The key of a dry run is ignored, also when its fields are invalid: a conflict would hide their faults.
+    if key is not None and document.get("dry_run") is not True:
+        try:
+            idempotency = IdempotencyKey(key, fingerprint(document))
+        except RecursionError:
+            # Writing JSON reaches the recursion limit a little earlier than reading it.
+            return InvalidSend(MalformedRequest(_TOO_DEEP))
     request = _read_fields(document)
-    verdict = screen_text.judge_ahead(request.body) if isinstance(request, SendRequest) else None
-    return Send(None, key, payload, request, verdict)
+    if isinstance(request, Refusal):
+        return InvalidSend(request, idempotency)
+    return Send(request, idempotency, screen_text.judge_ahead(request.body))
 
 
 def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:
@@ -76,17 +79,15 @@ def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:
 
 
 def fingerprint(document: dict[str, Any]) -> bytes:
-    """Return a hash of a payload; the order of keys and white space do not count."""
+    """Return a digest of the payload that ignores the order of keys and white space."""
     return sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).digest()
 
 
-def _check_media(
-    content_type: str | None, content_encoding: str | None, body: bytes | None
-) -> Refusal | None:
+def _check_media(content_type: str | None, content_encoding: str | None) -> Refusal | None:
     plain = content_encoding is None or content_encoding.strip().lower() == "identity"
     if content_type is None or not _MEDIA_TYPE.fullmatch(content_type.strip()) or not plain:
         return UnsupportedMediaType()
-    return PayloadTooLarge() if body is None else None
+    return None
 
 
 _TOO_DEEP: Final = "The body is not JSON that can be read: nested too deep, or a number too long."
@@ -111,7 +112,7 @@ def _read_json(body: bytes) -> dict[str, Any] | Refusal:
 
 
 class _DuplicateNameError(ValueError):
-    """An object has a field twice, so its value is ambiguous."""
+    """A field occurs twice in one object."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def _read_recipients(document: dict[str, Any], faults: list[Fault]) -> Sequence[
     if not value:
         faults.append(_fault("to", FieldCode.EMPTY, "Name at least one recipient."))
         return None
-    # Beyond the limit the call is refused for its length, whatever the entries are.
+    # A longer list is refused for its length, whatever its entries are.
     sound = True
     for place, entry in enumerate(value[:RECIPIENTS_MAX]):
         if not isinstance(entry, str):
@@ -221,5 +222,5 @@ def _summary(faults: Sequence[Fault]) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name from the request in a form that is safe in an answer."""
+    """Return a name from the request in a form that an answer can contain."""
     return name[:64].encode("utf-8", "backslashreplace").decode()

@@ -42,7 +42,7 @@ from tumira.identity.store.devices import DAYS_KEPT
 from tumira.identity.store.sessions import DAYS_MAX
 from tumira.identity.store.verifications import HOURS_KEPT
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.uploads.check_file import FileChecker
 
 _HOUR_S: Final = 3600
@@ -55,7 +55,7 @@ class Dashboard:
     def __init__(
         self,
         database: Database,
-        gate: Gate,
+        batcher: Batcher,
         *,
         public_url: str,
         code_limits: CodeLimits,
@@ -64,7 +64,7 @@ class Dashboard:
     ) -> None:
         self._services = Services(
             database=database,
-            gate=gate,
+            batcher=batcher,
             checker=FileChecker(database),
             templates=Templates(Path(__file__).parent),
             session_cookie=Cookie("tumira_session", public_url, DAYS_MAX * 24 * _HOUR_S),

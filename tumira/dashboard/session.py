@@ -21,7 +21,7 @@ from tumira.identity.send_codes import hash_token
 from tumira.identity.store import sessions
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.uploads.check_file import FileChecker
 
 HOME: Final = "/dashboard"
@@ -34,7 +34,7 @@ class Services:
     """What the pages work with."""
 
     database: Database
-    gate: Gate
+    batcher: Batcher
     checker: FileChecker
     templates: Templates
     session_cookie: Cookie

@@ -30,10 +30,8 @@ from tumira.pricing.destinations import sort_recipients
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
-from tumira.sending import fairness
-from tumira.sending import insert as acceptance
-from tumira.sending import lookups as calls
-from tumira.sending.insert import NewBatch
+from tumira.sending import fairness, lookups
+from tumira.sending.insert import NewBatch, insert_batch
 
 _MINUTES: Final = int(code_rules.LIFETIME.total_seconds() // 60)
 
@@ -301,22 +299,22 @@ async def send_text(connection: Connection, phone: str, text: str) -> None:
         # Nobody sends to that country any more.
         return
     recipient = accepted[0]
-    _, surroundings = await calls.read(connection, [], [])
+    _, facts = await lookups.read(connection, [], [])
     segments = measure(text).segments
-    batch_id = BatchId(new_id(surroundings.now_us // 1000))
+    batch_id = BatchId(new_id(facts.now_us // 1000))
     lane = fairness.lane(1)
     leg = Leg(recipient.country, Decimal(0), 1)
-    await acceptance.store(
+    await insert_batch(
         connection,
         NewBatch(
             id=batch_id,
             account_id=accounts.SYSTEM,
-            created_at=surroundings.now,
+            created_at=facts.now,
             request=SendRequest("sms", [phone], text, None, dry_run=False),
             quote=Quote([phone], [0], [leg], [], segments, Decimal(0), tariff.version),
             lane=lane,
             message_ids=message_ids(batch_id, 1),
-            turns=[surroundings.clocks.get((recipient.country, lane), 0)],
+            turns=[facts.clocks.get((recipient.country, lane), 0)],
         ),
     )
 

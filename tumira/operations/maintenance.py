@@ -32,7 +32,7 @@ from tumira.postgres.statement import Statement
 from tumira.pricing.actions import apply_due_prices
 from tumira.pricing.store import list_countries
 from tumira.sending import batches
-from tumira.sending import lookups as calls
+from tumira.sending.lookups import delete_old_idempotency_keys
 from tumira.uploads import checks as file_checks
 from tumira.uploads import store as uploads
 
@@ -88,7 +88,7 @@ async def _create_partitions(connection: Connection) -> int:
 
 
 async def _forget_idempotency_keys(connection: Connection) -> int:
-    return await calls.delete_old_idempotency_keys(connection, KEYS_PER_TURN_MAX)
+    return await delete_old_idempotency_keys(connection, KEYS_PER_TURN_MAX)
 
 
 async def _resume_due(connection: Connection) -> int:

@@ -19,7 +19,7 @@ from tumira.delivery.store.binds import BindState
 from tumira.operations import gauges
 from tumira.operations.gauges import Readings
 from tumira.postgres.pool import Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 
 # Whoever asks more often gets what was read last.
 KEPT_S: Final = 1.0
@@ -32,9 +32,9 @@ _log: Final = structlog.get_logger()
 class Scrape:
     """Answers those who collect metrics, one after the other."""
 
-    def __init__(self, database: Database, gate: Gate, data_dir: Path | None) -> None:
+    def __init__(self, database: Database, batcher: Batcher, data_dir: Path | None) -> None:
         self._database = database
-        self._gate = gate
+        self._batcher = batcher
         self._data_dir = data_dir
         self._readings: Readings | None = None
         self._read_at = 0.0
@@ -47,7 +47,7 @@ class Scrape:
             now = time.monotonic()
             if self._readings is None or now - self._read_at > KEPT_S:
                 self._readings, self._read_at = await self._read(), now
-            metrics.GATE_WAITING.set(self._gate.waiting)
+            metrics.GATE_WAITING.set(self._batcher.waiting)
             metrics.DATABASE_UP.set(self._readings is not None)
             self._measure_disk()
             written = generate_latest(metrics.WEB)

@@ -1,14 +1,14 @@
-"""How do calls share transactions? What arrives while one group commits becomes the next group.
+"""Group commit: calls share transactions. Calls that arrive while a group commits form the next group.
 
-No call waits for company: a lone call is a group of one. No call stalls or fails another:
+No call waits for others: a lone call is a group of one. No call delays or fails another:
 
-- an account that somebody else holds is skipped, and its calls come again with a later group; after a
-  second a few of them wait on connections of their own, and after five all are answered 503;
-- when a group fails on its data, each half of it is tried by itself, down to the call that is at fault;
-- when the line breaks, or the commit takes five seconds because the server or its standby is silent, the
-  group's calls are answered 503 and the next group opens a new one.
+- an account that another transaction has locked is skipped, and its calls are tried again in a later group;
+  after a second a few of them wait on their own connections, and after five all are answered 503;
+- when a group fails on its data, each half of it is tried alone, down to the call that is at fault;
+- when the connection breaks, or the commit takes five seconds because the server or its standby is silent,
+  the group's calls are answered 503 and the next group opens a new connection.
 
-An answer that is repeated waits for the standby as the first one did: that one may have been cut short.
+A repeated answer waits for the standby as the first one did, because that wait may have been cut short.
 """
 
 import asyncio
@@ -26,11 +26,10 @@ from tumira.core.errors import InternalError, Refusal, ServiceUnavailable
 from tumira.postgres.notify import Waker
 from tumira.postgres.pinned_connection import PinnedConnection, make_sure
 from tumira.postgres.pool import BUSY, Database
-from tumira.pricing.quote import SendRequest
-from tumira.sending.admit import Rulebook, admit_alone, admit_free
+from tumira.sending.admit import Rules, admit_alone, admit_unlocked
 from tumira.sending.decide import SMALL_SEND_MAX
 from tumira.sending.large import send_large
-from tumira.sending.types import Answered, Call, Decision, Large, Refused, Render
+from tumira.sending.types import Answered, Call, Decision, Large, Refused, Render, Send
 
 GROUP_MAX: Final = 64
 GROUP_RECIPIENTS_MAX: Final = 500
@@ -38,15 +37,15 @@ WAITING_MAX: Final = 5_000
 PATIENCE_S: Final = 1.0
 GIVE_UP_S: Final = 5.0
 LOCK_WAIT_MS: Final = 4_000
-# For what is written on a connection of its own, with all that it waits for.
+# For a call that is written on its own connection, including its waits.
 ALONE_S: Final = 10.0
-# So few that the pool keeps connections for everybody else.
+# Few, so that the pool keeps connections for everything else.
 ALONE_MAX: Final = 4
 PAUSE_S: Final = 0.005
-# A worker looks every minute whether a partition is missing.
+# A worker creates missing partitions every minute.
 PARTITION_RETRY_S: Final = 10
 IDLE_S: Final = 0.25
-# A call takes two turns of the event loop from its socket to the gate.
+# A call takes two iterations of the event loop from its socket to the batcher.
 QUIET_TURNS: Final = 2
 
 _log: Final = structlog.get_logger()
@@ -57,39 +56,38 @@ class _Waiting:
     call: Call
     answer: "asyncio.Future[Decision]"
     since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    # In which its request has a name.
+    # Holds the request id for the log.
     context: Context = field(default_factory=copy_context)
 
     def resolve(self, decision: Decision) -> None:
-        # The caller may have hung up while we worked.
+        # The caller may have disconnected meanwhile.
         if not self.answer.done():
             self.answer.set_result(decision)
 
 
-class Gate:
-    """Lets calls in, a group at a time."""
+class Batcher:
+    """Decides calls, a group at a time."""
 
     def __init__(self, database: Database, render: Render) -> None:
         self._database = database
         self._render = render
-        self._rulebook = Rulebook()
+        self._rules = Rules()
         self._waiting: deque[_Waiting] = deque()
         self._asked = 0
         self._arrived = asyncio.Event()
-        self._line = PinnedConnection(database, GIVE_UP_S)
+        self._connection = PinnedConnection(database, GIVE_UP_S)
         self._waker = Waker(database)
         self._loop: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
-        """Return how many calls wait for their answer."""
         return self._asked
 
     async def ask(self, call: Call) -> Decision:
         """Return what was decided about a call; a live send is on disk by then."""
         if self._loop is None:
-            # Not in the caller's context: what is logged for a group belongs to no one call.
+            # Not in the caller's context: the log of a group belongs to no single call.
             self._loop = asyncio.create_task(self._run(), context=Context())
         if len(self._waiting) >= WAITING_MAX:
             return Refused(ServiceUnavailable(retry_after_s=1), None)
@@ -104,40 +102,40 @@ class Gate:
             self._asked -= 1
 
     async def close(self) -> None:
-        """Stop; to be called when nobody waits for an answer any more."""
+        """Stop; call this when no call waits for an answer any more."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        self._line.terminate()
+        self._connection.terminate()
         self._waker.close()
 
     async def _run(self) -> None:
         while True:
             await self._wait_for_calls()
-            await self._let_in()
+            await self._gather_arrivals()
             group = self._next_group()
             try:
                 await self._admit(group)
-            except Exception as error:  # noqa: BLE001 - the gate stays open, and nobody without an answer
-                self._line.terminate()
+            except Exception as error:  # noqa: BLE001 - the loop goes on, and every call is answered
+                self._connection.terminate()
                 refusal = _refusal(error, group)
                 for waiting in group:
                     waiting.resolve(Refused(refusal, None))
 
     async def _wait_for_calls(self) -> None:
-        """Wait for calls; with none for a moment, the transaction that was begun for them is let go."""
+        """Wait for calls; with none for a moment, end the transaction that was begun for them."""
         try:
             async with asyncio.timeout(IDLE_S):
                 await self._arrived.wait()
         except TimeoutError:
             try:
-                await self._line.let_go()
-            except Exception as error:  # noqa: BLE001 - the next group opens a new line
-                await self._line.roll_back(error)
+                await self._connection.let_go()
+            except Exception as error:  # noqa: BLE001 - the next group opens a new connection
+                await self._connection.roll_back(error)
             await self._arrived.wait()
 
-    async def _let_in(self) -> None:
-        """Let calls join whose bytes this process already has; nobody waits for the clock."""
+    async def _gather_arrivals(self) -> None:
+        """Let calls join whose bytes this process has already received, without waiting for the clock."""
         seen, quiet = 0, 0
         while quiet < QUIET_TURNS and len(self._waiting) < GROUP_MAX:
             await asyncio.sleep(0)
@@ -158,17 +156,19 @@ class Gate:
     async def _admit(self, group: Sequence[_Waiting]) -> None:
         try:
             decisions = await self._transact(group)
-        except Exception as error:  # noqa: BLE001 - whatever happened, no caller is left without an answer
-            await self._line.roll_back(error)
-            # Calls that write nothing go through without a partition.
-            everybody = is_unavailable(error) and not is_partition_missing(error)
-            if everybody or len(group) == 1:
+        except Exception as error:  # noqa: BLE001 - every call is answered
+            await self._connection.roll_back(error)
+            # Calls that write nothing succeed without a partition.
+            affects_all = is_unavailable(error) and not is_partition_missing(error)
+            if affects_all or len(group) == 1:
                 refusal = _refusal(error, group)
                 for waiting in group:
                     waiting.resolve(Refused(refusal, None))
             else:
                 _log.warning(
-                    "group failed, its halves are tried", error=repr(error), request_ids=_names(group)
+                    "group of calls failed, retrying its halves",
+                    error=repr(error),
+                    request_ids=_request_ids(group),
                 )
                 middle = len(group) // 2
                 await self._admit(group[:middle])
@@ -176,7 +176,7 @@ class Gate:
             return
         self._hand_out(group, decisions)
         if all(decision is None for decision in decisions):
-            # Everybody here waits for somebody else's lock: let the holder get on.
+            # Every account is locked by another transaction: give it time to finish.
             await asyncio.sleep(PAUSE_S)
 
     def _hand_out(self, group: Sequence[_Waiting], decisions: Sequence[Decision | None]) -> None:
@@ -189,18 +189,18 @@ class Gate:
             elif now - waiting.since > PATIENCE_S and len(self._alone) < ALONE_MAX:
                 self._try_alone(waiting)
             else:
-                # Behind the others: calls of one locked account must not fill every group.
+                # At the end of the queue: calls of one locked account must not fill every group.
                 self._waiting.append(waiting)
                 self._arrived.set()
 
     async def _transact(self, group: Sequence[_Waiting]) -> Sequence[Decision | None]:
-        connection = await self._line.begin()
-        decisions = await admit_free(
-            connection, self._rulebook, self._render, [waiting.call for waiting in group]
+        connection = await self._connection.begin()
+        decisions = await admit_unlocked(
+            connection, self._rules, self._render, [waiting.call for waiting in group]
         )
-        # A lost window entry costs nobody anything: a group that accepted nothing need not wait for the disk.
+        # A lost rate-limit entry does no harm: a group that accepted nothing need not wait for the disk.
         durable = any(isinstance(decision, Answered) for decision in decisions)
-        await self._line.commit(durable=durable)
+        await self._connection.commit(durable=durable)
         if durable:
             self._waker.wake()
         return decisions
@@ -214,8 +214,8 @@ class Gate:
         try:
             async with asyncio.timeout(ALONE_S), self._database.transaction() as connection:
                 await connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
-                decision = await admit_alone(connection, self._rulebook, self._render, waiting.call)
-        except Exception as error:  # noqa: BLE001 - a call that cannot be decided is answered, not dropped
+                decision = await admit_alone(connection, self._rules, self._render, waiting.call)
+        except Exception as error:  # noqa: BLE001 - every call is answered
             decision = Refused(_refusal(error, [waiting]), None)
         waiting.resolve(decision)
         self._waker.wake()
@@ -233,24 +233,23 @@ class Gate:
 
 
 def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
-    """Say to whom it was that calls failed; a call outside of any group has its name in the line already."""
-    names = {"request_ids": _names(group)} if group else {}
+    """Log a failure with the ids of its requests, and return the answer"""
+    names = {"request_ids": _request_ids(group)} if group else {}
     if is_partition_missing(error):
         _log.error("no partition for this week; is a worker running?", error=repr(error), **names)
         return ServiceUnavailable(retry_after_s=PARTITION_RETRY_S)
     if is_unavailable(error) or isinstance(error, BUSY):
-        _log.warning("call not admitted", error=repr(error), **names)
+        _log.warning("call refused, database unavailable or busy", error=repr(error), **names)
         return ServiceUnavailable(retry_after_s=1)
     _log.error("call failed", exc_info=error, **names)
     return InternalError()
 
 
-def _names(group: Sequence[_Waiting]) -> Sequence[str]:
-    """Return the ids of the requests that a group of calls came with."""
+def _request_ids(group: Sequence[_Waiting]) -> Sequence[str]:
     return [waiting.context.run(get_contextvars).get("request_id", "") for waiting in group]
 
 
 def _recipients(call: Call) -> int:
-    """Return how many rows a call may add to its group; a large send adds none, it is written alone."""
-    request = call.send.request if call.send is not None else None
-    return len(request.to) if isinstance(request, SendRequest) and len(request.to) <= SMALL_SEND_MAX else 1
+    """Return how many messages a call may add to its group; a large send adds none, it is written alone."""
+    recipients = len(call.send.request.to) if isinstance(call.send, Send) else 1
+    return recipients if recipients <= SMALL_SEND_MAX else 1

@@ -141,7 +141,7 @@ SELECT id, strpos(body, '{') > 0 AS has_places
  LIMIT %(count_max)s
 """)
 
-# Held in their order, because a late receipt may be settling one of them.
+# LockedAccount in their order, because a late receipt may be settling one of them.
 SQL_ERASE_MESSAGE_TEXTS: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id

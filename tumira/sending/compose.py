@@ -30,8 +30,8 @@ from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.phone_numbers import CHANNEL, Entry, explain, read_recipients
 from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.pricing.store import get_tariff
-from tumira.sending.batcher import Gate
-from tumira.sending.types import Answered, Call, Priced, Refused, Send
+from tumira.sending.batcher import Batcher
+from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
 
 _TOKEN_BYTES: Final = 24
 _TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")
@@ -77,7 +77,13 @@ async def read_aside(tariff: Tariff, text: str) -> Sequence[Entry]:
 
 
 async def review(
-    database: Database, gate: Gate, account_id: AccountId, draft: Draft, *, balance: Decimal, suspended: bool
+    database: Database,
+    batcher: Batcher,
+    account_id: AccountId,
+    draft: Draft,
+    *,
+    balance: Decimal,
+    suspended: bool,
 ) -> Review:
     """Find all that stands in the way of sending a draft, and price it if that can be done."""
     found = await examine(database, account_id, draft)
@@ -87,7 +93,7 @@ async def review(
     if found.quote is not None and found.quote.total_cost > balance:
         refusals.append(InsufficientBalance.of(found.quote.total_cost, balance))
     if not refusals:
-        refusals.extend(await _rehearse(gate, account_id, found.entries, draft))
+        refusals.extend(await _rehearse(batcher, account_id, found.entries, draft))
     return Review(found.tariff, found.entries, found.quote, refusals)
 
 
@@ -138,12 +144,12 @@ def _request(entries: Sequence[Entry], draft: Draft, *, dry_run: bool = False) -
 
 
 async def _rehearse(
-    gate: Gate, account_id: AccountId, entries: Sequence[Entry], draft: Draft
+    batcher: Batcher, account_id: AccountId, entries: Sequence[Entry], draft: Draft
 ) -> Sequence[Refusal]:
-    """Ask what would be decided, for what only the gate knows, such as what was spent today."""
+    """Ask what would be decided, for what only the batcher knows, such as what was spent today."""
     verdict = screen_text.judge_ahead(draft.message)
     request = _request(entries, draft, dry_run=True)
-    decision = await gate.ask(Call(account_id, None, Scope.SEND, Send(None, None, None, request, verdict)))
+    decision = await batcher.ask(Call(account_id, None, Scope.SEND, Send(request, verdict=verdict)))
     return [decision.refusal] if isinstance(decision, Refused) else []
 
 
@@ -163,31 +169,31 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-async def send(gate: Gate, account_id: AccountId, token: str, draft: Draft, review: Review) -> str | Refusal:
+async def send(
+    batcher: Batcher, account_id: AccountId, token: str, draft: Draft, review: Review
+) -> str | Refusal:
     """Send a draft and return its batch's id; the same one however often this token comes.
 
     `ValidationFailed` if it would cost something else by now than was reviewed; then nothing was sent.
     """
     assert review.quote is not None
     asked = Send(
-        None,
-        _key(token),
-        _fingerprint(draft),
         _request(review.entries, draft),
+        _idempotency(token, draft),
         screen_text.judge_ahead(draft.message),
         agreed_cost=review.quote.total_cost,
     )
-    return await _ask(gate, account_id, asked)
+    return await _ask(batcher, account_id, asked)
 
 
-async def find_sent(gate: Gate, account_id: AccountId, token: str, draft: Draft) -> str | Refusal:
+async def find_sent(batcher: Batcher, account_id: AccountId, token: str, draft: Draft) -> str | Refusal:
     """Return the batch that was sent with this token before; `ValidationFailed` if none was."""
-    # The gate looks for what was sent before ahead of anything that is wrong now.
-    return await _ask(gate, account_id, Send(None, _key(token), _fingerprint(draft), ValidationFailed()))
+    # The batcher looks for what was sent before ahead of anything that is wrong now.
+    return await _ask(batcher, account_id, InvalidSend(ValidationFailed(), _idempotency(token, draft)))
 
 
-async def _ask(gate: Gate, account_id: AccountId, asked: Send) -> str | Refusal:
-    decision = await gate.ask(Call(account_id, None, Scope.SEND, asked))
+async def _ask(batcher: Batcher, account_id: AccountId, asked: Send | InvalidSend) -> str | Refusal:
+    decision = await batcher.ask(Call(account_id, None, Scope.SEND, asked))
     if isinstance(decision, Refused):
         return decision.refusal
     if isinstance(decision, Priced):
@@ -196,11 +202,8 @@ async def _ask(gate: Gate, account_id: AccountId, asked: Send) -> str | Refusal:
     return str(json.loads(decision.response)["batch_id"])
 
 
-def _key(token: str) -> str:
-    return f"dashboard:{token}"
-
-
-def _fingerprint(draft: Draft) -> bytes:
-    """Return what tells drafts apart: what was typed, because what that means depends on the tariff."""
+def _idempotency(token: str, draft: Draft) -> IdempotencyKey:
+    # Drafts are compared by what was typed, because its meaning depends on the tariff.
     typed = [draft.recipients, draft.message, draft.reference]
-    return sha256(json.dumps(typed, separators=(",", ":")).encode()).digest()
+    fingerprint = sha256(json.dumps(typed, separators=(",", ":")).encode()).digest()
+    return IdempotencyKey(f"dashboard:{token}", fingerprint)

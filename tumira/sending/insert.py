@@ -1,7 +1,7 @@
-"""How is written what calls change? All that a group of them does to accounts and messages, in one statement.
+"""Writes what accepted sends change, in one statement for a whole group.
 
-A send to many recipients is written in two: its rows first, and its account last, so that the account is
-locked for a moment only. The statements are made of the same few pieces.
+A send to many recipients is written in two statements: its rows first and its account last, so that the
+account is locked for a moment only. All statements share the same CTEs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ class NewBatch(Struct, frozen=True):
     lane: int
     message_ids: Sequence[UUID]
     turns: Sequence[int]
-    # Where recipients get texts of their own: these, and how long they are on each leg.
+    # Set where each recipient has its own text, with the segments of each leg.
     texts: Sequence[str] | None = None
     leg_segments: Sequence[int] | None = None
 
 
 class Debit(Struct, frozen=True):
-    """What one accepted batch costs, and the answer to give when its Idempotency-Key comes again."""
+    """The cost of one accepted batch, and the answer to repeat for its Idempotency-Key."""
 
     account_id: AccountId
     batch_id: BatchId
@@ -48,10 +48,10 @@ class Debit(Struct, frozen=True):
     response: bytes
 
 
-# The balance is lowered, not set: the row is locked and the CHECK stands behind it, so even a mistake in our
-# arithmetic cannot create money or take the balance below zero. The list of ids keeps the search to the
-# primary key, whatever the planner believes about unnest. Windows differ in length, which an array of arrays
-# may not, so they travel as text.
+# The balance is lowered, not set: the row is locked, and the table has a CHECK, so even an error in our
+# arithmetic cannot create money or take the balance below zero. The list of ids keeps the plan on the
+# primary key, whatever the planner estimates for unnest. Windows differ in length, which an array of arrays
+# does not allow, so they are passed as text.
 _CHARGE: Final = """
 charged AS (
     UPDATE accounts
@@ -91,7 +91,7 @@ stored AS (
            AS batch (id, account_id, created_at, recipients, segments, total_cost, channel, reference, body)
 )"""
 
-# A message names its leg by its place in arrays of a few elements, so a thousand rows travel as four arrays.
+# A message refers to its leg by index into short arrays, so a thousand rows take four long arrays only.
 _ADDRESS: Final = """
 addressed AS (
     INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost)
@@ -102,7 +102,7 @@ addressed AS (
            AS message (id, leg, recipient)
 )"""
 
-# The same where each message has a text of its own.
+# The same where each message has its own text.
 _ADDRESS_TEXTS: Final = """
 addressed AS (
     INSERT INTO messages (id, batch_id, account_id, segments, country, recipient, cost, body)
@@ -124,8 +124,8 @@ queued AS (
 _STORE: Final = f"{_STORE_BATCHES}, {_ADDRESS}, {_QUEUE}"
 _STORE_TEXTS: Final = f"{_STORE_BATCHES}, {_ADDRESS_TEXTS}, {_QUEUE}"
 
-# The key is inserted under the lock on its account's row, after a look found it unused; one that is there
-# all the same is not overwritten, and the count tells.
+# The key is inserted under the lock on its account's row, after a lookup found it unused. A key that exists
+# nevertheless is not overwritten, and the count shows it.
 _DEBIT: Final = """
 debited AS (
     INSERT INTO transfers (account_id, from_book, to_book, amount, batch_id)
@@ -160,53 +160,47 @@ SQL_CHARGE_AND_DEBIT: Final = Statement(f"WITH {_CHARGE}, {_DEBIT} {_REMEMBERED}
 
 
 class AlreadyRecordedError(Exception):
-    """An Idempotency-Key was recorded by somebody who did not hold the account's row."""
+    """An Idempotency-Key was recorded by a transaction that did not lock the account's row."""
 
 
-async def accept(
+async def write(
     connection: Connection,
     charges: Sequence[tuple[LockedAccount, Decimal]],
     next_turns: Mapping[Flow, int],
     batches: Sequence[NewBatch],
     debits: Sequence[Debit],
 ) -> None:
-    """Write what a group of calls changed; the accounts are held by us."""
+    """Write what a group of calls changed; this transaction has locked the accounts.
+
+    Debits without batches are for rows that this transaction wrote before. A batch with its own text for each
+    message is written alone.
+    """
+    parameters = _charge(charges)
     if batches:
-        parameters = _charge(charges) | _advance(next_turns) | _store(batches) | _debit(debits)
-        _check(await SQL_ACCEPT.value(connection, **parameters), debits)
+        statement = SQL_ACCEPT
+        parameters |= _advance(next_turns) | _store(batches) | _debit(debits)
+        if batches[0].texts is not None:
+            assert len(batches) == 1
+            statement = SQL_ACCEPT_TEXTS
+            parameters["texts"] = batches[0].texts
+    elif debits:
+        statement = SQL_CHARGE_AND_DEBIT
+        parameters |= _debit(debits)
     elif next_turns:
-        await SQL_CHARGE_AND_ADVANCE.value(connection, **_charge(charges), **_advance(next_turns))
+        statement = SQL_CHARGE_AND_ADVANCE
+        parameters |= _advance(next_turns)
     elif charges:
-        await SQL_CHARGE.value(connection, **_charge(charges))
-
-
-async def accept_texts(
-    connection: Connection,
-    account: LockedAccount,
-    next_turns: Mapping[Flow, int],
-    batch: NewBatch,
-    debit: Debit,
-) -> None:
-    """Write a batch whose recipients get texts of their own; the account is held by us."""
-    assert batch.texts is not None
-    parameters = _charge([(account, debit.amount)]) | _advance(next_turns) | _store([batch]) | _debit([debit])
-    _check(await SQL_ACCEPT_TEXTS.value(connection, **parameters, texts=batch.texts), [debit])
-
-
-async def store(connection: Connection, batch: NewBatch) -> None:
-    """Store a batch with its messages, each waiting in the queue; it is not paid yet."""
-    await SQL_STORE.value(connection, **_store([batch]))
-
-
-async def pay(connection: Connection, account: LockedAccount, debit: Debit) -> None:
-    """Pay a batch that was stored in this transaction; the account is held by us."""
-    parameters = _charge([(account, debit.amount)]) | _debit([debit])
-    _check(await SQL_CHARGE_AND_DEBIT.value(connection, **parameters), [debit])
-
-
-def _check(remembered: int, debits: Sequence[Debit]) -> None:
+        statement = SQL_CHARGE
+    else:
+        return
+    remembered = await statement.value(connection, **parameters)
     if remembered != sum(debit.idempotency_key is not None for debit in debits):
         raise AlreadyRecordedError
+
+
+async def insert_batch(connection: Connection, batch: NewBatch) -> None:
+    """Insert a batch with its messages, each in the queue; it is not paid yet."""
+    await SQL_STORE.value(connection, **_store([batch]))
 
 
 def _charge(charges: Sequence[tuple[LockedAccount, Decimal]]) -> dict[str, Any]:

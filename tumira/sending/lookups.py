@@ -1,7 +1,7 @@
-"""What must be known about a group of calls before they are decided, and what do they leave behind?
+"""Reads what is needed to decide a group of calls, and keeps their API keys and Idempotency-Keys.
 
-The account's row is locked first. What is read here comes in a later statement on purpose: a statement sees
-the database as of its own start, and the first one's start is older than its locks.
+The account's row is locked first and this is read in a later statement on purpose: a statement sees the
+database as of its own start, and the locking statement's start is older than its locks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from tumira.postgres.statement import Statement
 IDEMPOTENCY_HOURS: Final = 72
 
 
-class Standing(Struct, frozen=True):
-    """What one call's key may do, and what its Idempotency-Key was used for."""
+class CallFacts(Struct, frozen=True):
+    """The scopes of one call's API key, and the earlier answer for its Idempotency-Key."""
 
     revoked: bool
     scopes: Sequence[str]
-    # True when the last use is so old that this one is worth a write.
+    # True when the last recorded use is old enough to record this one.
     use_is_news: bool
-    fingerprint: bytes | None
-    response: bytes | None
+    # The fingerprint of the payload, and the answer.
+    earlier_answer: tuple[bytes, bytes] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all calls of a group share: the moment, versions of what is kept in memory, how far turns are."""
+class GroupFacts:
+    """Facts that the calls of a group share: the time, versions of cached rows, and turns of the queue."""
 
     now_us: int
     now: datetime
@@ -41,9 +41,8 @@ class Surroundings:
     next_turns: Mapping[tuple[AccountId, str, int], int]
 
 
-# One row for each call, then the rows of the surroundings: one round trip for all that there is to know.
-# The sub-selects with OFFSET 0 are looked up by primary key for each call, whatever the planner believes
-# about tables that nobody has analysed yet.
+# One row for each call, then the shared rows: one round trip for everything. The sub-selects with OFFSET 0
+# use the primary key for each call, whatever the planner estimates for tables that are not analysed yet.
 SQL_READ: Final = Statement(f"""
 SELECT call.place, k.revoked_at IS NOT NULL AS revoked, coalesce(k.scopes, '{{}}') AS scopes,
        k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS use_is_news,
@@ -82,9 +81,9 @@ async def read(
     connection: Connection,
     asked: Sequence[tuple[AccountId, KeyId | None, str | None]],
     account_ids: Sequence[AccountId],
-) -> tuple[Sequence[Standing], Surroundings]:
-    """Return one standing per call, in their order, and what they share; the accounts must be held by us."""
-    standings: dict[int, Standing] = {}
+) -> tuple[Sequence[CallFacts], GroupFacts]:
+    """Return the facts of each call, in order, and of the group; this transaction has locked the accounts."""
+    calls: dict[int, CallFacts] = {}
     clocks: dict[tuple[str, int], int] = {}
     next_turns: dict[tuple[AccountId, str, int], int] = {}
     tariff_version = policy_version = now_us = 0
@@ -97,7 +96,8 @@ async def read(
     ):
         place, revoked, scopes, use_is_news, fingerprint, response, account_id, country, lane, number = row
         if place is not None:
-            standings[place] = Standing(revoked, scopes, use_is_news, fingerprint, response)
+            earlier_answer = None if response is None else (fingerprint, response)
+            calls[place] = CallFacts(revoked, scopes, use_is_news, earlier_answer)
         elif account_id is not None:
             next_turns[account_id, country, lane] = number
         elif country is not None:
@@ -108,9 +108,9 @@ async def read(
             policy_version = number
         else:
             now_us = number
-    ordered = [standings[place] for place in range(1, len(asked) + 1)]
+    ordered = [calls[place] for place in range(1, len(asked) + 1)]
     now = datetime.fromtimestamp(now_us / 1_000_000, UTC)
-    return ordered, Surroundings(now_us, now, tariff_version, policy_version, clocks, next_turns)
+    return ordered, GroupFacts(now_us, now, tariff_version, policy_version, clocks, next_turns)
 
 
 SQL_LOCK_KEY: Final = Statement(
@@ -119,7 +119,7 @@ SQL_LOCK_KEY: Final = Statement(
 
 
 async def lock_idempotency_key(connection: Connection, account_id: AccountId, key: str) -> None:
-    """Wait until no other transaction that took this lock still works on the same key."""
+    """Lock a key until commit, waiting for another transaction that has locked it."""
     await SQL_LOCK_KEY.value(connection, account_id=account_id, key=key)
 
 
@@ -127,12 +127,10 @@ SQL_MARK_USED: Final = Statement("UPDATE api_keys SET last_used_at = clock_times
 
 
 async def mark_used(connection: Connection, key_ids: Sequence[KeyId]) -> None:
-    """Note that these keys were used just now."""
     await SQL_MARK_USED.each(connection, [{"key_id": key_id} for key_id in key_ids])
 
 
-# Found by a clock that stands still, so that the index tells what is old, and deleted by their place: nothing
-# else of the table is looked at.
+# statement_timestamp() is constant, so the index finds old rows, and ctid deletes them without a search.
 SQL_DELETE_OLD: Final = Statement(f"""
 DELETE FROM idempotency_keys
  WHERE ctid = ANY(ARRAY(
@@ -147,5 +145,5 @@ RETURNING 1
 
 
 async def delete_old_idempotency_keys(connection: Connection, count_max: int) -> int:
-    """Forget up to `count_max` answers that are no longer replayed, and return how many there were."""
+    """Delete up to `count_max` answers that are no longer repeated, and return how many there were."""
     return len(await SQL_DELETE_OLD.rows(connection, count_max=count_max))

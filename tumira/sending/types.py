@@ -1,4 +1,4 @@
-"""What does a caller ask for, and what is decided about it?"""
+"""A call as it was parsed, and the decisions about it."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,52 +15,60 @@ from tumira.pricing.quote import Quote, SendRequest
 from tumira.sending.insert import NewBatch
 
 
+class IdempotencyKey(Struct, frozen=True):
+    """The key of a live send, with a digest of the payload that it stands for."""
+
+    key: str
+    fingerprint: bytes
+
+
 class Send(Struct, frozen=True):
-    """What a caller posted, read as far as it could be without the database.
+    """A send whose form is valid."""
 
-    Each stage that failed holds its refusal instead of its result; the refusal is given when the stages
-    before it have passed, so that the same fault always gets the same code.
-    """
-
-    body: Refusal | None
-    idempotency_key: str | Refusal | None
-    fingerprint: bytes | None
-    request: SendRequest | Refusal | None
-    # Judged ahead, so that no transaction waits for it; without one the text is judged when it is decided.
+    request: SendRequest
+    idempotency: IdempotencyKey | None = None
+    # Classified before the transaction, so that it need not wait; without one it is done there.
     verdict: Verdict | None = None
-    # What somebody was shown and agreed to; a send that would cost anything else is only priced.
+    # The cost that the customer was shown and agreed to; a send that would cost anything else is only priced.
     agreed_cost: Decimal | None = None
 
 
-class Call(Struct, frozen=True):
-    """One call: whose it is, by which key, what that key must allow, and what it wants sent, if anything.
+class InvalidSend(Struct, frozen=True):
+    """A send that is refused once its key, account and rate have passed, so that one fault has one answer.
 
-    Somebody who is signed in to the dashboard has no key: nothing is asked of it, and the call does not count
-    against the limit of the API.
+    With an Idempotency-Key, an earlier answer or a conflict comes before the refusal.
+    """
+
+    refusal: Refusal
+    idempotency: IdempotencyKey | None = None
+
+
+class Call(Struct, frozen=True):
+    """One call: its account and key, the scope it needs, and the send, unless it only reads.
+
+    A call from the dashboard has no key: no scope is checked, and it does not count against the API's limit.
     """
 
     account_id: AccountId
     key_id: KeyId | None
     scope: Scope
-    send: Send | None = None
+    send: Send | InvalidSend | None = None
 
 
 class Quota(Struct, frozen=True):
-    """How many calls the account may make in 60 seconds, and how many it has left."""
+    """The calls that the account may make in 60 seconds, and its place among them."""
 
     limit: int
     place: RateDecision
 
 
 class Refused(Struct, frozen=True):
-    """The call was not carried out."""
-
     refusal: Refusal
     quota: Quota | None
 
 
 class Admitted(Struct, frozen=True):
-    """A call that only reads may go on; this is what its account and the tariff were at that moment."""
+    """A call that only reads may go on; balance and tariff are of that moment."""
 
     quota: Quota
     balance: Decimal
@@ -68,7 +76,7 @@ class Admitted(Struct, frozen=True):
 
 
 class Priced(Struct, frozen=True):
-    """A dry run: what the send would cost."""
+    """A dry run, or a send whose cost is not the agreed one: nothing was sent."""
 
     quota: Quota
     quote: Quote
@@ -83,10 +91,10 @@ class Answered(Struct, frozen=True):
 
 
 class Large(Struct, frozen=True):
-    """A live send of many recipients was admitted; it is written by itself, by `send_large`."""
+    """A live send of many recipients was admitted; `send_large` writes it in its own transaction."""
 
     quota: Quota
-    call: Call
+    send: Send
     batch: NewBatch
 
 
@@ -94,13 +102,13 @@ Decision = Refused | Admitted | Priced | Answered | Large
 
 
 class Sent(Struct, frozen=True):
-    """An accepted batch, as its caller is told of it."""
+    """An accepted batch, as the answer describes it."""
 
     batch_id: BatchId
     quote: Quote
     balance_after: Decimal
 
 
-# The answer is kept for replay in the transaction that accepts the batch, so the face that speaks to
-# the caller lends its way of writing it.
+# The answer is stored for replay in the transaction that accepts the batch, so the API passes in the function
+# that writes it.
 Render = Callable[[Sent], bytes]

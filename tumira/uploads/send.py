@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
@@ -30,7 +31,7 @@ from tumira.core.errors import (
     ServiceUnavailable,
     SpendLimitReached,
 )
-from tumira.core.ids import AccountId, BatchId, UploadId, message_ids, new_id
+from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import BUSY, Database
 from tumira.pricing.destinations import PriceStatus, Tariff, sort_recipients
@@ -38,13 +39,9 @@ from tumira.pricing.phone_numbers import CHANNEL
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.pricing.segments import measure
 from tumira.pricing.store import get_tariff
-from tumira.sending import fairness
-from tumira.sending import insert as acceptance
-from tumira.sending import lookups as calls
-from tumira.sending.decide import local_day, over_limit, spend
-from tumira.sending.insert import Debit, Flow, NewBatch
-from tumira.sending.lookups import Surroundings
-from tumira.sending.low_balance import tell_low_balances
+from tumira.sending import fairness, lookups
+from tumira.sending.charge import Charges
+from tumira.sending.limits import over_balance, over_limit, refuse_charge
 from tumira.uploads import store as uploads
 from tumira.uploads.csv_file import NUMBER_NAMES, name_key
 from tumira.uploads.rows import RowCode
@@ -225,10 +222,10 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
     if offer.unreachable or not offer.count or offer.total_cost != agreed:
         return Changed()
     account = await accounts.lock(connection, upload.account_id)
-    _, surroundings = await calls.read(connection, [], [])
+    _, facts = await lookups.read(connection, [], [])
     # What other files were promised is as good as spent, or each of them would stop half-way.
     promised = await uploads.sum_promised(connection, upload.account_id)
-    refusal = _refuse(account, offer.total_cost, promised, surroundings)
+    refusal = _refuse(account, offer.total_cost, promised, facts.now)
     if refusal is not None:
         return refusal
     await uploads.set_costs(connection, upload.id, offer.costs)
@@ -330,19 +327,16 @@ def _cells(upload: Upload, number: str) -> Sequence[str]:
     return [number if column == place else "" for column in range(len(keys))]
 
 
-def _refuse(
-    account: LockedAccount, cost: Decimal, promised: Decimal, surroundings: Surroundings
-) -> Refusal | None:
+def _refuse(account: LockedAccount, cost: Decimal, promised: Decimal, now: datetime) -> Refusal | None:
+    """Refuse a file that the account may not send or cannot pay beside the files that it has promised to."""
     if account.suspended:
         return AccountSuspended()
-    # A file is one call to its owner; of the day, what was promised counts too.
-    limit = over_limit(account, cost, surroundings)
-    if limit is None and promised:
-        limit = over_limit(structs.replace(account, call_limit=None), cost + promised, surroundings)
-    if limit is not None:
-        return limit
-    available = max(account.balance - promised, Decimal(0))
-    return InsufficientBalance.of(cost, available) if cost > available else None
+    # A file is one call to its owner, and the promised files count to the day.
+    return (
+        over_limit(account, cost, now)
+        or over_limit(structs.replace(account, call_limit=None), cost + promised, now)
+        or over_balance(structs.replace(account, balance=max(account.balance - promised, Decimal(0))), cost)
+    )
 
 
 async def send_next_chunk(database: Database, after: UploadId) -> UploadId | None:
@@ -374,52 +368,24 @@ async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _P
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
     # Read now that the account is ours: the turns of its messages follow those of its last ones.
-    _, surroundings = await calls.read(connection, [], [account.id])
-    refusal = _refuse(account, cost, Decimal(0), surroundings)
+    _, facts = await lookups.read(connection, [], [account.id])
+    refusal = refuse_charge(account, cost, facts.now)
     if refusal is not None:
         return _say(refusal, len(chunk.recipients))
-    batch, next_turns = _new_batch(upload, chunk, parcel, account, surroundings)
-    spend(account, cost, local_day(surroundings))
-    debit = Debit(account.id, batch.id, cost, None, None, b"")
-    if batch.texts is None:
-        await acceptance.accept(connection, [(account, cost)], next_turns, [batch], [debit])
-    else:
-        await acceptance.accept_texts(connection, account, next_turns, batch, debit)
-    await uploads.mark_chunk_sent(connection, upload.id, chunk.number, batch.id)
-    if account.fell_low:
-        await tell_low_balances(connection, [account], surroundings.now)
-    return None
-
-
-def _new_batch(
-    upload: Upload, chunk: Chunk, parcel: _Parcel, account: LockedAccount, surroundings: Surroundings
-) -> tuple[NewBatch, Mapping[Flow, int]]:
-    batch_id = BatchId(new_id(surroundings.now_us // 1000))
-    # By the size of the file, so that its last few messages do not pass for somebody's passcodes.
-    lane = fairness.lane(upload.recipients)
-    next_turns: dict[Flow, int] = {}
-    runs = []
-    for leg, segments in zip(parcel.quote.legs, parcel.leg_segments, strict=True):
-        flow = (account.id, leg.country, lane)
-        clock = surroundings.clocks.get((leg.country, lane), 0)
-        next_turn = next_turns.get(flow, surroundings.next_turns.get(flow, 0))
-        run = fairness.run(clock, next_turn, segments, account.weight, leg.count)
-        next_turns[flow] = run.next_turn
-        runs.append(iter(range(run.first, run.next_turn, run.step)))
-    quote = parcel.quote
-    batch = NewBatch(
-        id=batch_id,
-        account_id=account.id,
-        created_at=surroundings.now,
-        request=SendRequest(CHANNEL, quote.numbers, upload.message, upload.reference, dry_run=False),
-        quote=quote,
-        lane=lane,
-        message_ids=message_ids(batch_id, len(quote.numbers)),
-        turns=[next(runs[leg]) for leg in quote.leg_of],
+    charges = Charges(facts)
+    batch = charges.new_batch(
+        account,
+        SendRequest(CHANNEL, parcel.quote.numbers, upload.message, upload.reference, dry_run=False),
+        parcel.quote,
+        # By the size of the file, so that its last few messages do not enter the lane of passcodes.
+        fairness.lane(upload.recipients),
         texts=chunk.bodies,
         leg_segments=parcel.leg_segments,
     )
-    return batch, next_turns
+    charges.charge(account, batch, None, lambda _: b"")
+    await charges.write(connection)
+    await uploads.mark_chunk_sent(connection, upload.id, chunk.number, batch.id)
+    return None
 
 
 def _say(refusal: Refusal, count: int) -> str:

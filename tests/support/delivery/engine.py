@@ -12,12 +12,12 @@ import asyncpg
 import msgspec
 
 from tests.support.processes.service import Caller, new_caller
-from tests.support.sending.gates import broken_promises, send_call
+from tests.support.sending.batchers import broken_promises, send_call
 from tumira.api.schemas import write_sent
 from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.sending.batcher import Gate
+from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered
 from tumira.worker import run_worker
 
@@ -28,11 +28,11 @@ QUICK: Final = SmppTimeouts(response_s=2.0, enquire_after_s=2.0, enquire_answer_
 
 @dataclass(slots=True)
 class Engine:
-    """A database with a gate in front of it, and workers behind it."""
+    """A database with a batcher in front of it, and workers behind it."""
 
     url: str
     database: Database
-    gate: Gate
+    batcher: Batcher
     workers: list["asyncio.Task[None]"] = field(default_factory=list)
 
     async def open_account(self, balance: str = "100000", rate: int = 1_000_000) -> Caller:
@@ -72,7 +72,7 @@ class Engine:
         self, caller: Caller, to: Sequence[str], body: str = "Your code is 493817."
     ) -> dict[str, Any]:
         """Send, and return the answer's body."""
-        decision = await self.gate.ask(send_call(caller, to, body))
+        decision = await self.batcher.ask(send_call(caller, to, body))
         assert isinstance(decision, Answered), decision
         answer: dict[str, Any] = msgspec.json.decode(decision.response)
         return answer
@@ -135,14 +135,14 @@ async def _work(url: str, timing: SmppTimeouts) -> None:
 async def open_engine(url: str) -> AsyncIterator[Engine]:
     """Open an engine without a worker, and end those that the test started."""
     database = Database(url)
-    gate = Gate(database, write_sent)
-    engine = Engine(url, database, gate)
+    batcher = Batcher(database, write_sent)
+    engine = Engine(url, database, batcher)
     try:
         yield engine
     finally:
         for worker in list(engine.workers):
             await engine.stop_worker(worker)
-        await gate.close()
+        await batcher.close()
         await database.close()
 
 

@@ -15,7 +15,7 @@ from tests.support.identity.customers import Customer, open_session
 from tests.support.identity.customers import words as read
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import NO_TLS, Service, run_web
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
 from tumira.topups.settle import settle
 from tumira.topups.states import ProviderAnswer

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from tests.support.chaos.node import until
 from tests.support.processes.service import NO_TLS, Caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.paynow_server import Payment, PaynowServer
 from tumira.accounts import store as accounts
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id

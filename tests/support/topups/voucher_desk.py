@@ -10,7 +10,7 @@ from typing import Any, Final
 import asyncpg
 
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises
+from tests.support.sending.batchers import broken_promises
 from tests.support.topups.voucher_issuer import Issuer as Stand
 from tests.support.topups.voucher_servers import Issuers
 from tumira.core.ids import AccountId, TopUpId

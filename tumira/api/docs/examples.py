@@ -16,6 +16,7 @@ from tumira.core import errors
 from tumira.core.errors import RecipientCode, Refusal
 from tumira.pricing.destinations import RECIPIENTS_MAX, Tariff
 from tumira.pricing.quote import SendRequest, quote
+from tumira.sending.types import InvalidSend
 from tumira.sending.views import MessageView
 
 BATCH_ID: Final = "bat_01m7f57pxve9nv59tdwh9edd1r"
@@ -133,9 +134,9 @@ def example_refusal(refusal: type[Refusal]) -> Any:
 
 
 def _read(fields: Mapping[str, Any]) -> Refusal:
-    request = read_send("application/json", None, [], json.dumps(fields).encode()).request
-    assert isinstance(request, Refusal)
-    return request
+    send = read_send("application/json", None, [], json.dumps(fields).encode())
+    assert isinstance(send, InvalidSend)
+    return send.refusal
 
 
 def _quote(**fields: Any) -> Refusal:

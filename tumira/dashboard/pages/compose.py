@@ -143,7 +143,7 @@ async def look_over(session: CustomerSession) -> Response:
     customer = session.customer
     review = await compose.review(
         session.database,
-        session.services.gate,
+        session.services.batcher,
         customer.account_id,
         draft,
         balance=customer.balance,
@@ -158,7 +158,7 @@ async def confirm(session: CustomerSession) -> Response:
     """Send what was shown, once, if it is still so."""
     form = await read_form(session.request)
     draft, token = _draft(form), form.text("token")
-    gate, account_id = session.services.gate, session.account_id
+    batcher, account_id = session.services.batcher, session.account_id
     review = await compose.examine(session.database, account_id, draft)
     agreed = (
         not review.refusals
@@ -169,9 +169,9 @@ async def confirm(session: CustomerSession) -> Response:
     if compose.is_token(token):
         # What is not as it was shown may be so because it was sent already, by the first of two presses.
         decided = await (
-            compose.send(gate, account_id, token, draft, review)
+            compose.send(batcher, account_id, token, draft, review)
             if agreed
-            else compose.find_sent(gate, account_id, token, draft)
+            else compose.find_sent(batcher, account_id, token, draft)
         )
     if isinstance(decided, str):
         return redirect(f"/dashboard/batches/{decided}")

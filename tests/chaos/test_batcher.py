@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.support.processes.service import new_caller
-from tests.support.sending.gates import broken_promises, open_gates, read_call, send_call
+from tests.support.sending.batchers import broken_promises, open_batchers, read_call, send_call
 from tumira.core.errors import InternalError, ServiceUnavailable
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres import clock, partitions
@@ -65,15 +65,15 @@ async def test_twenty_poisoned_sends_fail_alone_among_640_others(database_url: s
         send_call(callers[turn % 10], ["+263771299999" if turn % 33 == 0 else "+263771200001"])
         for turn in range(660)
     ]
-    async with open_gates(database_url, 1) as gates:
-        decisions = await gates.ask_all(calls)
+    async with open_batchers(database_url, 1) as batchers:
+        decisions = await batchers.ask_all(calls)
         for turn, decision in enumerate(decisions):
             if turn % 33 == 0:
                 assert isinstance(decision, Refused)
                 assert isinstance(decision.refusal, InternalError)
             else:
                 assert isinstance(decision, Answered)
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []
     async with connected(database_url) as connection:
         assert await connection.fetchval("SELECT count(*) FROM batches") == 640
 
@@ -84,8 +84,10 @@ async def test_a_refused_row_is_not_quoted_in_the_log(
     async with connected(database_url) as connection:
         await connection.execute("ALTER TABLE messages ADD CHECK (recipient <> '+263771299999')")
     caller = await new_caller(database_url)
-    async with open_gates(database_url, 1) as gates:
-        decision = await gates.gates[0].ask(send_call(caller, ["+263771299999"], "Your code is 493817."))
+    async with open_batchers(database_url, 1) as batchers:
+        decision = await batchers.batchers[0].ask(
+            send_call(caller, ["+263771299999"], "Your code is 493817.")
+        )
         assert isinstance(decision, Refused)
     said = capfd.readouterr().err
     assert "CheckViolationError" in said
@@ -102,8 +104,8 @@ async def test_without_a_partition_for_this_week_only_sends_are_answered_503_unt
     async with connected(database_url) as connection:
         now = await clock.read_now(connection)
         await connection.execute(f"DROP TABLE {partitions._name(table, now)}")
-    async with open_gates(database_url, 1) as gates:
-        *refused, read = await gates.ask_all([*sends, read_call(reader)])
+    async with open_batchers(database_url, 1) as batchers:
+        *refused, read = await batchers.ask_all([*sends, read_call(reader)])
         for decision in refused:
             assert isinstance(decision, Refused)
             assert isinstance(decision.refusal, ServiceUnavailable)
@@ -113,24 +115,24 @@ async def test_without_a_partition_for_this_week_only_sends_are_answered_503_unt
         assert "Traceback" not in said
 
         await run_task(
-            gates.database, next(one for one in MAINTENANCE_TASKS if one.name == "create partitions")
+            batchers.database, next(one for one in MAINTENANCE_TASKS if one.name == "create partitions")
         )
-        assert all(isinstance(decision, Answered) for decision in await gates.ask_all(sends))
-        assert await broken_promises(gates.database) == []
+        assert all(isinstance(decision, Answered) for decision in await batchers.ask_all(sends))
+        assert await broken_promises(batchers.database) == []
 
 
 async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(database_url: str) -> None:
     locked, free = await new_caller(database_url), await new_caller(database_url)
-    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
-        await gates.ask_all([read_call(free)])
+    async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
+        await batchers.ask_all([read_call(free)])
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
-        waiting = asyncio.gather(*(gates.gates[0].ask(send_call(locked)) for _ in range(150)))
+        waiting = asyncio.gather(*(batchers.batchers[0].ask(send_call(locked)) for _ in range(150)))
         # Past the second after which some of them wait on connections of their own, not to the fifth.
         begun = time.monotonic()
         while time.monotonic() < begun + 1.5:
-            assert isinstance(await gates.gates[0].ask(send_call(free)), Answered)
+            assert isinstance(await batchers.batchers[0].ask(send_call(free)), Answered)
             assert not waiting.done()
             await asyncio.sleep(0.1)
         await transaction.rollback()
@@ -139,34 +141,34 @@ async def test_a_locked_account_holds_up_nobody_else_and_is_served_when_free(dat
 
 async def test_an_account_that_stays_locked_is_answered_503(database_url: str) -> None:
     locked = await new_caller(database_url)
-    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+    async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
         async with connection.transaction():
             await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", locked.id)
-            decision = await gates.gates[0].ask(send_call(locked))
+            decision = await batchers.batchers[0].ask(send_call(locked))
         assert isinstance(decision, Refused)
         assert isinstance(decision.refusal, ServiceUnavailable)
         assert decision.refusal.retry_after_s == 1
-        assert isinstance(await gates.gates[0].ask(send_call(locked)), Answered)
+        assert isinstance(await batchers.batchers[0].ask(send_call(locked)), Answered)
 
 
 async def test_a_line_that_breaks_at_commit_is_answered_503_and_the_next_group_goes_through(
     database_url: str,
 ) -> None:
     callers = [await new_caller(database_url) for _ in range(8)]
-    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+    async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
         await connection.execute(SLOW_COMMIT)
-        group = asyncio.create_task(gates.ask_all([send_call(caller) for caller in callers]))
+        group = asyncio.create_task(batchers.ask_all([send_call(caller) for caller in callers]))
         await cut_during_commit(connection)
         for decision in await group:
             assert isinstance(decision, Refused)
             assert isinstance(decision.refusal, ServiceUnavailable)
         await connection.execute("DROP TRIGGER slow_commit ON transfers")
-        assert isinstance(await gates.gates[0].ask(read_call(callers[0])), Admitted)
-        answers = await gates.ask_all([send_call(caller) for caller in callers])
+        assert isinstance(await batchers.batchers[0].ask(read_call(callers[0])), Admitted)
+        answers = await batchers.ask_all([send_call(caller) for caller in callers])
         assert all(isinstance(answer, Answered) for answer in answers)
         # What was answered 503 was cut before it was on disk: eight batches, not sixteen.
         assert await connection.fetchval("SELECT count(*) FROM batches") == 8
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []
 
 
 async def cut_during_commit(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -184,12 +186,12 @@ async def cut_during_commit(connection: "asyncpg.Connection[asyncpg.Record]") ->
 
 async def test_calls_that_arrive_together_share_few_transactions(database_url: str) -> None:
     callers = [await new_caller(database_url, rate=100_000) for _ in range(4)]
-    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
-        await gates.ask_all([read_call(callers[0])])
+    async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
+        await batchers.ask_all([read_call(callers[0])])
         count = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
         await connection.execute("SELECT pg_stat_force_next_flush()")
         before = await settled(connection, count)
-        answers = await gates.ask_all([send_call(callers[turn % 4]) for turn in range(256)])
+        answers = await batchers.ask_all([send_call(callers[turn % 4]) for turn in range(256)])
         assert all(isinstance(answer, Answered) for answer in answers)
         # Four groups of 64; the rest of the difference are this test's own look-ups.
         assert await settled(connection, count) - before < 40
@@ -209,15 +211,15 @@ async def test_a_passcode_is_answered_while_a_large_send_of_the_same_account_is_
 ) -> None:
     caller = await new_caller(database_url, balance="10000")
     numbers = [f"+2637712{number:05}" for number in range(1000)]
-    async with connected(database_url) as connection, open_gates(database_url, 1) as gates:
+    async with connected(database_url) as connection, open_batchers(database_url, 1) as batchers:
         await connection.execute(SLOW_INSERT)
-        bulk = asyncio.ensure_future(gates.gates[0].ask(send_call(caller, numbers)))
+        bulk = asyncio.ensure_future(batchers.batchers[0].ask(send_call(caller, numbers)))
         while not await connection.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
         ):
             assert not bulk.done()
             await asyncio.sleep(0.01)
-        assert isinstance(await gates.gates[0].ask(send_call(caller)), Answered)
+        assert isinstance(await batchers.batchers[0].ask(send_call(caller)), Answered)
         assert not bulk.done()
         assert isinstance(await bulk, Answered)
-        assert await broken_promises(gates.database) == []
+        assert await broken_promises(batchers.database) == []

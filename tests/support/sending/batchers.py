@@ -1,7 +1,4 @@
-"""How does a test race several web processes against each other? With a gate for each, in one event loop.
-
-A gate is all of a web process that decides; each has its own connection, so gates meet only in the database.
-"""
+"""Several batchers in one event loop stand for web processes that race: they meet only in the database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,33 +13,33 @@ from tumira.core.ids import KEY, KeyId, read_id
 from tumira.operations import audit_checks
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import SendRequest
-from tumira.sending.batcher import Gate
-from tumira.sending.types import Call, Decision, Send
+from tumira.sending.batcher import Batcher
+from tumira.sending.types import Call, Decision, IdempotencyKey, Send
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
-    """Several gates on one database."""
+class Batchers:
+    """Several batchers on one database."""
 
     database: Database
-    gates: Sequence[Gate]
+    batchers: Sequence[Batcher]
 
     async def ask_all(self, calls: Sequence[Call]) -> Sequence[Decision]:
-        """Make all calls at once, each at the next gate in turn."""
+        """Make all calls at once, each at the next batcher in turn."""
         return await asyncio.gather(
-            *(self.gates[place % len(self.gates)].ask(call) for place, call in enumerate(calls))
+            *(self.batchers[place % len(self.batchers)].ask(call) for place, call in enumerate(calls))
         )
 
 
 @asynccontextmanager
-async def open_gates(url: str, count: int) -> AsyncIterator[Gates]:
-    """Open `count` gates."""
+async def open_batchers(url: str, count: int) -> AsyncIterator[Batchers]:
+    """Open `count` batchers."""
     database = Database(url)
-    gates = [Gate(database, write_sent) for _ in range(count)]
+    batchers = [Batcher(database, write_sent) for _ in range(count)]
     try:
-        yield Gates(database, gates)
+        yield Batchers(database, batchers)
     finally:
-        await asyncio.gather(*(gate.close() for gate in gates))
+        await asyncio.gather(*(batcher.close() for batcher in batchers))
         await database.close()
 
 
@@ -54,10 +51,10 @@ def send_call(
 ) -> Call:
     """Make a live send as the API would have read it."""
     request = SendRequest("sms", to, body, None, dry_run=False)
-    payload = None if idempotency_key is None else fingerprint({"to": list(to), "body": body})
-    return Call(
-        caller.id, secret_of(caller).key_id, Scope.SEND, Send(None, idempotency_key, payload, request)
-    )
+    idempotency = None
+    if idempotency_key is not None:
+        idempotency = IdempotencyKey(idempotency_key, fingerprint({"to": list(to), "body": body}))
+    return Call(caller.id, secret_of(caller).key_id, Scope.SEND, Send(request, idempotency))
 
 
 def read_call(caller: Caller) -> Call:

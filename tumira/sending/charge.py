@@ -1,0 +1,102 @@
+"""The one path that charges sends: small ones in groups, large ones alone, and chunks of uploaded files."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from tumira.accounts.store import LockedAccount
+from tumira.core.ids import AccountId, BatchId, message_ids, new_id
+from tumira.postgres.connection import Connection
+from tumira.pricing.quote import Quote, SendRequest, unbilled_octets
+from tumira.sending import fairness, insert
+from tumira.sending.insert import Debit, Flow, NewBatch
+from tumira.sending.limits import spend
+from tumira.sending.lookups import GroupFacts
+from tumira.sending.low_balance import tell_low_balances
+from tumira.sending.types import IdempotencyKey, Render, Sent
+
+
+class Charges:
+    """What the sends of one transaction change: collected as they are decided, then written at once.
+
+    The accounts are locked by the transaction from before their rows were read until it commits.
+    """
+
+    def __init__(self, facts: GroupFacts) -> None:
+        self._facts = facts
+        self._accounts: dict[AccountId, LockedAccount] = {}
+        self._amounts: dict[AccountId, Decimal] = {}
+        self._next_turns: dict[Flow, int] = {}
+        self._batches: list[NewBatch] = []
+        self._debits: list[Debit] = []
+
+    def touch(self, account: LockedAccount) -> None:
+        """Write this account's counters, also if nothing is charged."""
+        self._accounts[account.id] = account
+        self._amounts.setdefault(account.id, Decimal(0))
+
+    def new_batch(
+        self,
+        account: LockedAccount,
+        request: SendRequest,
+        quote: Quote,
+        lane: int,
+        *,
+        texts: Sequence[str] | None = None,
+        leg_segments: Sequence[int] | None = None,
+    ) -> NewBatch:
+        """Give a send its ids and the turns of its messages; `texts` are for messages with their own text."""
+        batch_id = BatchId(new_id(self._facts.now_us // 1000))
+        segments = leg_segments or [quote.segments] * len(quote.legs)
+        turns = []
+        for leg, leg_size in zip(quote.legs, segments, strict=True):
+            flow = (account.id, leg.country, lane)
+            clock = self._facts.clocks.get((leg.country, lane), 0)
+            next_turn = self._next_turns.get(flow, self._facts.next_turns.get(flow, 0))
+            run = fairness.run(clock, next_turn, leg_size, account.weight, leg.count)
+            self._next_turns[flow] = run.next_turn
+            turns.append(iter(range(run.first, run.next_turn, run.step)))
+        return NewBatch(
+            id=batch_id,
+            account_id=account.id,
+            created_at=self._facts.now,
+            request=request,
+            quote=quote,
+            lane=lane,
+            message_ids=message_ids(batch_id, len(quote.numbers)),
+            turns=[next(turns[leg]) for leg in quote.leg_of],
+            texts=texts,
+            leg_segments=leg_segments,
+        )
+
+    def charge(
+        self,
+        account: LockedAccount,
+        batch: NewBatch,
+        idempotency: IdempotencyKey | None,
+        render: Render,
+        *,
+        stored: bool = False,
+    ) -> bytes:
+        """Charge a batch to its account, and return the answer, which is kept for its Idempotency-Key.
+
+        `stored` says that the rows of the batch are written already, earlier in this transaction.
+        """
+        cost = batch.quote.total_cost
+        spend(account, cost, unbilled_octets(batch.request, batch.quote), self._facts.now)
+        self.touch(account)
+        self._amounts[account.id] += cost
+        response = render(Sent(batch.id, batch.quote, account.balance))
+        key, fingerprint = (None, None) if idempotency is None else (idempotency.key, idempotency.fingerprint)
+        self._debits.append(Debit(account.id, batch.id, cost, key, fingerprint, response))
+        if not stored:
+            self._batches.append(batch)
+        return response
+
+    async def write(self, connection: Connection) -> None:
+        """Write balances, transfers, batches and answers in one statement, then the low-balance warnings."""
+        charged = [(account, self._amounts[account.id]) for account in self._accounts.values()]
+        await insert.write(connection, charged, self._next_turns, self._batches, self._debits)
+        # By id: the event counters of accounts are locked in this order everywhere.
+        low = sorted((one for one in self._accounts.values() if one.fell_low), key=lambda one: one.id)
+        if low:
+            await tell_low_balances(connection, low, self._facts.now)
