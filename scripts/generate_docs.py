@@ -1,4 +1,4 @@
-"""What do the generated files in `docs/` hold? Writes them, or with `--check` says which are stale."""
+"""Writes the generated files in `docs/`, or with `--check` names those that are stale."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from scripts.grafana_board import board
 from scripts.metrics_list import metrics_page
 from tumira.api.docs.errors import FIELD_CODES, RECIPIENT_CODES, advice
 from tumira.api.docs.examples import example_refusal
@@ -38,7 +37,6 @@ def generated() -> Mapping[str, str]:
         "reference.html": reference_page(_STYLESHEETS, "openapi.json"),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
-        "../deploy/grafana/tumira.json": board(),
     }
 
 
@@ -106,13 +104,12 @@ def main(*, check: bool) -> None:
     if not check:
         DOCS.mkdir(exist_ok=True)
         for name, content in generated().items():
-            (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
             (DOCS / name).write_text(content, encoding="utf-8")
         return
     old = stale()
     for path in old:
         click.echo(
-            f"{path.resolve().relative_to(DOCS.parent.resolve())} is stale; `make docs` writes it anew.",
+            f"{path.resolve().relative_to(DOCS.parent.resolve())} is stale; `make docs` writes it again.",
             err=True,
         )
     if old:

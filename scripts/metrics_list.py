@@ -1,4 +1,4 @@
-"""Which metrics and alerts are there? Reads them from code and rules, and writes `docs/metrics.md`."""
+"""The list of metrics and alerts in `docs/metrics.md`, read from the code and the rules."""
 
 import re
 from collections.abc import Mapping, Sequence
