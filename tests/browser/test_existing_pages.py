@@ -31,8 +31,8 @@ from tests.support.postgres.databases import complete
 from tests.support.postgres.embedded import wait_for
 from tests.support.processes.programs import Node, new_home, running
 from tests.support.processes.service import Service
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.encoding import encode
-from tumira.delivery.smpp.pdu import CommandStatus
 
 NUMBER: Final = "263771200031"
 TEXTS: Final = ("Your code is 493817.", "https://example.com/" + "long" * 30, "שלום! הקוד שלך הוא 493817")

@@ -266,7 +266,7 @@ async def test_a_claim_whose_commit_was_not_heard_of_is_handed_over_all_the_same
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By themselves they are looked for a few times a minute, and wait for a receipt for half a minute then.
-    monkeypatch.setattr(supervisor, "STRAY_S", 0.5)
+    monkeypatch.setattr(supervisor, "LOST_CLAIM_S", 0.5)
     monkeypatch.setattr(supervisor, "DOUBT_WAIT_S", 1)
     async with run_smsc() as smsc, engine_behind_line(database_url) as (engine, behind, line):
         await engine.add_carrier("main", smsc.port)

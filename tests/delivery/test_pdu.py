@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.encoding import decode, encode, split_udh
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
@@ -16,7 +17,6 @@ from tumira.delivery.smpp.pdu import (
     BindRequest,
     BrokenError,
     Command,
-    CommandStatus,
     Pdu,
     ShortMessage,
     Splitter,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.delivery.smpp_peer import Carrier, Ear, delivery, pdu
+from tests.support.delivery.smpp_peer import Carrier, RecordingListener, delivery, pdu
 from tests.support.delivery.smpp_session import (
     BODY,
     DELIVER,
@@ -22,8 +22,9 @@ from tests.support.delivery.smpp_session import (
     UNBIND_RESP,
     at,
 )
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import BindRefusedError, SmppSession, SmppTimeouts, connect
+from tumira.delivery.smpp.session import BindRefusedError, SmppSession, connect
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
     "command", [Command.BIND_RECEIVER, Command.BIND_TRANSMITTER, Command.BIND_TRANSCEIVER]
 )
 async def test_a_bind_says_who_we_are_and_hears_who_they_are(carrier: Carrier, command: Command) -> None:
-    task = asyncio.create_task(connect(at(carrier.port), command, Ear()))
+    task = asyncio.create_task(connect(at(carrier.port), command, RecordingListener()))
     line = await carrier.line()
     heard = await line.let_in()
     assert heard == (command, 0, 1, b"tumira\0secret\0\0\x34\0\0\0")
@@ -45,7 +46,7 @@ async def test_a_bind_says_who_we_are_and_hears_who_they_are(carrier: Carrier, c
 async def test_a_line_that_ends_with_the_packet_of_its_bind_is_raised_and_never_told(
     carrier: Carrier,
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
     line = await carrier.line()
     await line.let_in(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -66,7 +67,7 @@ async def test_a_line_that_ends_with_the_packet_of_its_bind_is_raised_and_never_
 async def test_a_refused_bind_is_raised_with_its_status(
     carrier: Carrier, command: int, status: int, body: bytes, words: str
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
     line = await carrier.line()
     bind = await line.hear()
@@ -79,7 +80,7 @@ async def test_a_refused_bind_is_raised_with_its_status(
 
 
 async def test_a_bind_that_is_never_answered_is_given_up(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=SmppTimeouts(bind_s=0.5))
     with pytest.raises(TimeoutError, match="did not answer"):
         await opening
@@ -93,7 +94,7 @@ async def test_a_bind_that_is_never_answered_is_given_up(carrier: Carrier) -> No
 async def test_a_line_that_ends_before_the_bind_is_an_error_of_the_connection(
     carrier: Carrier, octets: bytes
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
     line = await carrier.line()
     await line.hear()
@@ -108,11 +109,11 @@ async def test_a_port_where_nobody_listens_is_an_error_of_the_connection() -> No
     async with Carrier().listening() as listening:
         port = listening.port
     with pytest.raises(ConnectionRefusedError):
-        await connect(at(port), Command.BIND_TRANSCEIVER, Ear())
+        await connect(at(port), Command.BIND_TRANSCEIVER, RecordingListener())
 
 
 async def test_giving_up_a_bind_closes_its_connection(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
     line = await carrier.line()
     await line.hear()
@@ -126,7 +127,7 @@ async def test_giving_up_a_bind_closes_its_connection(carrier: Carrier) -> None:
 async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line_that_ended(
     carrier: Carrier,
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     loop = asyncio.get_running_loop()
     _, session = await loop.create_connection(
         lambda: SmppSession(ear, SmppTimeouts()), "127.0.0.1", carrier.port
@@ -143,7 +144,7 @@ async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line
 
 
 async def test_receipts_that_come_with_the_bind_are_heard_once_the_session_is_known(carrier: Carrier) -> None:
-    class Eager(Ear):
+    class Eager(RecordingListener):
         session: SmppSession | None = None
 
         def settled(self) -> None:
@@ -190,7 +191,7 @@ async def test_tls_carries_a_session_when_the_certificate_is_trusted(certificate
     theirs.load_cert_chain(chain, key)
     ours = ssl.create_default_context(cafile=str(chain))
     async with Carrier().listening(theirs) as carrier:
-        ear = Ear()
+        ear = RecordingListener()
         opening = connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, ear, ssl_context=ours)
         task = asyncio.create_task(opening)
         line = await carrier.line()
@@ -213,4 +214,4 @@ async def test_tls_refuses_a_certificate_that_nobody_vouches_for(certificate: tu
     theirs.load_cert_chain(chain, key)
     async with Carrier().listening(theirs) as carrier:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, Ear())
+            await connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, RecordingListener())

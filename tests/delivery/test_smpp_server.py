@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.delivery.smpp_peer import Ear, Line, delivery, pdu
+from tests.support.delivery.smpp_peer import Line, RecordingListener, delivery, pdu
 from tests.support.delivery.smpp_session import (
     BODY,
     ENQUIRE,
@@ -17,7 +17,8 @@ from tests.support.delivery.smpp_session import (
     SUBMIT_RESP,
     at,
 )
-from tumira.delivery.smpp.pdu import BindRequest, Command, CommandStatus
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer
 from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, connect
 
@@ -78,7 +79,7 @@ async def serving() -> AsyncIterator[tuple[int, list[Smsc]]]:
 
 
 async def test_both_of_our_ends_understand_each_other() -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with serving() as (port, peers):
         session = await connect(at(port), Command.BIND_TRANSCEIVER, ear)
         assert session.peer_system_id == "ours"
@@ -98,7 +99,7 @@ async def test_our_carriers_end_refuses_a_wrong_password_and_closes() -> None:
     async with serving() as (port, peers):
         address = CarrierAddress("127.0.0.1", port, tls=False, system_id="tumira", password="wrong")
         with pytest.raises(BindRefusedError, match="RINVPASWD"):
-            await connect(address, Command.BIND_TRANSMITTER, Ear())
+            await connect(address, Command.BIND_TRANSMITTER, RecordingListener())
         assert peers[0].events == ["BIND_TRANSMITTER of tumira", "the bind was refused"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.delivery.smpp_peer import WAIT_S, Carrier, Ear, delivery, pdu
+from tests.support.delivery.smpp_peer import WAIT_S, Carrier, RecordingListener, delivery, pdu
 from tests.support.delivery.smpp_session import (
     BODY,
     DATA,
@@ -25,13 +25,14 @@ from tests.support.delivery.smpp_session import (
     bound,
 )
 from tumira.delivery.smpp import session as session_module
-from tumira.delivery.smpp.session import SmppSession, SmppTimeouts
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.smpp.session import SmppSession
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
 
 async def test_answers_are_matched_by_number_in_any_order(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         for tag in ("first", "second", "third"):
             session.submit(tag, BODY)
@@ -71,7 +72,7 @@ class CountingTransport:
 async def test_what_is_written_in_one_turn_leaves_in_one_write(
     carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         await line.say(pdu(DELIVER, 900, delivery(RECEIPT)), pdu(DELIVER, 901, delivery(RECEIPT)))
         await ear.wait(receipts=2)
@@ -86,7 +87,7 @@ async def test_what_is_written_in_one_turn_leaves_in_one_write(
 
 
 async def test_answers_are_understood_octet_by_octet(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("one", BODY)
         session.submit("two", BODY)
@@ -101,7 +102,7 @@ async def test_answers_are_understood_octet_by_octet(carrier: Carrier) -> None:
 
 
 async def test_what_comes_together_is_settled_together(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         for tag in range(20):
             session.submit(tag, BODY)
@@ -115,7 +116,7 @@ async def test_what_comes_together_is_settled_together(carrier: Carrier) -> None
 async def test_a_generic_nack_counts_as_an_answer_and_never_as_a_good_one(
     carrier: Carrier, sent: int, told: int
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("refused", BODY)
         heard = await line.hear()
@@ -125,7 +126,7 @@ async def test_a_generic_nack_counts_as_an_answer_and_never_as_a_good_one(
 
 
 async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear, timing=SmppTimeouts(response_s=0.1)) as (session, line):
         for tag in ("late", "refused late", "never"):
             session.submit(tag, BODY)
@@ -148,7 +149,7 @@ async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carr
 
 
 async def test_a_number_is_forgotten_in_the_end(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     timing = SmppTimeouts()
     async with bound(carrier, ear) as (session, line):
         session.submit("late", BODY)
@@ -170,7 +171,7 @@ async def test_a_number_is_forgotten_in_the_end(carrier: Carrier) -> None:
 
 
 async def test_sequence_numbers_begin_again_after_the_last(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session._issued = 0x7FFF_FFFE
         for tag in ("last", "first again", "second again"):
@@ -183,7 +184,7 @@ async def test_sequence_numbers_begin_again_after_the_last(carrier: Carrier) -> 
 
 
 async def test_a_carrier_that_is_there_is_asked_and_kept(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear, timing=SmppTimeouts(enquire_after_s=0.05)) as (session, line):
         for _ in range(3):
             question = await line.hear()
@@ -194,7 +195,7 @@ async def test_a_carrier_that_is_there_is_asked_and_kept(carrier: Carrier) -> No
 
 
 async def test_a_carrier_that_fell_silent_is_asked_and_then_left(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     timing = SmppTimeouts(enquire_after_s=0.1, enquire_answer_s=0.1)
     async with bound(carrier, ear, timing=timing) as (session, line):
         session.submit("in doubt", BODY)
@@ -205,7 +206,7 @@ async def test_a_carrier_that_fell_silent_is_asked_and_then_left(carrier: Carrie
 
 
 async def test_octets_that_become_no_pdu_are_no_sign_of_life(carrier: Carrier) -> None:
-    async with bound(carrier, Ear()) as (session, _):
+    async with bound(carrier, RecordingListener()) as (session, _):
         session._heard_at = 0
         session.data_received(pdu(ENQUIRE, 1)[:15])
         assert session._heard_at == 0
@@ -214,7 +215,7 @@ async def test_octets_that_become_no_pdu_are_no_sign_of_life(carrier: Carrier) -
 
 
 async def test_it_is_not_the_carrier_that_was_silent_while_this_process_slept(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, _):
         session.submit("in doubt", BODY)
         session.sweep(session._ticked_at)
@@ -229,7 +230,7 @@ async def test_it_is_not_the_carrier_that_was_silent_while_this_process_slept(ca
 
 
 async def test_their_enquire_link_is_answered_while_receipts_wait(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (_, line):
         receipts = (pdu(DELIVER, 900 + number, delivery(RECEIPT)) for number in range(50))
         await line.say(*receipts, pdu(ENQUIRE, 12345))
@@ -238,7 +239,7 @@ async def test_their_enquire_link_is_answered_while_receipts_wait(carrier: Carri
 
 
 async def test_asking_by_hand_measures_the_way(carrier: Carrier) -> None:
-    async with bound(carrier, Ear()) as (session, line):
+    async with bound(carrier, RecordingListener()) as (session, line):
         asking = asyncio.create_task(session.enquire())
         question = await line.hear()
         assert question.command == ENQUIRE
@@ -265,7 +266,7 @@ async def test_asking_by_hand_measures_the_way(carrier: Carrier) -> None:
 async def test_what_is_no_smpp_ends_the_line_after_what_came_before_it(
     carrier: Carrier, octets: bytes, problem: str
 ) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("answered", BODY)
         session.submit("in doubt", BODY)
@@ -280,7 +281,7 @@ async def test_what_is_no_smpp_ends_the_line_after_what_came_before_it(
 
 
 async def test_an_unbind_is_answered_and_ends_the_line_after_what_came_with_it(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("answered", BODY)
         session.submit("in doubt", BODY)
@@ -293,7 +294,7 @@ async def test_an_unbind_is_answered_and_ends_the_line_after_what_came_with_it(c
 
 
 async def test_a_line_that_breaks_names_what_is_in_doubt(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("in doubt", BODY)
         await line.hear()
@@ -306,7 +307,7 @@ async def test_a_line_that_breaks_names_what_is_in_doubt(carrier: Carrier) -> No
 
 
 async def test_closing_waits_for_answers_and_says_goodbye(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         session.submit("awaited", BODY)
         awaited = await line.hear()
@@ -329,7 +330,7 @@ async def test_closing_waits_for_answers_and_says_goodbye(carrier: Carrier) -> N
 
 
 async def test_closing_does_not_wait_for_a_silent_carrier(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear, timing=SmppTimeouts(unbind_s=0.05)) as (session, line):
         session.submit("in doubt", BODY)
         await session.close(0.05)
@@ -339,7 +340,7 @@ async def test_closing_does_not_wait_for_a_silent_carrier(carrier: Carrier) -> N
 
 
 async def test_receipts_are_acknowledged_when_they_are_safe(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     payload = b"\x04\x24" + len(RECEIPT).to_bytes(2, "big") + RECEIPT
     data_sm = b"\0\x01\x01263771200001\0\x05\x00Tumira\0\x04\0\0" + payload
     async with bound(carrier, ear) as (session, line):
@@ -364,7 +365,7 @@ async def test_receipts_are_acknowledged_when_they_are_safe(carrier: Carrier) ->
 
 
 async def test_other_deliveries_are_acknowledged_at_once_and_dropped(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (_, line):
         await line.say(
             pdu(DELIVER, 900, delivery(b"hello", esm_class=0)),
@@ -386,7 +387,7 @@ async def test_receipts_beyond_the_bound_are_given_back(
     carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_UNACKNOWLEDGED_MAX", 2)
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         await line.say(*(pdu(DELIVER, 900 + number, delivery(RECEIPT)) for number in range(3)))
         assert await line.hear() == (DELIVER_RESP, 0x64, 902, b"\0")
@@ -397,7 +398,7 @@ async def test_receipts_beyond_the_bound_are_given_back(
 
 
 async def test_unknown_requests_are_refused_and_unknown_answers_ignored(carrier: Carrier) -> None:
-    async with bound(carrier, Ear()) as (_, line):
+    async with bound(carrier, RecordingListener()) as (_, line):
         await line.say(
             pdu(0x8000_0777, 1),
             pdu(0x777, 31),
@@ -409,7 +410,7 @@ async def test_unknown_requests_are_refused_and_unknown_answers_ignored(carrier:
 
 
 async def test_a_carrier_that_does_not_read_is_left(carrier: Carrier) -> None:
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         line.writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = BODY + bytes(60_000)
@@ -424,7 +425,7 @@ async def test_a_carrier_that_does_not_read_is_left(carrier: Carrier) -> None:
 
 
 async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carrier) -> None:
-    class Touchy(Ear):
+    class Touchy(RecordingListener):
         session: SmppSession | None = None
 
         def answered(self, tag: object, status: int, carrier_ref: str) -> None:
@@ -453,7 +454,7 @@ async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carr
 async def test_no_octets_can_do_more_than_end_the_line(carrier: Carrier, seed: int) -> None:
     chance = random.Random(seed)
     commands = [SUBMIT_RESP, DELIVER, DATA, UNBIND_RESP, ENQUIRE, NACK, 0x8000_0009, 0x777]
-    ear = Ear()
+    ear = RecordingListener()
     async with bound(carrier, ear) as (session, line):
         for tag in range(10):
             session.submit(tag, BODY)

@@ -9,7 +9,7 @@ from tests.support.delivery.engine import Engine, numbers, open_engine
 from tests.support.processes.service import Caller, free_port
 from tumira.delivery import supervisor
 from tumira.delivery.manage_carriers import keep_simulator, remove_carrier
-from tumira.delivery.smpp.pdu import CommandStatus
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.store import binds, carriers, queue
 from tumira.delivery.store.binds import BindHealth, BindState
 from tumira.delivery.store.queue import ClaimRequest
@@ -298,7 +298,7 @@ async def test_a_worker_whose_lease_was_stolen_parts_from_the_carrier_and_sends_
 async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_doubt(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "STRAY_S", 0.5)
+    monkeypatch.setattr(supervisor, "LOST_CLAIM_S", 0.5)
     await engine.add_carrier("one", free_port())
     engine.start_worker()
     await until_state(engine, "one", BindState.DOWN)
@@ -316,6 +316,6 @@ async def test_what_a_living_worker_claimed_without_learning_of_it_is_put_in_dou
 
     await engine.until(in_doubt, "nobody misses it")
     (incident,) = await engine.rows("SELECT kind, detail FROM incidents")
-    assert tuple(incident) == ("doubt", "it went astray")
+    assert tuple(incident) == ("doubt", "its claim was lost")
     assert await engine.rows("SELECT FROM in_flight") == []
     assert await engine.audit() == []

@@ -16,8 +16,8 @@ from tests.support.processes.service import Caller
 from tumira.core import backoff
 from tumira.core.ids import first_id
 from tumira.delivery import follow_up
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import SmppTimeouts
-from tumira.delivery.smpp.pdu import CommandStatus
 from tumira.postgres import clock, partitions
 from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.misbehaviours import DuplicateReceipts, EnrouteFirst, Misbehaviour, Silence

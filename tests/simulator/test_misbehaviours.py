@@ -13,6 +13,7 @@ import pytest
 from tests.support.delivery.raw_esme import NUMBER, RawEsme, raw_esme, until
 from tests.support.processes.programs import CHECKOUT
 from tumira.core.errors import OperatorError
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
@@ -20,7 +21,6 @@ from tumira.delivery.smpp.pdu import (
     RECEIPTED_MESSAGE_ID,
     BrokenError,
     Command,
-    CommandStatus,
     Pdu,
     ShortMessage,
     read_data_sm,

@@ -19,8 +19,8 @@ from tests.support.postgres.embedded import wait_for
 from tests.support.processes.programs import Node, finish, new_home, one_line, running, start, tumira
 from tests.support.processes.service import NO_TLS, Service, free_port
 from tumira.core.errors import OPERATOR_EXIT_CODE
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.encoding import encode
-from tumira.delivery.smpp.pdu import CommandStatus
 
 PAGES: Final = (
     "/simulator",

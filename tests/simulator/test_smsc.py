@@ -8,13 +8,13 @@ import pytest
 from tests.support.delivery.raw_esme import NUMBER, raw_esme, until
 from tests.support.processes.programs import CHECKOUT
 from tumira.delivery.receipt_rules import parse_text
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.encoding import encode
 from tumira.delivery.smpp.pdu import (
     MESSAGE_PAYLOAD,
     MESSAGE_STATE,
     RECEIPTED_MESSAGE_ID,
     Command,
-    CommandStatus,
     Pdu,
     ShortMessage,
     read_short_message,

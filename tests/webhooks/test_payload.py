@@ -39,6 +39,7 @@ from tumira.delivery.outcomes import (
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.settle_rules import REFUND_ALL, Consequences
 from tumira.delivery.store.settlement import LockedMessage, NewPart
+from tumira.delivery.store.waiting import QueueEntry
 from tumira.events import EVENT_TYPES, SUBSCRIBABLE, Event, is_subscribed, parse_types
 from tumira.sending.batches import Batch, Message
 from tumira.sending.low_balance import low_balance_data
@@ -247,7 +248,7 @@ def outcomes(draw: st.DrawFn) -> Outcome:
         ),
         RetryLater: RetryLater(MESSAGE_ID, 1, 1, 2.0, ""),
         InDoubt: InDoubt(MESSAGE_ID, 1, 30.0, ""),
-        Released: Released(MESSAGE_ID, "ZW", 0, 1, yes),
+        Released: Released(MESSAGE_ID, QueueEntry(MESSAGE_ID, "ZW", 0, 1, yes)),
         Resumed: Resumed(MESSAGE_ID, None, 0, yes),
         Ended: draw(
             st.sampled_from(

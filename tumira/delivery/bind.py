@@ -1,8 +1,6 @@
-"""How is one bind of a carrier kept: connected, bound anew when it falls, and parted from?
+"""One bind of a carrier: it connects, and connects again after every end, until dropped or closed.
 
-A bind tells its user when there is a line, what is answered over it, and when it is gone. It connects by
-itself, and again after every end, until it is told to drop or close. Receipts go straight to the recorder,
-with the session over which they came and on which they are acknowledged.
+Receipts go straight to the recorder, with the session on which they are acknowledged.
 """
 
 import asyncio
@@ -16,8 +14,15 @@ from tumira.core import metrics
 from tumira.core.backoff import reconnect_wait_s
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.recorder import Recorder
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, SmppSession, SmppTimeouts, connect
+from tumira.delivery.smpp.session import (
+    BindRefusedError,
+    CarrierAddress,
+    SessionListener,
+    SmppSession,
+    connect,
+)
 from tumira.delivery.store.carriers import Carrier
 
 STABLE_S: Final = 60.0
@@ -28,31 +33,26 @@ _log: Final = structlog.get_logger()
 
 
 class BindListener(Protocol):
-    """Who submits over a bind; none of these may wait."""
+    """The user of a bind; the methods are those of a session's listener, and none may wait."""
 
-    def bound(self) -> None:
-        """Begin: there is a line."""
+    def bound(self) -> None: ...
 
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Take the answer to a submit; it may still come after `unanswered`."""
+    def answered(self, tag: object, status: int, carrier_ref: str) -> None: ...
 
-    def unanswered(self, tag: object) -> None:
-        """Note that no answer came in time; the line goes on."""
+    def unanswered(self, tag: object) -> None: ...
 
-    def settled(self) -> None:
-        """Do what is due after a lot of the above that came together."""
+    def settled(self) -> None: ...
 
-    def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        """Note that the line is gone, and which submits have no answer."""
+    def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
 
 
-class Bind:
-    """The connection to a carrier, in one session or in a pair of them."""
+class Bind(SessionListener):
+    """The connection to a carrier, in one session or in a transmitter and receiver pair."""
 
     def __init__(
         self, name: str, carrier: Carrier, recorder: Recorder, timing: SmppTimeouts, user: BindListener
     ) -> None:
-        # Why there is no line, once that is known.
+        # Why it is not bound, once that is known.
         self.problem: str | None = None
         self._name = name
         self._settings = carrier.settings
@@ -60,7 +60,7 @@ class Bind:
         self._recorder = recorder
         self._timing = timing
         self._user = user
-        # What is submitted on, and for a pair also what only receives.
+        # The session that submits, and for a pair also the one that receives.
         self._session: SmppSession | None = None
         self._receiver: SmppSession | None = None
         self._failures = 0
@@ -71,34 +71,31 @@ class Bind:
 
     @property
     def is_bound(self) -> bool:
-        """Tell whether there is a line."""
         return self._session is not None
 
     @property
     def usable(self) -> SmppSession | None:
-        """What to submit on; None while there is no line, and once we are parting for good."""
+        """The session to submit on; None while not bound, and once closing."""
         return None if self._leaving else self._session
 
     @property
     def outstanding(self) -> int:
-        """How many submits wait for an answer and are not overdue."""
         return self._session.outstanding if self._session is not None else 0
 
     def rebind(self, problem: str) -> None:
-        """Drop the line, if there is one, because of what the carrier said; it is bound anew."""
+        """Drop the session because of what the carrier answered, and bind again."""
         if self._session is not None:
             self.problem = problem
             self._session.abort()
 
     def drop(self) -> None:
-        """Part for good, at once."""
         self._leaving = True
         if self._session is not None:
             self._session.abort()
         self._task.cancel()
 
     async def close(self, wait_s: float) -> None:
-        """Part for good, after waiting for the answers that are due, at most `wait_s`."""
+        """Disconnect permanently, after waiting up to `wait_s` for outstanding responses."""
         self._leaving = True
         self._task.cancel()
         if self._session is not None:
@@ -155,7 +152,7 @@ class Bind:
             self._session = await connect(address, Command.BIND_TRANSCEIVER, self, timing=self._timing)
 
     async def _connect_pair(self, address: CarrierAddress) -> None:
-        """Bind both halves; one that falls while the other is being bound takes it along."""
+        """Bind both halves; when one ends while the other is being bound, both end."""
         receiver_listener = _ReceiverListener(self)
         receiver = receiver_listener.session = await connect(
             address, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
@@ -169,67 +166,51 @@ class Bind:
         if receiver.ended:
             session.abort()
 
-    # What the sessions tell.
+    # Called by the sessions.
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Pass on the answer to a submit."""
         self._user.answered(tag, status, carrier_ref)
 
     def unanswered(self, tag: object) -> None:
-        """Pass on that no answer came in time."""
         self._user.unanswered(tag)
 
     def received(self, receipt: Receipt, token: object) -> None:
-        """Take a receipt from the session that also submits."""
         assert self._session is not None
         self.record_receipt(receipt, self._session, token)
 
     def settled(self) -> None:
-        """Pass on that a lot of the above is over."""
         self._user.settled()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        """Note that the line is gone, the receiving half with it."""
         self._session = None
         if self._receiver is not None:
             self._receiver.abort()
         if not self._leaving:
-            # A refusal that made us drop the line says more than that it was dropped.
+            # The refusal that made us rebind says more than that the session was dropped.
             self.problem = self.problem or problem
             _log.warning("bind ended", bind=self._name, problem=problem, in_doubt=len(unanswered))
         self._user.ended(unanswered, problem)
         self._ended.set()
 
     def record_receipt(self, receipt: Receipt, session: SmppSession, token: object) -> None:
-        """Have a receipt recorded, from whichever session it came."""
         self._recorder.receive(receipt, self._recorder.clock.now(), session, token)
 
     def receiver_ended(self) -> None:
-        """Note that the receiving half is gone; the other half is bound anew with it."""
+        """Note that the receiving half is gone; both halves are bound again."""
         self._receiver = None
         if self._session is not None and not self._leaving:
             self._session.abort()
 
 
-class _ReceiverListener:
-    """The receiving half of a pair of binds."""
-
+class _ReceiverListener(SessionListener):
     def __init__(self, bind: Bind) -> None:
         self._bind = bind
         self.session: SmppSession | None = None
-
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Never comes: nothing is submitted here."""
-
-    def unanswered(self, tag: object) -> None:
-        """Never comes either."""
 
     def received(self, receipt: Receipt, token: object) -> None:
         assert self.session is not None
         self._bind.record_receipt(receipt, self.session, token)
 
-    def settled(self) -> None:
-        """Nothing is due."""
-
-    def ended(self, _unanswered: Sequence[object], _problem: str) -> None:
+    def ended(self, unanswered: Sequence[object], problem: str) -> None:
+        del unanswered, problem
         self._bind.receiver_ended()

@@ -1,19 +1,18 @@
-"""Does a carrier let us in? Binds, asks whether it is there, and unbinds; nothing is sent."""
+"""A trial bind to a carrier: bind, enquire_link, unbind. Nothing is sent."""
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tumira.core.errors import OperatorError
 from tumira.delivery.carrier_url import CarrierSettings
-from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, connect
+from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, SessionListener, connect
 
 _ADVICE: Final[Mapping[int, str]] = {
     CommandStatus.RINVPASWD: "the password is wrong",
@@ -27,32 +26,15 @@ _ADVICE: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class BindCheck:
-    """A carrier that let us in: who it says that it is, and how long it took to bind and to be asked."""
+    """A successful trial bind."""
 
     system_id: str
     bind_ms: float
     enquire_link_ms: float
 
 
-class _IgnoreAll:
-    """Hears a session and does nothing.
-
-    A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
-    """
-
-    def answered(self, tag: object, status: int, carrier_ref: str) -> None: ...
-
-    def unanswered(self, tag: object) -> None: ...
-
-    def received(self, receipt: Receipt, token: object) -> None: ...
-
-    def settled(self) -> None: ...
-
-    def ended(self, unanswered: Sequence[object], problem: str) -> None: ...
-
-
 async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> BindCheck:
-    """Try a carrier out from here; OperatorError says in one line why it does not let us in."""
+    """Bind to a carrier from this process; OperatorError says in one line why that failed."""
     address = CarrierAddress(
         settings.host, settings.port, settings.tls, settings.system_id, settings.password
     )
@@ -60,7 +42,8 @@ async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_T
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
-        session = await connect(address, command, _IgnoreAll(), timing=timing)
+        # A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
+        session = await connect(address, command, SessionListener(), timing=timing)
         bind_s = clock() - began
         try:
             enquire_s = await session.enquire()

@@ -1,6 +1,6 @@
-"""How does an operator write down a carrier? As one URL, with the password shown as `***` ever after.
+"""The URL that describes a carrier; wherever it is shown, the password is `***`.
 
-What a refusal says never repeats a part of the URL in which the password could stand.
+Error messages never repeat a part of the URL in which the password could be.
 """
 
 import re
@@ -40,7 +40,7 @@ _SHAPE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CarrierSettings:
-    """Where a carrier is and how to speak to it; `tps` is over all binds, and 0 for no limit of ours."""
+    """How to reach a carrier; `tps` is over all binds, 0 for no limit."""
 
     host: str
     port: int
@@ -58,7 +58,6 @@ class CarrierSettings:
 
 
 def lacks_password(url: str) -> bool:
-    """Tell whether a URL names a user and no password, so that the password has to come another way."""
     _, _, rest = url.partition("://")
     credentials, at, _ = rest.partition("?")[0].rpartition("@")
     return bool(at and credentials) and ":" not in credentials
@@ -67,7 +66,7 @@ def lacks_password(url: str) -> bool:
 def parse(url: str, password: str | None = None) -> CarrierSettings:
     """Read a URL; a ValueError says in one sentence what to change.
 
-    A password that is given beside the URL is taken as it is, and the URL must have none then.
+    A password may be given beside the URL, which must have none then.
     """
     scheme, _, rest = url.partition("://")
     if scheme not in {"smpp", "smpps"}:
@@ -75,7 +74,7 @@ def parse(url: str, password: str | None = None) -> CarrierSettings:
     front, _, query = rest.partition("?")
     credentials, at, place = front.rpartition("@")
     user, colon, written = credentials.partition(":")
-    # An @ behind the question mark means that the question mark stands in the password.
+    # An @ behind the question mark means that the question mark is in the password.
     if not at or "@" in query or "#" in place + query or not (colon or password is not None):
         raise ValueError(_SHAPE)
     if colon and password is not None:
@@ -100,7 +99,6 @@ def parse(url: str, password: str | None = None) -> CarrierSettings:
 
 
 def write(settings: CarrierSettings) -> str:
-    """Write the URL without the password and without what is as it would be anyway."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     query = {
         "window": settings.window_size,
@@ -123,7 +121,6 @@ def write(settings: CarrierSettings) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a carrier listens on the machine of the worker itself."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -131,7 +128,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _read_place(place: str) -> tuple[str, int]:
-    """Read the host, an IPv6 address in brackets, and the port."""
     if place.startswith("["):
         host, bracket, port = place[1:].partition("]")
         try:
@@ -174,7 +170,7 @@ def _unquote(text: str) -> str | None:
 
 
 def _read_query(query: str) -> dict[str, Any]:
-    """Read all parameters by the names of their settings, with the defaults of those not given."""
+    """Read all parameters by the names of their settings, with defaults."""
     given: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
@@ -242,8 +238,6 @@ def _read_tls(text: str | None) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """The setting behind a parameter of the URL."""
-
     setting: str
     default: str
     read: Callable[[str, str], Any]

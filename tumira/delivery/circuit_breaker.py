@@ -1,11 +1,11 @@
-"""Should messages go to this carrier at all, or is it in trouble of its own?
+"""The circuit breaker of one carrier.
 
-A circuit is closed while all is well. It opens when the carrier keeps refusing or does not answer, and then
-nothing is sent for a while. After that it is half open: a single message is sent, and its answer decides. No
-answer at all opens it again.
+It is closed while the carrier works, and opens when the carrier keeps refusing or does not answer: nothing
+is sent for a while. Then it is half open: a single message is sent, and its response decides. No response at
+all opens it again.
 
-A carrier that was silent gets its window back as it answers: two submits may wait at first, and one more
-after each answer. What it does not answer is in doubt, so it is trusted with little until it has shown more.
+A carrier that was silent gets its window back as it responds: two submits may be outstanding at first, and
+one more after each response. Each unanswered submit leaves a message in doubt, so the risk is kept small.
 """
 
 from math import inf
@@ -19,12 +19,12 @@ TRUST_MAX: Final = 64
 PAUSE_MAX_S: Final = 2.0
 OPEN_MIN_S: Final = 5.0
 OPEN_MAX_S: Final = 60.0
-# Nobody may say what became of the one message; then another one is sent.
+# The outcome of the probe may never be known; then another one is sent.
 PROBE_WAIT_S: Final = 60.0
 
 
 class CircuitBreaker:
-    """What one carrier's latest answers say about it; times are seconds on any clock that never goes back."""
+    """Judges a carrier by its latest responses; times are seconds on a monotonic clock."""
 
     __slots__ = ("_open_s", "_open_until", "_probe_until", "_refusals", "_trust", "is_silent", "unanswered")
 
@@ -41,11 +41,11 @@ class CircuitBreaker:
         self._probe_until = -inf
 
     def is_healthy(self, now: float) -> bool:
-        """Tell whether messages may go there freely; a carrier on trial is not well yet."""
+        """Tell whether the circuit is closed; half open does not count."""
         return self.places(now, 2) > 1
 
     def places(self, now: float, most: int) -> int:
-        """Return how many messages may be sent now: none, the one that tries it out, or as many as wanted."""
+        """Return how many messages may be sent now: none, a single probe, or `most`."""
         assert most >= 0
         if self._open_until is None:
             return most
@@ -54,22 +54,22 @@ class CircuitBreaker:
         return min(1, most)
 
     def window(self, most: int) -> int:
-        """Return how many submits may wait for an answer at a time, with a window of so many."""
+        """Return how many submits may be outstanding, at most `most`."""
         return most if self._trust is None else min(most, self._trust)
 
     def wait_s(self, now: float) -> float:
-        """Return how long `places` will give none, if nothing is answered until then."""
+        """Return how long `places` will be 0 if no response comes."""
         if self._open_until is None:
             return 0.0
         return max(0.0, self._open_until - now, self._probe_until - now)
 
     def spend(self, now: float, count: int) -> None:
-        """Note that messages were sent; while half open, no further one goes before this one's answer."""
+        """Note that messages were sent; while half open, the next one waits for the response to this one."""
         if self._open_until is not None and now >= self._open_until and count > 0:
             self._probe_until = now + PROBE_WAIT_S
 
     def succeeded(self, now: float) -> None:
-        """Note that the carrier does its work: it took a message, or refused it for good."""
+        """Note that the carrier works: it took a message, or refused it permanently."""
         self.unanswered = 0
         if self._open_until is None:
             self._refusals = 0
@@ -79,7 +79,6 @@ class CircuitBreaker:
             self._close()
 
     def refused(self, now: float) -> None:
-        """Note a temporary or unknown error: the carrier's own trouble, not the message's."""
         self.unanswered = 0
         if self._open_until is None:
             self._refusals += 1
@@ -89,10 +88,10 @@ class CircuitBreaker:
             self._open(now)
 
     def throttled(self, now: float, pause_s: float) -> None:
-        """Note that the carrier wants less, and how long we pause for it."""
+        """Note that the carrier throttled us, and how long we pause for it."""
         self.unanswered = 0
         if self._open_until is None:
-            # A short pause is how a pace is found. One that had to be doubled is time lost that another
+            # A short pause finds the right rate. A pause that had to be doubled is time lost that another
             # carrier could have used.
             if pause_s >= PAUSE_MAX_S:
                 self._open(now)
@@ -100,20 +99,20 @@ class CircuitBreaker:
             self._open(now)
 
     def silent(self, now: float, sent_at: float) -> None:
-        """Note that what was sent at that time was not answered in time."""
+        """Note that a submit of that time was not answered in time."""
         self.unanswered += 1
         if self._open_until is None:
             most = UNANSWERED_MAX if self._trust is None else min(UNANSWERED_MAX, self._trust)
             if self.unanswered >= most:
                 self._open(now, silent=True)
         elif sent_at >= self._open_until:
-            # It was the one message. What was sent before it opened says nothing new.
+            # It was the probe. Submits from before it opened say nothing new.
             self._open(now, silent=True)
 
     def _is_tried(self, now: float) -> bool:
-        """Tell whether a message is out whose answer decides.
+        """Tell whether the probe is outstanding.
 
-        Answers to what was sent before it opened say nothing new, and must not double the wait.
+        Responses to earlier submits say nothing new, and must not double the wait.
         """
         assert self._open_until is not None
         return self._open_until <= now < self._probe_until

@@ -1,4 +1,4 @@
-"""Which messages does a link hand over next? Claims them, never more than it has room for."""
+"""Claims the next messages for a sender, never more than it has room for."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,7 @@ from uuid import UUID
 import structlog
 
 from tumira.core import metrics
-from tumira.core.database_errors import is_unavailable
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import log_failure
 from tumira.delivery import lanes
 from tumira.delivery.clocks import Clocks
 from tumira.delivery.lanes import Places
@@ -22,21 +21,19 @@ from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import IN_KEY_ORDER, Database
 
 LOOK_S: Final = 0.25
-# After a claim that did not fill the room, what comes in this time is claimed together.
+# After a claim that left room, messages that arrive within this time are claimed together.
 BREATH_S: Final = 0.01
 PAUSE_S: Final = 0.5
 CLOSE_S: Final = 5.0
-# A claim costs the same for one message as for many, so a full line is topped up in quarters.
+# A claim costs the same for one message as for many, so a full window is refilled in quarters.
 TOP_UP: Final = 4
-# So many places for each country are too few to be divided.
+# Fewer places than this for each country are not divided.
 FEW: Final = 4
 
 _log: Final = structlog.get_logger()
 
 
 class _Country:
-    """What one link's claims have shown of a country."""
-
     __slots__ = ("bulk_waits", "found", "owed")
 
     def __init__(self) -> None:
@@ -47,8 +44,6 @@ class _Country:
 
 
 class Dispatcher:
-    """Claims messages for one link until it is cancelled."""
-
     def __init__(
         self, sender: Sender, worker: str, database: Database, clocks: Clocks, routes: Routes
     ) -> None:
@@ -60,7 +55,7 @@ class Dispatcher:
         self._countries: dict[str, _Country] = {}
         self._woken = asyncio.Event()
         self._closing = False
-        # What was claimed, as long as it is not known whether that was committed.
+        # A claim of which it is not known whether it was committed.
         self._unsure: tuple[Sequence[ClaimedMessage], Mapping[UUID, PastAttempts]] | None = None
         self._rounds = 0
         self._more = False
@@ -70,19 +65,17 @@ class Dispatcher:
         self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
-        """Look at once: something new waits."""
         self._notified = True
         self._woken.set()
 
     def room(self) -> None:
-        """Look when there is room: for enough if more is known to wait, for any if something new came."""
         if self._notified or self._more:
             free = self._sender.free()
             if free >= self._enough() or (free and self._notified):
                 self._woken.set()
 
     async def close(self) -> None:
-        """Stop; a claim that is under way is finished, because it may be committed already."""
+        """Stop; a claim in progress is finished, because it may be committed already."""
         self._closing = True
         self._woken.set()
         await asyncio.wait({self._task}, timeout=CLOSE_S)
@@ -99,14 +92,11 @@ class Dispatcher:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - the loop goes on when the database is back
                 await self._line.roll_back(error)
-                if is_unavailable(error):
-                    say_unavailable("cannot claim", error, bind=self._sender.bind)
-                else:
-                    _log.error("cannot claim", bind=self._sender.bind, exc_info=error)
+                log_failure("could not claim messages", error, bind=self._sender.bind)
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self) -> None:
-        """Claim once if there is room, and wait until there is reason to look again."""
+        """Claim once if there is room, and wait until there is reason to claim again."""
         if self._unsure is not None:
             await self._make_sure(*self._unsure)
         free = self._sender.free()
@@ -125,7 +115,6 @@ class Dispatcher:
         timer.cancel()
 
     async def _claim_within(self, free: int) -> bool:
-        """Claim what there is room for, and tell whether anything was found."""
         most = self._messages(free)
         if await self._claim_relieved(most):
             return True
@@ -148,7 +137,7 @@ class Dispatcher:
         return False
 
     async def _claim_relieved(self, most: int) -> bool:
-        """Claim what another carrier left in doubt and this one does not serve otherwise."""
+        """Claim messages that another carrier left in doubt, in countries that this one does not serve."""
         sender = self._sender
         countries = self._routes.countries_relieved(sender.carrier)
         if not countries or not sender.is_healthy:
@@ -160,11 +149,11 @@ class Dispatcher:
         return await self._commit(connection, claimed) > 0
 
     def _messages(self, free: int) -> int:
-        """Return how many messages fit; those claimed lately say how many segments one is likely to have."""
+        """Return how many messages fit, by the average segments of those claimed lately."""
         return max(1, int(free / self._segments))
 
     def _wanted(self, free: int) -> Sequence[ClaimRequest]:
-        """Share the room among the countries that this carrier serves now, and among the lanes of each."""
+        """Share the room among the countries that this carrier serves now, and the lanes of each."""
         names = self._routes.countries_of(self._sender.carrier, trying=not self._sender.is_healthy)
         most = self._messages(free)
         now = self._loop.time()
@@ -213,7 +202,6 @@ class Dispatcher:
         return found
 
     async def _commit(self, connection: Connection, claimed: Sequence[ClaimedMessage] | None) -> int:
-        """Commit a claim and hand it to the link; return how much was found, 0 if nothing was."""
         if claimed is None:
             # Nothing was changed, so there is nothing to wait for the disk for. The next claim is begun at
             # once: that is one round trip less between a message and its carrier.
@@ -229,10 +217,10 @@ class Dispatcher:
         return max(1, len(claimed))
 
     async def _make_sure(self, claimed: Sequence[ClaimedMessage], past: Mapping[UUID, PastAttempts]) -> None:
-        """Find out whether a claim was committed whose answer was lost, and go on with it if so.
+        """Find out whether a claim was committed whose answer was lost, and continue with it if so.
 
-        One that the standby does not have may be undone by a fail-over, and the message be handed over by
-        somebody else. So it is seen first, then made sure, and then seen again: it may have gone astray.
+        A fail-over may undo a claim that the standby does not have, and another worker may submit the
+        message. So the claim is read, made durable, and read again.
         """
         connection = await self._line.begin()
         seen = await queue.list_claimed(connection, [one.id for one in claimed], self._worker)
@@ -251,7 +239,6 @@ class Dispatcher:
         self._sender.take(submissions)
 
     def _note(self, wanted: Sequence[ClaimRequest], claimed: Sequence[ClaimedMessage]) -> None:
-        """Learn from a claim how the lanes stand."""
         now = self._loop.time()
         turns: dict[tuple[str, int], list[int]] = {}
         for one in claimed:

@@ -1,7 +1,7 @@
-"""Proof of what became of hand-overs in doubt: receipts to their number, where the carrier's id was lost.
+"""Proof of the outcome of submissions in doubt: receipts to their number, where the carrier's id was lost.
 
-Nothing here is guessed. A receipt to the number that matches no id that we know may be about any hand-over to
-it that is in doubt and was claimed before it came. It counts only where no other reading is left.
+Nothing here is guessed. A receipt to the number that matches no known id may be about any submission to it
+that is in doubt and was claimed before the receipt came. It counts only where no other reading is left.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from tumira.delivery.receipt_rules import ReceiptResult, UnmatchedReceipt, id_co
 
 
 class InDoubtSubmission(Struct, frozen=True):
-    """One try to hand a message over that ended in doubt, and the segments of it whose id was not learnt."""
+    """A submission that ended in doubt, and its segments whose carrier id is unknown."""
 
     message_id: UUID
     attempt: int
@@ -27,17 +27,16 @@ class InDoubtSubmission(Struct, frozen=True):
 
 
 class Sighting(Struct):
-    """All receipts with one carrier's id, in whatever spelling: however many there are, it is one segment."""
+    """All receipts with one carrier id, in any spelling; however many there are, it is one segment."""
 
     receipts: list[UnmatchedReceipt]
 
     @property
     def received_at(self) -> datetime:
-        """When the carrier first told of the segment."""
         return self.receipts[0].received_at
 
     def outcomes(self) -> frozenset[ReceiptResult]:
-        """Return what it says of the segment: nothing yet, one outcome, or several that contradict."""
+        """Return the results it reports: none yet, one, or several that contradict."""
         found = (receipts.receipt_result(one.receipt.state, one.receipt.error) for one in self.receipts)
         return frozenset(outcome for outcome in found if outcome.status is not None)
 
@@ -46,7 +45,7 @@ Slot = tuple[InDoubtSubmission, int]
 
 
 def is_alike(a: str | None, b: str | None) -> bool:
-    """Tell whether two ids may be the same one; an id that is left out may be any.
+    """Tell whether two ids may be the same; a missing id may be any.
 
     More spellings count here than where a message is found by its id: a repetition that is taken for a
     second receipt would prove a segment that the carrier never had.
@@ -55,7 +54,6 @@ def is_alike(a: str | None, b: str | None) -> bool:
 
 
 def sight(kept: Iterable[UnmatchedReceipt]) -> Sequence[Sighting]:
-    """Put receipts with the same id together, in the order in which they came."""
     sightings: list[Sighting] = []
     for one in sorted(kept, key=lambda one: (one.received_at, one.id)):
         reference = one.receipt.carrier_ref
@@ -71,10 +69,10 @@ def sight(kept: Iterable[UnmatchedReceipt]) -> Sequence[Sighting]:
 def assign(
     submissions: Collection[InDoubtSubmission], sightings: Collection[Sighting]
 ) -> Sequence[tuple[Slot, Sighting]]:
-    """Return which segments of hand-overs to one number the receipts to it are certainly about.
+    """Return which segments of the submissions to one number its receipts are certainly about.
 
-    A receipt that came before a hand-over was claimed is not about it. So hand-overs are added one by one in
-    the order of their claims, and each time only what came before the next claim is looked at.
+    A receipt that came before a submission was claimed is not about it. So submissions are added one by one
+    in the order of their claims, and each time only receipts that came before the next claim are used.
     """
     found: list[tuple[Slot, Sighting]] = []
     pool: list[Slot] = []
@@ -114,7 +112,7 @@ def _share(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[
 def _proves(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> bool:
     """Tell whether the carrier has every segment that one message needs.
 
-    It has a segment when there are more receipts than all the others could have caused, over all tries.
+    It has a segment when there are more receipts than all others could have caused, over all attempts.
     """
     if len(at_hand) > len(pool) and len({one.outcomes() for one in at_hand}) > 1:
         return False
@@ -123,7 +121,7 @@ def _proves(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> bool:
 
 
 def _pair(pool: Sequence[Slot], at_hand: Sequence[Sighting]) -> Sequence[tuple[Slot, Sighting]]:
-    """Give each receipt a segment of a hand-over that was claimed before it came, needed segments first."""
+    """Give each receipt a segment of a submission that was claimed before it, needed segments first."""
     free = list(pool)
     missing = {(submission.message_id, number) for submission, number in pool if number in submission.needed}
     pairs: list[tuple[Slot, Sighting]] = []

@@ -1,6 +1,6 @@
-"""What is done about messages when time has passed and nothing came? Each function works in one transaction.
+"""Actions on messages when time has passed: retries, expiry, missing receipts, dead workers.
 
-They look for candidates without locks, then hold the messages and decide again by what they find.
+Each works in one transaction: it finds candidates without locks, locks the messages and decides again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.match_receipts import MatchCandidates, find_candidates, match_kept
 from tumira.delivery.outcomes import Ended, InDoubt, Outcome, Resumed
 from tumira.delivery.receipt_rules import NUMBER_END
-from tumira.delivery.settle import settle, settle_locked
+from tumira.delivery.settle import settle
 from tumira.delivery.settle_rules import NO_RULES
 from tumira.delivery.store import binds, queue, receipts, settlement
 from tumira.delivery.store import waiting as places
@@ -28,7 +28,7 @@ from tumira.pricing.store import get_tariff
 from tumira.sending import fairness, validity
 
 GROUP_MAX: Final = 500
-# So many kept receipts of each carrier are tried at a time.
+# Unmatched receipts of each carrier that are tried at a time.
 RECEIPTS_MAX: Final = 200
 DOUBT_WAIT_S: Final = 30
 
@@ -36,7 +36,6 @@ DOUBT_WAIT_S: Final = 30
 async def resume_due(
     connection: Connection, settings: Mapping[int, CarrierSettings], now: datetime, well: Collection[str]
 ) -> int:
-    """Give messages whose wait is over another turn, or end them; return how many there were."""
     candidates = await places.list_due(connection, GROUP_MAX)
     if not candidates:
         return 0
@@ -67,25 +66,25 @@ async def resume_due(
         else:
             outcomes.append(Resumed(one.message_id, one.carrier_id, lane, resend=False))
     refund_rules = await settlement.list_refund_rules(connection) if found else NO_RULES
-    await settle_locked(connection, locked, outcomes, worker="", refund_rules=refund_rules)
+    await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
     if evidence.found:
         await receipts.delete(connection, list(evidence.found))
     return len(due)
 
 
 class _Evidence(Struct, frozen=True):
-    """What kept receipts say of messages in doubt, with the messages that are held for it."""
+    """What unmatched receipts say of messages in doubt, with the messages locked for it."""
 
     found: Mapping[int, Sequence[Outcome]]
     locked: Mapping[UUID, LockedMessage]
-    # Somebody else is deciding about these, and they wait for that.
+    # Another transaction is deciding about these, and they wait for it.
     contested: frozenset[UUID]
 
 
 async def _look_for_receipts(
     connection: Connection, candidates: Sequence[DueRetry], locked: Mapping[UUID, LockedMessage]
 ) -> _Evidence:
-    """Look for receipts that settle messages in doubt, however many others are kept."""
+    """Find receipts that settle messages in doubt, however many others are kept."""
     ends: dict[int, set[str]] = {}
     for one in candidates:
         if one.in_doubt and one.carrier_id is not None and one.message_id in locked:
@@ -109,11 +108,11 @@ async def _look_for_receipts(
 def _after_doubt(
     due: DueRetry, lane: int, carrier: CarrierSettings | None, past: PastAttempts, now: datetime
 ) -> Outcome:
-    """Send a message again that may not have arrived, as the carrier's setting says, or leave it open."""
+    """Resend a message in doubt, or leave it unconfirmed, as the carrier's setting says."""
     held_back = carrier is not None and carrier.in_doubt == "hold"
     if held_back or past.resends >= RESENDS_MAX or _is_stale(due.message_id, now):
         return Ended(due.message_id, "sending", "unconfirmed", None, incident="hold")
-    # A handset joins segments of one sender only, so what one carrier has begun it should end.
+    # A handset joins segments of one sender only, so the carrier that has begun a message should finish it.
     return Resumed(due.message_id, due.carrier_id, lane, resend=True, avoid=not past.taken)
 
 
@@ -131,7 +130,7 @@ def _expired(
 def _ended(
     message_id: MessageId, past: PastAttempts, status: str, reason: str, place: QueuePlace | None
 ) -> Ended:
-    """End a message that waits; one that was in doubt may have reached its carrier, so it stays open."""
+    """End a waiting message; after a doubt it may have reached a carrier, so it becomes unconfirmed."""
     if past.resends:
         return Ended(message_id, "queued", "unconfirmed", None, place=place)
     return Ended(message_id, "queued", status, reason, place=place)
@@ -140,7 +139,7 @@ def _ended(
 async def list_expired(
     connection: Connection, now: datetime, count_max: int = GROUP_MAX
 ) -> Mapping[UUID, QueuePlace | None]:
-    """Return messages that have waited past their validity, with their places; it may read all that waits."""
+    """Return messages that have waited past their validity, with their places; may read the whole queue."""
     before = first_id(int((now - validity.VALIDITY).timestamp() * 1000))
     return await places.list_older(connection, before, count_max)
 
@@ -154,11 +153,11 @@ async def expire(
         return 0
     past = await queue.read_past_attempts(connection, list(locked))
     outcomes = [_expired(one, past[one.id], well, found[one.id]) for one in locked.values()]
-    return await settle_locked(connection, locked, outcomes, worker="")
+    return await settle(connection, outcomes, locked=locked, worker="")
 
 
 async def fail_unroutable(connection: Connection, covered: Collection[str] | None) -> int:
-    """Fail messages to countries that no carrier covers; None if some carrier covers them all."""
+    """Fail messages to countries that no carrier covers; None for `covered` means all countries."""
     if covered is None:
         return 0
     found: dict[UUID, QueuePlace] = {}
@@ -175,7 +174,6 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
 
 
 async def give_up_receipts(connection: Connection, now: datetime) -> int:
-    """Stop waiting for receipts that have not come in 72 hours."""
     # However old: a worker may not have run for weeks.
     low, high = first_id(0), first_id(int((now - validity.RECEIPT_WAIT).timestamp() * 1000))
     ids = await places.list_unconfirmed(connection, low, high, now - validity.RECEIPT_WAIT, GROUP_MAX)
@@ -186,14 +184,12 @@ async def give_up_receipts(connection: Connection, now: datetime) -> int:
 
 
 class RetriedReceipts(Struct, frozen=True):
-    """How many kept receipts found their message, and whether more of them are due already."""
-
     found: int
     is_more_due: bool
 
 
 async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
-    """Try receipts again that matched nothing when they came, those of every carrier in turn."""
+    """Try to match receipts again that matched nothing when they came, for every carrier in turn."""
     due = await receipts.claim_due(connection, RECEIPTS_MAX)
     if not due:
         return RetriedReceipts(0, is_more_due=False)
@@ -210,7 +206,7 @@ async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
     if found:
         outcomes = [outcome for own in found.values() for outcome in own]
         refund_rules = await settlement.list_refund_rules(connection)
-        await settle_locked(connection, locked, outcomes, worker="", refund_rules=refund_rules)
+        await settle(connection, outcomes, locked=locked, worker="", refund_rules=refund_rules)
         await receipts.delete(connection, list(found))
     return RetriedReceipts(len(found), is_more_due=any(len(kept) >= RECEIPTS_MAX for kept in due.values()))
 
@@ -218,7 +214,7 @@ async def retry_unmatched_receipts(connection: Connection) -> RetriedReceipts:
 async def take_over_from_dead(
     connection: Connection, settings: Mapping[int, CarrierSettings], lease_s: float
 ) -> int:
-    """Put in doubt what workers had claimed that are not alive any more, and give back their binds."""
+    """Put messages claimed by dead workers in doubt, and release their binds."""
     claims: dict[str, Mapping[UUID, int]] = {}
     room = GROUP_MAX
     for worker in await binds.lock_dead_workers(connection, lease_s):
@@ -242,7 +238,7 @@ async def take_over_from_dead(
             for message_id, carrier_id in in_flight.items()
         ]
         if outcomes:
-            doubted += await settle_locked(connection, locked, outcomes, worker=worker)
+            doubted += await settle(connection, outcomes, locked=locked, worker=worker)
     emptied = list(claims) if room else list(claims)[:-1]
     if emptied:
         await binds.delete_workers(connection, emptied)

@@ -1,16 +1,16 @@
-"""How many messages may a worker claim now, and from which lane?
+"""How many messages a worker may claim, and from which lane.
 
 A worker asks in three steps, before and after each claim:
 
 1. `free_places` says how many messages it may claim at all.
 2. `places` divides them. It selects lane 0 with the limit `small`, and then lane 1 with the limit
-   `left_for_bulk(found)`, where `found` is what lane 0 had. Lane 1 so gets its share even if lane 0 could
-   fill every place, and all that lane 0 leaves over, as far as a tenth of the window stays free for lane 0.
-3. `owed_after` says how much lane 1 is owed from then on. The worker carries this number over from claim to
-   claim, one for each order of places that it keeps; it begins with 0.
+   `left_for_bulk(found)`, where `found` is what lane 0 had. So lane 1 gets its share even if lane 0 could
+   fill every place, and all that lane 0 leaves, as long as a tenth of the window stays free for lane 0.
+3. `owed_after` says how much lane 1 is owed from then on. The worker carries this number from claim to
+   claim; it begins with 0.
 
-Lane 1 is taken to wait (`bulk_waits`) unless its last claim came back short of its limit and nothing has
-woken the worker since. Where that turns out to be wrong, the share stays unused for this one claim.
+Lane 1 is assumed to wait (`bulk_waits`) unless its last claim came back short of its limit and nothing has
+woken the worker since. Where that is wrong, the share stays unused for this one claim.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ from typing import Final
 
 from msgspec import Struct
 
-# One place in so many goes to lane 1 while it waits; one in so many of the window is kept from it.
+# One place in ten goes to lane 1 while it waits; one in ten of the window is kept from it.
 BULK_SHARE: Final = 10
 
-# What is claimed and not yet handed over, at most, in seconds of the carrier's rate. A passcode goes in front
+# Messages claimed and not yet submitted, at most, in seconds of the carrier's rate. A passcode goes in front
 # of it, but the process that holds it may die, and then all of it waits for the lease to end.
 HOLD_S: Final = 0.25
 
-# What is accepted in a transaction as long as this still finds its turn above the floor.
+# A message accepted in a transaction of this length still finds its turn above the floor.
 FLOOR_AGE_S: Final = 5.0
 SWEEP_S: Final = 10.0
 BOTTOM: Final = -(2**63)
@@ -43,13 +43,12 @@ class Places(Struct, frozen=True):
     bulk_max: int
 
     def left_for_bulk(self, found: int) -> int:
-        """Return the limit of lane 1, once lane 0 was found to have so many."""
         assert 0 <= found <= self.small
         return min(self.small + self.bulk - found, self.bulk_max)
 
 
 def free_places(window: int, outstanding: int, held: int, rate: float | None) -> int:
-    """Return how many messages a worker may claim, with so many handed over and unanswered, and so many held.
+    """Return how many messages a worker may claim, given those outstanding and those held.
 
     `rate` is what the carrier takes in a second now; None if it has no limit.
     """
@@ -73,7 +72,7 @@ def bulk_window(window: int) -> int:
 def places(free: int, window: int, bulk_outstanding: int, owed: int, *, bulk_waits: bool) -> Places:
     """Divide the free places between the lanes.
 
-    `bulk_outstanding` is what the worker has of lane 1, held or unanswered; `owed` comes from `owed_after`.
+    `bulk_outstanding` counts lane 1, held or unanswered; `owed` comes from `owed_after`.
     """
     assert 0 <= free <= window
     assert 0 <= owed <= _OWED_MAX
@@ -84,22 +83,22 @@ def places(free: int, window: int, bulk_outstanding: int, owed: int, *, bulk_wai
 
 
 def owed_after(owed: int, small: int, bulk: int) -> int:
-    """Return what lane 1 is owed after a claim of so many from each lane, in places of lane 0.
+    """Return what lane 1 is owed after a claim, in places of lane 0.
 
     Nine places of lane 0 earn lane 1 the tenth. It cannot save up more than that one place: neither while it
-    has nothing to send nor while it has its part of the window may it earn a burst that a passcode waits for.
+    has nothing to send nor while its part of the window is full may it earn a burst that delays a passcode.
     """
     return min(_OWED_MAX, max(0, owed + small - _OWED_MAX * bulk))
 
 
 class Floor:
-    """The turn at which claims of one country and lane begin to look, so that they pass over nothing alive.
+    """The turn from which claims of one country and lane scan, so that no waiting message is skipped.
 
-    Below the floor lie the entries of rows that are long gone, which a claim would have to walk over. The
-    clock of some seconds ago is not enough to go by: who is accepted between a claim and the publishing of
-    its clock enters below that clock, and may wait there for longer than a few seconds. So the floor also
-    stays at or below the lowest turn that was claimed lately. Now and then it is the very bottom; what is
-    found there pulls the floor down until all of it is claimed.
+    Below the floor lie index entries of deleted rows, which a claim would have to walk over. A clock of some
+    seconds ago is not enough: an account that is accepted between a claim and the publishing of its clock
+    enters below that clock, and may wait there for longer. So the floor also stays at or below the lowest
+    turn claimed lately. Periodically it is the very bottom; what is found there pulls the floor down until it
+    is claimed.
     """
 
     __slots__ = ("_clocks", "_lowest", "_swept_at")
@@ -111,20 +110,17 @@ class Floor:
         self._swept_at = -inf
 
     def published(self, now: float, clock: int) -> None:
-        """Note a clock that everybody knows from now on."""
         if not self._clocks or now - self._clocks[-1][0] >= _NOTED_EVERY_S:
             self._clocks.append((now, clock))
 
     def claimed(self, now: float, lowest: int) -> None:
-        """Note the lowest turn of a claim."""
         while self._lowest and self._lowest[-1][1] >= lowest:
             self._lowest.pop()
-        # One that is noted stands for those that follow it soon, and is forgotten as late as they would be.
+        # A noted turn stands for those that follow it soon, and is forgotten as late as they would be.
         if not self._lowest or now - self._lowest[-1][0] >= _NOTED_EVERY_S:
             self._lowest.append((now, lowest))
 
     def begin(self, now: float) -> int:
-        """Return the turn from which a claim looks; ask only for one that may take something."""
         if now - self._swept_at >= SWEEP_S:
             self._swept_at = now
             return BOTTOM

@@ -1,4 +1,4 @@
-"""How does the operator add, change, remove and watch carriers?"""
+"""Adds, changes, removes and lists carriers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,6 @@ _COUNTRY: Final = re.compile(r"[A-Z]{2}")
 
 
 class CarrierHealth(StrEnum):
-    """How a carrier is, in a word."""
-
     WELL = "well"
     THROTTLED = "throttled"
     SILENT = "silent"
@@ -60,8 +58,6 @@ _BEST_FIRST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CarrierState:
-    """A carrier with those of its binds that a worker holds now, and its health."""
-
     carrier: Carrier
     binds: Sequence[BindHealth]
     health: CarrierHealth
@@ -78,9 +74,9 @@ async def add_carrier(
     replace: bool = True,
     password: str | None = None,
 ) -> bool:
-    """Add a carrier, or change the one of this name if that may be, and tell whether it is new.
+    """Add a carrier, or with `replace` change the one of this name, and tell whether it is new.
 
-    It may be away. The password stands in the URL, or is given beside it.
+    The carrier need not be reachable. The password is in the URL or given beside it.
     """
     if not _NAME.fullmatch(name):
         # Not repeated: where name and URL are swapped, it holds the password.
@@ -90,7 +86,7 @@ async def add_carrier(
     try:
         async with database.transaction() as connection:
             known = None if countries is None else await _known(connection, countries)
-            # Whoever gives the simulator another name still reaches handsets and no phones.
+            # Under another name, the simulator still reaches handsets and no phones.
             simulator = carrier_url.is_loopback(settings.host) and await carriers.is_simulator_port(
                 connection, settings.port
             )
@@ -120,7 +116,7 @@ async def change_carrier(
     tps: int,
     actor: Actor,
 ) -> bool:
-    """Change when a carrier is used and how much it is given, and tell whether that was otherwise before."""
+    """Change a carrier's priority, countries and limits, and tell whether anything changed."""
     _check_priority(priority)
     if not 1 <= window_size <= WINDOW_MAX:
         raise FieldError("window", f"The window is a number from 1 to {WINDOW_MAX}.")
@@ -149,7 +145,7 @@ async def change_carrier(
 
 
 async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERATOR) -> None:
-    """Take a carrier out of use; receipts that still come find their messages."""
+    """Take a carrier out of use; late receipts still find their messages."""
     async with database.transaction() as connection:
         if await carriers.remove(connection, name):
             await audit_log.record_by_operator(connection, actor, "carrier removed", name)
@@ -162,7 +158,6 @@ async def remove_carrier(database: Database, name: str, *, actor: Actor = OPERAT
 
 
 async def get_carrier(database: Database, name: str) -> Carrier:
-    """Return a carrier in use."""
     async with database.connection() as connection:
         found = await carriers.find(connection, name)
     if found is None:
@@ -171,7 +166,6 @@ async def get_carrier(database: Database, name: str) -> Carrier:
 
 
 async def list_carriers(database: Database) -> Sequence[CarrierState]:
-    """Return the carriers in use, those to be used first in front, and how each is."""
     async with database.connection() as connection:
         active = await carriers.list_active(connection)
         held = [bind for bind in await binds.list_binds(connection) if bind.lease_valid]
@@ -183,13 +177,12 @@ async def list_carriers(database: Database) -> Sequence[CarrierState]:
 
 
 async def list_simulated(database: Database) -> Mapping[str, str]:
-    """Return the countries, with their names, that no carrier but the simulator serves."""
     async with database.connection() as connection:
         return await carriers.list_simulated(connection)
 
 
 async def keep_simulator(database: Database, port: int) -> None:
-    """Make the simulator a carrier, once; removed stays removed, and one that is there follows the port."""
+    """Add the simulator as a carrier once; a removed one stays removed, an existing one follows the port."""
     settings = _read(_SIMULATOR_URL.format(host=_SIMULATOR_HOST, port=port))
     async with database.transaction() as connection:
         if not await carriers.insert_simulator(connection, SIMULATOR, settings, _SIMULATOR_PRIORITY):
@@ -198,7 +191,7 @@ async def keep_simulator(database: Database, port: int) -> None:
 
 
 def _unknown(name: str) -> OperatorError:
-    # Somebody may give the URL instead of the name, and that is not repeated.
+    # An operator may give the URL instead of the name; it is not repeated, because of its password.
     named = f"no carrier {name}" if _NAME.fullmatch(name) else "no carrier of this name"
     return OperatorError(f"There is {named}; `tumira carrier list` shows them.")
 
@@ -222,7 +215,7 @@ def _write_countries(countries: Sequence[str] | None) -> str:
 
 
 async def _known(connection: Connection, countries: Sequence[str]) -> Sequence[str]:
-    """Return the countries, each once; all of them must be destinations."""
+    """Return the countries without repetitions; all of them must be destinations."""
     destinations = {one.country for one in (await get_tariff(connection)).destinations}
     if not countries:
         raise FieldError(

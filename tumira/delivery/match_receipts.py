@@ -1,4 +1,4 @@
-"""The messages that receipts are about: by the carrier's id in any spelling, or in doubt by the number."""
+"""Finds the messages that receipts are about: by the carrier's id, or in doubt by the number."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -49,7 +49,6 @@ def bounds(now: datetime) -> tuple[UUID, UUID]:
 
 
 def _reach(times: Collection[datetime]) -> tuple[UUID, UUID]:
-    """Return the ids between which receipts of these moments may find their messages."""
     return bounds(min(times))[0], bounds(max(times))[1]
 
 
@@ -58,8 +57,8 @@ async def find_by_id(
 ) -> Sequence[Sequence[Match]]:
     """Return for each receipt the segments that it may be about, the likeliest first.
 
-    An id as the carrier spells it comes before another reading of it, and the newest message first. Of the
-    receipts at the places `as_spelt` no other reading is looked for.
+    An id as the carrier spells it comes before another reading of it, then the newest message. Receipts at
+    the places `as_spelt` are looked up by their own spelling only.
     """
     keys: dict[tuple[int, str], int] = {}
     for place, (receipt, _) in enumerate(arrived):
@@ -83,7 +82,7 @@ async def find_by_id(
 
 
 class MatchCandidates(Struct, frozen=True):
-    """Receipts of one carrier that were kept because they matched nothing, and what they may be about."""
+    """Unmatched receipts of one carrier, and what they may be about."""
 
     carrier_id: int
     kept: Sequence[UnmatchedReceipt]
@@ -100,7 +99,7 @@ async def find_candidates(
     kept: Sequence[UnmatchedReceipt],
     destinations: Sequence[Destination],
 ) -> MatchCandidates:
-    """Look for what kept receipts may be about, without holding anything; `match_kept` decides."""
+    """Find what unmatched receipts may be about, without locks; `match_kept` decides."""
     found = await _find_kept(connection, carrier_id, kept)
     numbers = {number for one in kept for number in whole_numbers(one.receipt.recipient, destinations)}
     tries = await _list_doubts(connection, carrier_id, numbers, kept)
@@ -119,17 +118,17 @@ async def find_candidates(
 
 
 class MatchResult(Struct, frozen=True):
-    """What kept receipts say, by their ids; and messages of which somebody else is just deciding."""
+    """Outcomes by receipt id, and the messages that another transaction is deciding about."""
 
     found: Mapping[int, Sequence[Outcome]]
     contested: frozenset[UUID]
 
 
 async def match_kept(connection: Connection, looked: MatchCandidates, held: Collection[UUID]) -> MatchResult:
-    """Decide what kept receipts are about; the caller holds the messages, as far as it could.
+    """Decide what unmatched receipts are about; the caller has locked as many of the messages as it could.
 
-    The order of reading matters. A receipt at hand is about a message that had been claimed: it is still
-    being handed over, or it has become a doubt, or its ids are known by then.
+    The order of reading matters. A receipt is about a message that had been claimed: the message is still
+    being submitted, or has become a doubt, or its ids are known by then.
     """
     carrier_id, destinations = looked.carrier_id, looked.destinations
     kept = {one.id: one for one in looked.kept}
@@ -168,7 +167,7 @@ async def match_kept(connection: Connection, looked: MatchCandidates, held: Coll
         elif own:
             contested |= messages
     free = await receipts.lock_free(connection, list(found)) if found else frozenset()
-    # What is found goes with all other receipts about the same message, or not at all.
+    # A message is settled by all of its receipts together, or not at all.
     contested |= {
         outcome.message_id
         for identifier, outcomes in found.items()
@@ -188,7 +187,7 @@ async def match_kept(connection: Connection, looked: MatchCandidates, held: Coll
 async def _find_kept(
     connection: Connection, carrier_id: int, kept: Sequence[UnmatchedReceipt]
 ) -> Mapping[int, Match]:
-    """Find the segments of kept receipts by their ids; none that was claimed long after the receipt came."""
+    """Find the segments of unmatched receipts by id; none that was claimed long after the receipt came."""
     found = await find_by_id(connection, carrier_id, [(one.receipt, one.received_at) for one in kept])
     best: dict[int, Match] = {}
     for one, matches in zip(kept, found, strict=True):
@@ -211,7 +210,6 @@ async def _list_doubts(
 def _sort_by_number(
     kept: Iterable[UnmatchedReceipt], doubted: Collection[str], destinations: Sequence[Destination]
 ) -> Mapping[str, Sequence[UnmatchedReceipt]]:
-    """Sort receipts by the number in doubt that each is for; what may be for two of them is for none."""
     sorted_: dict[str, list[UnmatchedReceipt]] = {}
     for one in kept:
         meant = whole_numbers(one.receipt.recipient, destinations) & frozenset(doubted)
@@ -226,7 +224,7 @@ async def _evidence(
     by_number: Mapping[str, Sequence[UnmatchedReceipt]],
     known: Collection[int],
 ) -> Sequence[tuple[Sequence[InDoubtSubmission], Sequence[UnmatchedReceipt]]]:
-    """Return for each number the hand-overs in doubt, and the receipts that none of our ids explains."""
+    """Return for each number the submissions in doubt, and the receipts that no known id explains."""
     if not by_number:
         return ()
     parts: dict[UUID, list[KnownPart]] = {}
@@ -252,10 +250,9 @@ async def _evidence(
 
 
 def _submission(doubt: Doubt, parts: Iterable[KnownPart]) -> InDoubtSubmission:
-    """Say which segments were handed over in a try without our learning their ids."""
     parts = list(parts)
     numbers = range(1, doubt.segments + 1)
-    # What a carrier was known to have was not handed over again.
+    # Segments that a carrier was known to have were not submitted again.
     known = {
         part.number
         for part in parts
@@ -286,7 +283,7 @@ def _learn_all(
 def _learn(
     carrier_id: int, submission: InDoubtSubmission, number: int, sighting: Sighting
 ) -> dict[int, Sequence[Outcome]]:
-    """Take a receipt as the answer that we never got, and as the receipt that it is."""
+    """Take a receipt as the missing response, and as the receipt that it is."""
     message_id = MessageId(submission.message_id)
     first = sighting.receipts[0]
     carrier_ref = first.receipt.carrier_ref or ""

@@ -1,10 +1,9 @@
-"""What does this worker see of the traffic? How long hand-overs and receipts take, and how messages end.
+"""Statistics of one worker: how long submissions and receipts take, and how messages end.
 
-It counts in memory, which costs a few millionths of a second for a message, and adds that to the tables every
-few seconds, in a transaction of its own. What cannot be added is lost, and nothing else is lost with it.
+Counting in memory costs microseconds per message; every few seconds the counts are added to the tables in
+their own transaction. Counts that cannot be added are lost, and nothing else with them.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -16,10 +15,9 @@ from msgspec import Struct
 
 from tumira.core import metrics
 from tumira.core import tracing as traces
-from tumira.core.database_errors import is_unavailable
 from tumira.core.histogram import bucket_of
 from tumira.core.ids import MESSAGE, MessageId, made_at_ms, write_id
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import log_failure
 from tumira.core.tracing import Tracer
 from tumira.delivery.responses import name
 from tumira.delivery.settle_rules import Ending
@@ -32,7 +30,7 @@ from tumira.pricing.destinations import network_of
 FLUSH_S: Final = 5.0
 # Far more than there are networks, lanes, buckets and words; what would be one more is not counted.
 KEYS_MAX: Final = 5_000
-# When a message was handed over is looked up for each receipt that is timed. So many of them say enough.
+# Each timed receipt costs a lookup of its submission; a sample of this size is enough.
 RECEIPTS_MAX: Final = 2_000
 NO_ANSWER: Final = "no answer"
 SENT: Final = "sent"
@@ -48,8 +46,6 @@ _ended: Final = lru_cache(256)(metrics.ENDED.labels)
 
 
 class _Receipt(Struct, frozen=True, gc=False):
-    """A receipt that ended a message."""
-
     message_id: MessageId
     network: str
     country: str
@@ -57,8 +53,6 @@ class _Receipt(Struct, frozen=True, gc=False):
 
 
 class Observer:
-    """Counts for one worker."""
-
     def __init__(self, database: Database, tracer: Tracer | None = None) -> None:
         self._database = database
         self._tracer = tracer
@@ -68,10 +62,7 @@ class Observer:
         self._outcomes: dict[OutcomeKey, int] = {}
         self._receipts: list[_Receipt] = []
 
-    # What the links and the recorders tell.
-
     def submitted(self, carrier_id: int, claimed: ClaimedMessage) -> None:
-        """Note that a carrier has just taken the last segment of a message."""
         now_ms = int(self._database.clock.now().timestamp() * 1000)
         took_ms = now_ms - made_at_ms(claimed.id)
         _handover_seconds(claimed.country, claimed.lane).observe(max(0, took_ms) / 1000)
@@ -91,17 +82,14 @@ class Observer:
             self._tracer.add(traces.handed_over(claimed.id, start_ns, end_ns, about))
 
     def refused(self, carrier_id: int, claimed: ClaimedMessage, status: int) -> None:
-        """Note that a carrier did not take a segment, and what it said."""
         self._count(
             (carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, name(status))
         )
 
     def unanswered(self, carrier_id: int, claimed: ClaimedMessage) -> None:
-        """Note that a carrier said nothing."""
         self._count((carrier_id, network_of(claimed.recipient, claimed.country), claimed.country, NO_ANSWER))
 
     def ended(self, carrier_id: int, endings: Iterable[Ending]) -> None:
-        """Note how messages ended, and why they failed, by what a carrier said."""
         for ending in endings:
             country = ending.country
             network = network_of(ending.recipient, country)
@@ -128,16 +116,8 @@ class Observer:
         elif len(outcomes) < KEYS_MAX:
             outcomes[outcome] = 1
 
-    # What is made of it.
-
-    async def run(self) -> None:
-        """Add up until cancelled."""
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            await self.flush()
-
     async def flush(self) -> None:
-        """Add what was counted since the last time to the tables."""
+        """Add the counts since the last flush to the tables."""
         outcomes, self._outcomes = self._outcomes, {}
         receipts, self._receipts = self._receipts, []
         timings, self._timings = self._timings, {}
@@ -157,19 +137,15 @@ class Observer:
                 if outcomes:
                     await latencies.add_outcomes(connection, slot, outcomes)
         except Exception as error:  # noqa: BLE001 - what was counted is lost, and the next time is another one
-            if is_unavailable(error):
-                say_unavailable("statistics lost", error)
-            else:
-                _log.error("statistics lost", exc_info=error)
+            log_failure("could not write statistics", error)
 
 
 def _time_receipts(
     timings: dict[TimingKey, int], receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]
 ) -> None:
-    """Count how long receipts took."""
     for one in receipts:
         sent_at = submitted.get(one.message_id)
-        # A receipt that was itself the proof of the hand-over says nothing of how long it took.
+        # A receipt that itself proved the submission says nothing of how long it took.
         if sent_at is not None and one.received_at > sent_at:
             took_ms = (one.received_at - sent_at) // _MILLISECOND
             timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
@@ -178,7 +154,6 @@ def _time_receipts(
 
 
 def _trace_receipts(tracer: Tracer, receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]) -> None:
-    """Note the receipts of messages that are traced."""
     for one in receipts:
         sent_at = submitted.get(one.message_id)
         if sent_at is not None and tracer.wants(one.message_id):

@@ -1,4 +1,4 @@
-"""What can become of a message that was claimed? The values that a worker records, and tasks decide."""
+"""Outcomes of a claimed message: the values that a worker records and maintenance decides."""
 
 from datetime import datetime
 
@@ -7,11 +7,11 @@ from msgspec import Struct
 from tumira.core.ids import MessageId
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store.settlement import NewPart
-from tumira.delivery.store.waiting import QueuePlace
+from tumira.delivery.store.waiting import QueueEntry, QueuePlace
 
 
 class Taken(Struct, frozen=True, gc=False):
-    """A carrier took a segment; `complete` with it, all segments of the message."""
+    """A carrier took a segment; with `complete`, all segments of the message."""
 
     message_id: MessageId
     part: NewPart
@@ -21,8 +21,6 @@ class Taken(Struct, frozen=True, gc=False):
 
 
 class Reported(Struct, frozen=True, gc=False):
-    """A receipt came for a segment."""
-
     message_id: MessageId
     number: int
     attempt: int
@@ -32,7 +30,7 @@ class Reported(Struct, frozen=True, gc=False):
 
 
 class CarrierRefused(Struct, frozen=True):
-    """A carrier refused a message for good, or it was not worth handing over any more (`expired`)."""
+    """A carrier refused a message permanently, or it expired before it was submitted."""
 
     message_id: MessageId
     reason: str
@@ -42,7 +40,7 @@ class CarrierRefused(Struct, frozen=True):
 
 
 class RetryLater(Struct, frozen=True):
-    """A carrier could not take a segment now; the message is tried again."""
+    """A carrier could not take a segment now; the message is retried."""
 
     message_id: MessageId
     carrier_id: int
@@ -52,7 +50,7 @@ class RetryLater(Struct, frozen=True):
 
 
 class InDoubt(Struct, frozen=True):
-    """A message was handed over, and nobody knows whether the carrier took it."""
+    """A message was submitted, and it is unknown whether the carrier took it."""
 
     message_id: MessageId
     carrier_id: int
@@ -61,25 +59,21 @@ class InDoubt(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """A claimed message was not handed over and goes back to its turn."""
+    """A claimed message was not submitted and returns to its turn in the queue."""
 
     message_id: MessageId
-    country: str
-    lane: int
-    turn: int
-    again: bool
-    avoid: int | None = None
+    entry: QueueEntry
 
 
 class AlreadyTaken(Struct, frozen=True):
-    """A message that was claimed again turned out to have been taken whole before."""
+    """A message that was claimed again had already been taken whole."""
 
     message_id: MessageId
     submitted_at: datetime
 
 
 class Resumed(Struct, frozen=True):
-    """A message has waited long enough and gets another turn; `resend` after a doubt.
+    """A message whose wait is over gets another turn; `resend` after a doubt.
 
     With `avoid`, another carrier than before takes it if there is one.
     """
@@ -98,9 +92,9 @@ class Ended(Struct, frozen=True):
     old: str
     status: str
     reason: str | None
-    # What the message's timeline says beside it, if anything.
+    # The incident for the message's timeline, if any.
     incident: str | None = None
-    # Where it stood in the queue when it was found, so that nobody has to look for it.
+    # Its place in the queue when it was found, so that it need not be searched.
     place: QueuePlace | None = None
 
 

@@ -1,7 +1,6 @@
-"""Which message may a receipt be about that matches nothing, and what if an operator says which?
+"""Candidates for a receipt that matches nothing, and the action that matches it by hand.
 
-Nothing here is believed by itself: what fits a receipt in some other way than by id and number is shown to an
-operator, with what would have to be so for it to match.
+A partial fit is never matched automatically: an operator sees it, with what would have to be true.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,8 +36,6 @@ _MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A segment that a receipt may be about, and what would have to be so; nothing if it simply matches."""
-
     segment: CandidateSegment
     conditions: Sequence[str]
     # Whether the id fits in some way.
@@ -46,7 +43,6 @@ class Candidate:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a receipt still makes a difference to the segment."""
         segment = self.segment
         had_its_last = (
             segment.state is not None and receipt_rules.receipt_result(segment.state, None).status is not None
@@ -55,14 +51,13 @@ class Candidate:
 
 
 def mask(number: str) -> str:
-    """Return a number of which only the last digits can be read."""
     return GAP + number[-DIGITS_LEFT:] if len(number) > DIGITS_LEFT else GAP
 
 
 async def list_candidates(
     connection: Connection, kept: Sequence[ListedReceipt]
 ) -> Sequence[Sequence[Candidate]]:
-    """Return for each of these receipts the segments that it may be about, the likeliest first."""
+    """Return for each receipt the segments that it may be about, the likeliest first."""
     if not kept:
         return []
     low, high = (
@@ -120,7 +115,7 @@ def _candidate(kept: ListedReceipt, segment: CandidateSegment) -> Candidate:
 async def match_by_hand(
     database: Database, receipt_id: int, segment: tuple[MessageId, int, int], note: str, actor: Actor
 ) -> None:
-    """Settle a message as a receipt says that an operator takes for its own: id, segment and try of it."""
+    """Settle a message by a receipt that an operator assigns to it: message id, segment and attempt."""
     note = _read_note(note)
     async with database.transaction() as connection:
         kept = await unmatched.lock(connection, receipt_id)
@@ -158,7 +153,6 @@ async def _note_match(
 
 
 async def dismiss(database: Database, receipt_id: int, note: str, actor: Actor) -> None:
-    """Forget a receipt; no message is settled by it."""
     note = _read_note(note)
     async with database.transaction() as connection:
         kept = await unmatched.lock(connection, receipt_id)
@@ -180,6 +174,5 @@ def _read_note(note: str) -> str:
 
 
 def _describe(kept: ListedReceipt) -> str:
-    """Name a receipt without the whole number."""
     reference = kept.receipt.carrier_ref or "no id"
     return f"{kept.receipt.state} for {mask(kept.receipt.recipient)}, {reference}, over {kept.carrier}"

@@ -1,4 +1,4 @@
-"""What does a carrier's receipt say, and under which spellings of an id may we know its message?"""
+"""The content of delivery receipts, and the spellings of a carrier's ids."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,15 +13,15 @@ from tumira.pricing.phone_numbers import MARK
 TEXT_MAX: Final = 500
 
 _REF_MAX: Final = 255
-# Longer than a UUID as a number; nobody counts so far, and a number of any length could be sent to us.
+# Longer than a UUID as a number: a carrier could send a number of any length.
 _NUMBER_MAX: Final = 40
-# So many last digits of a number are the same however a carrier writes it; an index is made of them.
+# The last digits of a number are the same however a carrier writes it; an index holds them.
 NUMBER_END: Final = 8
 _DIGITS_MIN: Final = 5
 
 
 class Receipt(Struct, frozen=True):
-    """What became of one segment; `recipient` is digits without a plus."""
+    """The state of one segment; `recipient` is digits without a plus."""
 
     carrier_ref: str | None
     recipient: str
@@ -40,7 +40,7 @@ class UnmatchedReceipt(Struct, frozen=True):
 
 
 class ParsedText(Struct, frozen=True):
-    """What stands in the text of a receipt; `standard` when it begins as the standard's appendix B says."""
+    """The fields of a receipt's text; `standard` when it begins as in the standard's appendix B."""
 
     carrier_ref: str | None
     state: str | None
@@ -74,7 +74,6 @@ _LONG_WORDS: Final = {
 
 
 def parse_text(text: str) -> ParsedText | None:
-    """Read a receipt's text; None when it has neither an id nor a state."""
     common = _COMMON.match(text)
     if common:
         reference, state, error = common.groups()
@@ -86,7 +85,6 @@ def parse_text(text: str) -> ParsedText | None:
 
 
 def _search(text: str) -> ParsedText | None:
-    """Look for each field by itself, in any order."""
     reference = _ID.search(text)
     state = _STATE.search(text)
     if not reference and not state:
@@ -106,7 +104,7 @@ _HEXADECIMAL: Final = re.compile(r"[0-9a-f]+")
 
 
 def without_quote(text: str) -> str:
-    """Return a receipt's text without its end, which repeats how the message begins."""
+    """Return a receipt text without its end, which repeats the beginning of the message."""
     for word in ("text:", "Text:", "TEXT:"):
         at = text.find(word)
         if at >= 0:
@@ -115,14 +113,14 @@ def without_quote(text: str) -> str:
 
 
 def key(carrier_ref: str) -> str:
-    """Return the one spelling under which an id is kept."""
+    """Return the spelling under which an id is stored."""
     return carrier_ref.strip("\0 \t\r\n").casefold().lstrip("0")[:_REF_MAX] or "0"
 
 
 def spellings(carrier_ref: str) -> Sequence[str]:
-    """Return the keys under which a receipt's message may be kept, the likeliest first.
+    """Return the keys under which a message may be stored, the likeliest first.
 
-    A carrier may answer a submit in hexadecimal and write its receipts in decimal, or the reverse.
+    A carrier may respond to a submit in hexadecimal and write its receipts in decimal, or the reverse.
     """
     same = key(carrier_ref)
     if len(same) > _NUMBER_MAX or not _HEXADECIMAL.fullmatch(same):
@@ -138,12 +136,11 @@ _NOT_DIGIT: Final = re.compile(r"[^0-9]+")
 
 
 def digits(address: str) -> str:
-    """Return the digits of an address."""
     return address if address.isdecimal() and address.isascii() else _NOT_DIGIT.sub("", address)
 
 
 def whole_numbers(address: str, destinations: Iterable[Destination]) -> frozenset[str]:
-    """Return the numbers that a receipt may mean: carriers leave out the country, or put zeros in front."""
+    """Return the numbers that a receipt may mean: carriers drop the country code or add leading zeros."""
     bare = digits(address).lstrip("0")
     if not bare:
         return frozenset()
@@ -152,9 +149,9 @@ def whole_numbers(address: str, destinations: Iterable[Destination]) -> frozense
 
 
 def same_number(a: str, b: str) -> bool:
-    """Tell whether two numbers may be the same, however each is prefixed; too few digits tell nothing.
+    """Tell whether two numbers may be the same, with any prefix; too few digits match anything.
 
-    One that was erased, or cut short because it was old, is nobody's any more.
+    A number that was erased or shortened matches nothing.
     """
     if MARK in a or MARK in b:
         return False
@@ -165,7 +162,7 @@ def same_number(a: str, b: str) -> bool:
 
 
 class ReceiptResult(Struct, frozen=True):
-    """What a receipt makes of its message; `status` is None when it settles nothing."""
+    """A receipt's effect on its message; `status` is None when it settles nothing."""
 
     status: Literal["delivered", "undelivered", "expired"] | None
     reason: str | None
@@ -195,7 +192,6 @@ _REASONS: Final[Mapping[int, str]] = {
 
 
 def receipt_result(state: str, error: str | None) -> ReceiptResult:
-    """Say what a receipt makes of its message."""
     match state:
         case "DELIVRD":
             return _DELIVERED
@@ -220,7 +216,7 @@ def _reason(error: str | None) -> str | None:
 
 # Fewer characters than these that two ids share at an end say nothing.
 _SHARED_MIN: Final = 4
-# What is put in front of an id or behind it is shown, and a carrier may send us anything.
+# A prefix or suffix of an id is shown, and a carrier may send anything.
 _ADDED_MAX: Final = 32
 _LOW_32_BITS: Final = 2**32 - 1
 _OCTET_DIGITS: Final = 2
@@ -233,9 +229,10 @@ SAME_ID: Final = ""
 
 
 def id_condition(in_receipt: str, in_answer: str) -> str | None:
-    """Return how the id of a receipt would have to be read, as in “the id were written in hexadecimal”.
+    """Return the condition under which two ids are the same, as in “the id were written in hexadecimal”.
 
-    Nothing (SAME_ID) when the two are one as they stand, None when they have nothing in common.
+    SAME_ID when they are equal, None when they have nothing in common. Automatic matching tries only case,
+    zeros and bases; the other conditions are shown to an operator.
     """
     receipt, answer = _fold(in_receipt), _fold(in_answer)
     if key(receipt) == key(answer):
@@ -254,7 +251,6 @@ def _fold(identifier: str) -> str:
 
 
 def _by_base(receipt: str, answer: str) -> str | None:
-    """Compare the two as numbers."""
     plain = key(answer)
     same, *others = spellings(receipt)
     if plain not in others:
@@ -264,7 +260,6 @@ def _by_base(receipt: str, answer: str) -> str | None:
 
 
 def _by_separators(receipt: str, answer: str) -> str | None:
-    """Compare the two without what stands between their letters and digits, and without `0x`."""
     bare_receipt, bare_answer = _bare(receipt), _bare(answer)
     if (bare_receipt, bare_answer) == (receipt, answer) or not bare_receipt or not bare_answer:
         return None
@@ -285,7 +280,6 @@ def _bare(identifier: str) -> str:
 
 
 def _by_bits(receipt: str, answer: str) -> str | None:
-    """Compare the two as numbers that somebody kept in 32 bits, with a sign or without."""
     cut = {number & _LOW_32_BITS for number in _numbers(receipt)}
     if cut & {number & _LOW_32_BITS for number in _numbers(answer)} - {0}:
         return "only the last 32 bits of the id counted"
@@ -304,7 +298,6 @@ def _numbers(identifier: str) -> set[int]:
 
 
 def _by_octets(receipt: str, answer: str) -> str | None:
-    """Compare the two as numbers of which one was written from its low end."""
     if len(receipt) != len(answer) or not _SHARED_MIN <= len(receipt) <= _NUMBER_MAX or len(receipt) % 2:
         return None
     octets = [receipt[at : at + _OCTET_DIGITS] for at in range(0, len(receipt), _OCTET_DIGITS)]
@@ -312,7 +305,6 @@ def _by_octets(receipt: str, answer: str) -> str | None:
 
 
 def _by_ends(receipt: str, answer: str) -> str | None:
-    """Look whether one of the two is the other with something in front of it or behind."""
     longer, shorter = (receipt, answer) if len(receipt) > len(answer) else (answer, receipt)
     if len(shorter) < _SHARED_MIN:
         return None

@@ -1,7 +1,6 @@
-"""How does what a carrier says get on disk? In the order in which it came, a group at a time.
+"""Records what a carrier says, in order and in groups; while one group is written, the next is decided.
 
-What arrives while one group is decided becomes the next. A receipt is acknowledged to the carrier after the
-commit, so one that we lose is one that the carrier still has.
+A receipt is acknowledged to the carrier after the commit, so the carrier still has a receipt that we lose.
 """
 
 import asyncio
@@ -34,15 +33,13 @@ GROUP_MAX: Final = 500
 RECENT_MAX: Final = 50_000
 PAUSE_S: Final = 0.2
 BEHIND_S: Final = 5.0
-# A small group costs nearly what a large one does, and nobody waits for it: the hand-over is done.
+# A small group costs nearly what a large one does, and nothing waits for it: the message is submitted.
 BREATH_S: Final = 0.02
 
 _log: Final = structlog.get_logger()
 
 
 class _Arrival(Struct, frozen=True, gc=False):
-    """A receipt that came over a line, with what its acknowledgement needs."""
-
     receipt: Receipt
     received_at: datetime
     session: SmppSession
@@ -50,7 +47,7 @@ class _Arrival(Struct, frozen=True, gc=False):
 
 
 class _Recent(Struct, frozen=True, gc=False):
-    """A segment that a carrier took lately; its receipt need not be looked for in the database."""
+    """A segment that a carrier took lately; its receipt is matched without the database."""
 
     message_id: MessageId
     number: int
@@ -59,10 +56,7 @@ class _Recent(Struct, frozen=True, gc=False):
 
 
 class Owner(Protocol):
-    """Who waits for its outcomes to be on disk."""
-
-    def recorded(self, count: int) -> None:
-        """Note that so many of them are."""
+    def recorded(self, count: int) -> None: ...
 
 
 # An outcome comes with the recipient of its message, against which a receipt is checked, and its owner.
@@ -70,11 +64,11 @@ Item = tuple[Outcome, str, Owner] | _Arrival
 
 
 class _OutOfTurnError(Exception):
-    """The group before could not be written; raised so that this one lets go of what it holds."""
+    """The group before could not be written; raised so that this one releases its locks."""
 
 
 class _Written(Struct, frozen=True):
-    """What is counted of a group: the messages that end with it, and its receipts."""
+    """The counts of a group: messages that ended, receipts that matched and did not."""
 
     endings: Sequence[Ending]
     matched: int
@@ -82,8 +76,6 @@ class _Written(Struct, frozen=True):
 
 
 class _Group:
-    """What is recorded in one transaction, and how far that is."""
-
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
         self.decided = asyncio.Event()
@@ -93,8 +85,6 @@ class _Group:
 
 
 class Recorder:
-    """Writes down what one carrier says to one worker."""
-
     def __init__(self, database: Database, carrier_id: int, worker: str, observer: Observer) -> None:
         self._lines = (PinnedConnection(database), PinnedConnection(database))
         self.clock = database.clock
@@ -102,7 +92,7 @@ class Recorder:
         self._observer = observer
         # The final statuses whose cost messages of this carrier get back.
         self.refunded: frozenset[str] = frozenset()
-        # The accounts that are told as soon as the carrier has a message.
+        # The accounts that receive `message.sent`.
         self.tell_sent: frozenset[AccountId] = frozenset()
         self._worker = worker
         self._waiting: deque[Item] = deque()
@@ -122,11 +112,9 @@ class Recorder:
         self._task = asyncio.create_task(self._run())
 
     def put(self, outcome: Outcome, recipient: str, owner: Owner) -> None:
-        """Have an outcome written down, and its owner told."""
         self._add((outcome, recipient, owner))
 
     def receive(self, receipt: Receipt, received_at: datetime, session: SmppSession, token: object) -> None:
-        """Have a receipt written down, and then acknowledged on the line over which it came."""
         self._add(_Arrival(receipt, received_at, session, token))
 
     def _add(self, item: Item) -> None:
@@ -136,22 +124,21 @@ class Recorder:
         self._idle.clear()
 
     def hurry(self) -> None:
-        """Record without delay: somebody has no room left until then."""
+        """Record without delay: a sender has no room left until then."""
         self._hurry.set()
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether what it was given may wait for seconds until it is written."""
         stuck = not self._idle.is_set() and self._loop.time() - self._written_at > BEHIND_S
         return stuck or len(self._waiting) > 4 * GROUP_MAX
 
     def check(self) -> None:
-        """Fail if recording has ended by a fault of ours: a worker that records nothing cannot seem well."""
+        """Raise if recording has ended by a bug: a worker that records nothing must not look healthy."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def drain(self, wait_s: float) -> None:
-        """Wait until all is written down that we have, but not for ever: the database may be away."""
+        """Wait until everything given so far is recorded, at most `wait_s`: the database may be away."""
         if self._done == self._given:
             return
         awaited = (self._given, asyncio.Event())
@@ -166,7 +153,6 @@ class Recorder:
             self._awaited.remove(awaited)
 
     async def close(self) -> None:
-        """Stop."""
         tasks = [self._task, *self._groups]
         for task in tasks:
             task.cancel()
@@ -188,7 +174,7 @@ class Recorder:
             group.task.add_done_callback(self._groups.discard)
             await group.decided.wait()
             if before is not None:
-                # Its line is the next group's.
+                # Its connection is the next group's.
                 await before.task
             before = group
             if not self._waiting:
@@ -198,7 +184,7 @@ class Recorder:
                     self._idle.set()
 
     async def _breathe(self) -> None:
-        """Let a group grow, unless it is large or somebody waits for it."""
+        """Let a group grow, unless it is large or a sender waits for it."""
         if len(self._waiting) < GROUP_MAX // 2 and not self._hurry.is_set():
             timer = self._loop.call_later(BREATH_S, self._hurry.set)
             await self._hurry.wait()
@@ -206,8 +192,6 @@ class Recorder:
         self._hurry.clear()
 
     async def _record(self, group: "_Group", before: "_Group | None", line: PinnedConnection) -> None:
-        """Record a group, after the one before it."""
-
         async def wait_for_turn() -> None:
             group.decided.set()
             if before is not None and not await before.written:
@@ -225,7 +209,7 @@ class Recorder:
             if before is not None:
                 await before.task
             if not isinstance(error, _OutOfTurnError):
-                _log.warning("not recorded yet", error=repr(error), count=len(group.items))
+                _log.warning("could not record outcomes", error=repr(error), count=len(group.items))
             await self._record_again(group.items, line)
         else:
             group.written.set_result(True)
@@ -233,7 +217,7 @@ class Recorder:
             self._go_on(group.items, written)
 
     async def _record_again(self, items: Sequence[Item], line: PinnedConnection) -> None:
-        """Record by itself what could not be recorded at first, until it can, or in parts."""
+        """Record a group that failed at first: retry while the database is away, else split it."""
         while True:
             try:
                 connection = await line.begin()
@@ -246,7 +230,7 @@ class Recorder:
                     continue
                 if len(items) == 1:
                     # Its message stays claimed, and in doubt once this worker ends; a receipt comes again.
-                    _log.error("cannot be recorded", exc_info=error)
+                    _log.error("could not record an outcome", exc_info=error)
                     self._forget(items)
                     _tell_owners(items)
                     self._count(items)
@@ -259,7 +243,6 @@ class Recorder:
             return
 
     def _go_on(self, items: Sequence[Item], written: "_Written") -> None:
-        """Tell all who wait for it that a group is on disk, and count it."""
         self._written_at = self._loop.time()
         _acknowledge(items)
         _tell_owners(items)
@@ -285,7 +268,6 @@ class Recorder:
         *,
         again: bool = False,
     ) -> "_Written":
-        """Write down a group, and return what is to be counted of it."""
         outcomes: list[Outcome] = []
         endings: list[Ending] = []
         arrivals: list[_Arrival] = []
@@ -324,7 +306,6 @@ class Recorder:
     async def _match(
         self, connection: Connection, arrivals: Sequence[_Arrival]
     ) -> tuple[Sequence[Reported], Sequence[tuple[Receipt, datetime]]]:
-        """Return what receipts say of messages, and those that match none."""
         reported: list[Reported] = []
         unmatched: list[tuple[Receipt, datetime]] = []
         unknown: list[tuple[Receipt, datetime]] = []
@@ -348,7 +329,7 @@ class Recorder:
         return reported, unmatched
 
     def _find_recent(self, receipt: Receipt, *, readings: bool = False) -> _Recent | None:
-        """Return the segment that was taken lately under a receipt's id, or under another reading of it."""
+        """Return the segment that was taken lately under a receipt's id, or another reading of it."""
         if receipt.carrier_ref is None:
             return None
         for spelling in spellings(receipt.carrier_ref)[1:] if readings else (key(receipt.carrier_ref),):

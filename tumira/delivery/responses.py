@@ -1,6 +1,6 @@
-"""What does a carrier's answer to a submit ask of us?
+"""Carrier response codes and what each means for the message or the bind.
 
-The numbers are the values of command_status in SMPP 3.4, section 5.1.3; what each asks of us is our decision.
+The numbers are the values of command_status in SMPP 3.4, section 5.1.3; the reaction to each is our decision.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class CommandStatus(IntEnum):
-    """The values of command_status, by the standard's names without their `ESME_`."""
+    """The values of command_status, by the names of the standard without `ESME_`."""
 
     ROK = 0x00
     RINVMSGLEN = 0x01
@@ -64,8 +64,6 @@ class CommandStatus(IntEnum):
 
 
 class Action(StrEnum):
-    """What happens to a message, or to the line, after an answer."""
-
     TAKEN = "taken"  # The carrier has it.
     THROTTLED = "throttled"  # Too fast: the message waits in front, and the line slows down.
     TEMPORARY = "temporary"  # Tried again after a while, a few times.
@@ -75,7 +73,7 @@ class Action(StrEnum):
 
 
 class ResponseRule(Struct, frozen=True):
-    """What an answer asks for; `reason` is the failure reason if it ends the message, `alarm` wakes us."""
+    """The reaction to a response; `reason` is why the message ends, if it does; `alarm` logs an error."""
 
     action: Action
     reason: str | None = None
@@ -135,7 +133,6 @@ _VERDICTS: Final[Mapping[int, ResponseRule]] = {
 
 
 def judge(status: int) -> ResponseRule:
-    """Say what an answer asks for; every number has a verdict."""
     # The rest of the table belongs to commands that we never send; a carrier that answers a submit with one
     # of them, with 0xFE or 0xFF, or with a number of its own above 0x400, has told us nothing.
     return _VERDICTS.get(status, _UNKNOWN)

@@ -1,6 +1,6 @@
-"""Which carrier serves which country now? The first that is well, and its equals in priority.
+"""Routing: each country is served by the healthy carriers of the best priority.
 
-The simulator serves only the countries that no other carrier has, however those are.
+The simulator serves only the countries that no other carrier covers, healthy or not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,25 +9,22 @@ from tumira.delivery.store.carriers import Carrier
 
 
 class Routes:
-    """What this worker knows of carriers and their health; renewed every second."""
-
     def __init__(self) -> None:
         self._serving: Mapping[int, Sequence[str]] = {}
         self._covering: Mapping[int, Sequence[str]] = {}
-        # Where another carrier is well, and where messages wait that another carrier left in doubt.
+        # Countries with another healthy carrier, and those with messages that another carrier left in doubt.
         self._relieved: Mapping[int, Collection[str]] = {}
         self._relieving: Mapping[int, Sequence[str]] = {}
 
     def countries_of(self, carrier: Carrier, *, trying: bool) -> Sequence[str]:
-        """Return the countries to claim for; a carrier that is being tried out may claim for all it has."""
         return (self._covering if trying else self._serving).get(carrier.id, ())
 
     def is_avoided(self, carrier: Carrier, country: str) -> bool:
-        """Tell whether a message that was in doubt at a carrier is left to another one, which is well."""
+        """Tell whether a message that was in doubt at a carrier is left to another, healthy one."""
         return country in self._relieved.get(carrier.id, ())
 
     def countries_relieved(self, carrier: Carrier) -> Sequence[str]:
-        """Return the countries in which a carrier takes what others left in doubt, and nothing else."""
+        """Return the countries in which a carrier takes only messages that others left in doubt."""
         return self._relieving.get(carrier.id, ())
 
     def renew(
@@ -37,7 +34,7 @@ class Routes:
         destinations: Sequence[str],
         avoided: Collection[tuple[str, int]] = (),
     ) -> None:
-        """Divide the destinations anew among the carriers, of which these are well.
+        """Divide the destinations among the carriers, of which these are healthy.
 
         `avoided` says in which countries messages wait that avoid which carriers.
         """
@@ -48,7 +45,7 @@ class Routes:
         for country in destinations:
             able = [carrier for carrier in carriers if carrier.covers(country)]
             able = [carrier for carrier in able if not carrier.simulator] or able
-            # While none is well, each may try what it can.
+            # While none is healthy, each may try what it covers.
             first = min((carrier.priority for carrier in able if carrier.id in well), default=None)
             for carrier in able:
                 covering[carrier.id].append(country)

@@ -1,9 +1,9 @@
-"""How are claimed messages handed over on one bind, and what do its answers ask for?
+"""Submits claimed messages on one bind and reacts to the responses.
 
-A link keeps a line of messages that it may send, never more than the free window and a quarter of a second
-of the carrier's rate. It submits as the window, the pace and the circuit allow, and gives every outcome to
-the recorder. Before each submit it looks at its lease: a process that slept and woke may have been taken for
-dead, and what it holds may be on its way elsewhere.
+A sender holds no more messages than the free window and a quarter of a second of the carrier's rate. It
+submits as the window, the throttle and the circuit breaker allow, and gives every outcome to the recorder.
+Before each submit it checks its lease: a process that slept may have been declared dead, and its messages
+may be on their way elsewhere.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from tumira.delivery.observer import Observer
 from tumira.delivery.outcomes import AlreadyTaken, InDoubt, Outcome
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import Action
-from tumira.delivery.smpp.session import SmppSession, SmppTimeouts
+from tumira.delivery.smpp.connection import SmppTimeouts
+from tumira.delivery.smpp.session import SmppSession
 from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import BULK
@@ -34,17 +35,17 @@ from tumira.delivery.submission import Submission, SubmissionWriter, final_outco
 from tumira.delivery.throttle import Throttle
 from tumira.sending import validity
 
-# Nothing takes longer than an answer and this, unless a hand-over was left open by mistake.
+# Nothing takes longer than a response and this, unless a submission was left open by mistake.
 LEFT_OPEN_S: Final = 60.0
 
 _log: Final = structlog.get_logger()
 
-# What is submitted: the hand-over, the number of the segment, and when, by both clocks.
+# The submission, the number of the segment, and when it was submitted, by both clocks.
 SubmitTag = tuple[Submission, int, datetime, float]
 
 
 class _Counts:
-    """What is counted of one carrier; looking a labelled metric up costs more than counting."""
+    """The metrics of one carrier, with labels resolved: looking them up costs more than counting."""
 
     __slots__ = ("answers", "doubted", "seconds", "submitted", "unanswered")
 
@@ -59,8 +60,6 @@ class _Counts:
 
 
 class Sender:
-    """One bind of a carrier, held by this worker."""
-
     def __init__(
         self,
         carrier: Carrier,
@@ -82,19 +81,19 @@ class Sender:
         self._throttle = Throttle(carrier.settings.tps)
         self._circuit = CircuitBreaker()
         self._lines: tuple[deque[Submission], deque[Submission]] = (deque(), deque())
-        # Segments in the line, and messages of lane 1 that are in the line or unanswered.
+        # Segments in the queue, and messages of lane 1 that are queued or unanswered.
         self._held = 0
         self.bulk_outstanding = 0
-        # What was answered and is not on disk yet fills the window too: should we die, it is in doubt.
+        # Answered segments that are not on disk yet fill the window too: after a crash they are in doubt.
         self._unrecorded = 0
-        # The messages that are in the line or unanswered; whatever else is in flight for us is astray.
+        # The messages that are queued or unanswered; any other in flight for this worker is a lost claim.
         self.claimed: dict[UUID, Submission] = {}
         self._lease_until = 0.0
-        # Why the line is to be bound anew, once all that came together is taken.
+        # Why to rebind, once all responses that came together are handled.
         self._fault: str | None = None
         self._response_s = timing.response_s
         self._quiet_s = timing.quiet_s
-        # Since when submits wait and none was answered; and whether any was on this line.
+        # Since when submits are outstanding without a response; and whether this session ever responded.
         self._quiet_since: float | None = None
         self._has_answered = False
         self._counts = _Counts(carrier.name)
@@ -102,11 +101,10 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._connection = Bind(self.bind, carrier, recorder, timing, self)
 
-    # What the supervisor asks and tells.
+    # For the supervisor.
 
     @property
     def state(self) -> BindState:
-        """How it is."""
         if not self._connection.is_bound:
             return BindState.DOWN if self._connection.problem is not None else BindState.CONNECTING
         now = self._loop.time()
@@ -117,7 +115,6 @@ class Sender:
         return BindState.THROTTLED if now < self._throttle.paused_until else BindState.FAILING
 
     def report(self) -> BindReport:
-        """Say how it is."""
         rate = self._throttle.rate(self._loop.time())
         silence = self._silence()
         return BindReport(
@@ -132,7 +129,7 @@ class Sender:
         )
 
     def _silence(self) -> str | None:
-        """Say in words that the carrier keeps the line and does not answer; None while it does."""
+        """Describe that the carrier is bound and does not respond; None while it does."""
         if not self._connection.is_bound:
             return None
         if self._circuit.is_silent:
@@ -142,7 +139,7 @@ class Sender:
         return None
 
     def _is_quiet(self, now: float) -> bool:
-        """Tell whether submits wait and none was answered for so long that further ones would wait too."""
+        """Tell whether submits are outstanding and none was answered for `quiet_s`."""
         return (
             self._quiet_since is not None
             and now - self._quiet_since >= self._quiet_s
@@ -150,35 +147,31 @@ class Sender:
         )
 
     def renew(self, until: float, tps: float) -> None:
-        """Take note of a lease that was renewed, and of this bind's share of the carrier's rate."""
         self._lease_until = until
         self._throttle.retune(self._loop.time(), tps)
         self._pump()
 
     def drop(self) -> None:
-        """Stop at once: the lease is somebody else's."""
+        """Stop at once: another worker has the lease."""
         self._connection.drop()
 
     async def drain(self, wait_s: float) -> None:
-        """Hand over nothing more, give back what was not handed over, wait for answers, and part."""
+        """Stop submitting, release the queue, wait for responses, and disconnect."""
         self._give_back()
         await self._connection.close(wait_s)
 
-    # What the dispatcher asks and tells.
+    # For the dispatcher.
 
     @property
     def is_open(self) -> bool:
-        """Tell whether messages may be claimed for it."""
         return self._connection.usable is not None and self._loop.time() < self._lease_until
 
     @property
     def is_healthy(self) -> bool:
-        """Tell whether messages may go there freely, and not only one to try it out."""
         now = self._loop.time()
         return self._connection.is_bound and self._circuit.is_healthy(now) and not self._is_quiet(now)
 
     def free(self) -> int:
-        """Return how many segments may be claimed for it."""
         if not self.is_open:
             return 0
         now = self._loop.time()
@@ -192,21 +185,20 @@ class Sender:
 
     @property
     def _window(self) -> int:
-        """How many submits may wait for an answer; fewer than the carrier's setting after a silence."""
+        """How many submits may be outstanding; fewer than the carrier's setting after a silence."""
         return self._circuit.window(self.carrier.settings.window_size)
 
     def _under_way(self) -> int:
-        """Return how many segments a carrier has of us whose fate is not on disk."""
+        """Return how many segments the carrier has whose outcome is not recorded."""
         return self._connection.outstanding + self._unrecorded
 
     @property
     def capacity(self) -> int:
-        """Return how many segments it holds or awaits at most."""
         rate = self._throttle.rate(self._loop.time())
         return self._window if rate is None else min(self._window, max(1, int(rate * lanes.HOLD_S)))
 
     def take(self, submissions: Iterable[Submission]) -> None:
-        """Put claimed messages in line, and begin to hand them over."""
+        """Queue claimed messages, and begin to submit them."""
         for submission in submissions:
             if submission.claimed.lane == BULK:
                 self.bulk_outstanding += 1
@@ -225,10 +217,9 @@ class Sender:
         else:
             self._pump()
 
-    # What the line does.
+    # Submitting.
 
     def _pump(self) -> None:
-        """Submit what may be submitted now."""
         session = self._connection.usable
         if session is None or not self._held:
             return
@@ -256,7 +247,7 @@ class Sender:
             self._pump_later(max(self._throttle.wait_s(now), self._circuit.wait_s(now)))
 
     def _submit_next(self, session: SmppSession, at: datetime, now: float) -> int:
-        """Submit the next segment in line, lane 0 first; return 0 if its message is not worth sending."""
+        """Submit the next segment, lane 0 first; return 0 if its message has expired."""
         line = self._lines[0] or self._lines[1]
         submission = line[0]
         left_s = validity.left_s(submission.claimed.created_at, at)
@@ -288,13 +279,12 @@ class Sender:
         self._room()
 
     def _drop_from_line(self, submission: Submission) -> None:
-        """Forget the segments of a message that will not be sent; it has been taken out of the line."""
+        """Drop the segments of a message that will not be sent; the caller has dequeued it."""
         self._held -= len(submission.todo)
         submission.todo.clear()
         submission.in_line = False
 
     def _give_back(self) -> None:
-        """Return what was not handed over, each message to its turn."""
         for line in self._lines:
             while line:
                 submission = line.popleft()
@@ -302,16 +292,14 @@ class Sender:
                 # With a segment under way, its answer decides what becomes of the message.
                 self._close_if_done(submission)
 
-    # What the connection tells.
+    # Called by the bind.
 
     def bound(self) -> None:
-        """Begin: there is a line."""
         self._quiet_since = None
         self._has_answered = False
         self._room()
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Take the answer to a submit."""
         submission, number, submitted_at, _ = cast("SubmitTag", tag)
         submission.overdue.discard(number)
         submission.waiting.discard(number)
@@ -359,7 +347,6 @@ class Sender:
             self._give_back()
 
     def _again(self, submission: Submission, number: int) -> None:
-        """Put a segment back in front; what was refused with it goes no further."""
         if submission.refusal is not None or submission.retry is not None:
             return
         submission.todo.insert(0, number)
@@ -376,7 +363,6 @@ class Sender:
             submission.retry = (number, answers.name(status))
 
     def unanswered(self, tag: object) -> None:
-        """Note that no answer came in time."""
         submission, number, _, sent_at = cast("SubmitTag", tag)
         submission.overdue.add(number)
         submission.waiting.discard(number)
@@ -395,7 +381,6 @@ class Sender:
             self._give_back()
 
     def settled(self) -> None:
-        """Go on after a lot of answers."""
         if self._fault is not None:
             fault, self._fault = self._fault, None
             self._connection.rebind(fault)
@@ -403,10 +388,9 @@ class Sender:
         self._room()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        """Note that the line is gone."""
         self._give_back()
         self._fault = None
-        # A line that answered and fell is an accident. One that answered nothing will do so again.
+        # A session that responded and fell is an accident. One without a response will fall silent again.
         silent = not self._has_answered or not self._circuit.is_healthy(self._loop.time())
         for tag in unanswered:
             submission, number, _, sent_at = cast("SubmitTag", tag)
@@ -417,9 +401,9 @@ class Sender:
             self._close_if_done(submission, f"the line fell: {problem}")
 
     def close_left_open(self) -> None:
-        """Close hand-overs to which nothing has happened for longer than an answer can take.
+        """Close submissions to which nothing has happened for longer than a response can take.
 
-        One may wait in line while nobody renews the lease. Any other should have been closed; left open, it
+        One may be queued while the lease is not renewed. Any other should have been closed; left open, it
         would keep its place of the lane and its message `sending`.
         """
         before = self._loop.time() - self._response_s - LEFT_OPEN_S
@@ -429,14 +413,14 @@ class Sender:
                 self._drop_from_line(submission)
             else:
                 message = write_id(MESSAGE, submission.claimed.id)
-                _log.error("hand-over left open", bind=self.bind, message=message)
+                _log.error("submission left open", bind=self.bind, message=message)
             submission.todo.clear()
             submission.overdue |= submission.waiting
             submission.waiting.clear()
-            self._close_if_done(submission, "its hand-over was left open")
+            self._close_if_done(submission, "its submission was left open")
 
     def _close_if_done(self, submission: Submission, doubt: str = "no answer came in time") -> None:
-        """Say what became of a message, once no answer to it is due any more."""
+        """Give the outcome of a message once no response to it is outstanding."""
         if submission.closed:
             return
         trouble = submission.refusal is not None or submission.retry is not None or bool(submission.overdue)
@@ -464,6 +448,5 @@ class Sender:
         self._recorder.put(outcome, recipient, self)
 
     def recorded(self, count: int) -> None:
-        """Go on with the room that outcomes on disk leave."""
         self._unrecorded -= count
         self.settled()

@@ -1,8 +1,8 @@
-"""What becomes of messages when carriers answer, receipts come or time runs out? One transaction a group.
+"""Settles groups of messages, each in one transaction.
 
-Every change of a message's status goes through here: it is held, moved by the one table of legal moves, paid
-back where the carrier's rule says so, counted off its batch, told, and counted to the day on which it was
-accepted, all in the same transaction. What follows from each outcome is decided in `consequences`.
+Every change of a message's status goes through here: in the same transaction the message is locked, moved
+along a legal transition, refunded where the carrier's rule says so, counted off its batch, announced as an
+event and counted to the day on which it was accepted. `settle_rules` decides what follows from each outcome.
 """
 
 from collections import Counter
@@ -42,6 +42,7 @@ async def settle(
     outcomes: Sequence[Outcome],
     *,
     worker: str,
+    locked: Mapping[UUID, LockedMessage] | None = None,
     refunded: Collection[str] = REFUND_ALL,
     refund_rules: Mapping[int, Collection[str]] = NO_RULES,
     tell_sent: Collection[AccountId] = (),
@@ -49,46 +50,19 @@ async def settle(
     again: bool = False,
     endings: list[Ending] | None = None,
 ) -> int:
-    """Carry out what became of messages, in order, and return how many of them changed.
+    """Settle messages by their outcomes, in order, and return how many of them changed.
 
-    `refunded` are the final statuses whose cost this carrier's messages get back; where receipts are of
-    several carriers, `refund_rules` has those of each. `tell_sent` are the accounts that want to know as soon
-    as a carrier has a message. `again` is for outcomes that may have been carried
-    out before. Whoever gives `endings` finds there which messages ended, and counts them after the commit;
-    else they are counted here. The caller has begun a transaction, and commits it.
+    `refunded` are the final statuses that are refunded for this carrier; for receipts of several carriers,
+    `refund_rules` has those of each. `tell_sent` are the accounts that receive `message.sent`. `again` is for
+    outcomes that may have been settled before. A caller that gives `endings` counts them after its commit;
+    else they are counted here. `locked` are the messages if the caller has locked them. The caller
+    begins and commits the transaction.
 
     A transaction settles once: messages are locked before batches, accounts and counters, so a second group
     in the same transaction would lock messages while it holds counters for which others wait.
     """
-    locked = await settlement.lock_messages(connection, sorted({outcome.message_id for outcome in outcomes}))
-    return await settle_locked(
-        connection,
-        locked,
-        outcomes,
-        worker=worker,
-        refunded=refunded,
-        refund_rules=refund_rules,
-        tell_sent=tell_sent,
-        before_writing=before_writing,
-        again=again,
-        endings=endings,
-    )
-
-
-async def settle_locked(
-    connection: Connection,
-    locked: Mapping[UUID, LockedMessage],
-    outcomes: Sequence[Outcome],
-    *,
-    worker: str,
-    refunded: Collection[str] = REFUND_ALL,
-    refund_rules: Mapping[int, Collection[str]] = NO_RULES,
-    tell_sent: Collection[AccountId] = (),
-    before_writing: Callable[[], Awaitable[None]] | None = None,
-    again: bool = False,
-    endings: list[Ending] | None = None,
-) -> int:
-    """Do the same for messages that the caller holds already."""
+    if locked is None:
+        locked = await settlement.lock_messages(connection, sorted({one.message_id for one in outcomes}))
     known = [outcome for outcome in outcomes if outcome.message_id in locked]
     if not known:
         if before_writing is not None:
@@ -118,7 +92,7 @@ async def settle_locked(
 
 
 async def _count(connection: Connection, decided: Consequences) -> None:
-    """Count how messages ended. It comes last, because everybody counts in the same few rows."""
+    """Count how messages ended. It comes last, because all workers count in the same few rows."""
     counts: Counter[latencies.OutcomeKey] = Counter()
     for ending in decided.endings:
         network = network_of(ending.recipient, ending.country)
@@ -130,9 +104,9 @@ async def _count(connection: Connection, decided: Consequences) -> None:
 
 
 async def _write(connection: Connection, decided: Consequences) -> None:
-    """Write what was decided; locks have one order: batches, accounts, counters of events, traffic.
+    """Write the decisions; the lock order is: batches, accounts, event counters, daily totals.
 
-    Accounts come as late as that allows, because an account's calls wait while its row is held.
+    Accounts come as late as that allows, because an account's calls wait while its row is locked.
     """
     batches = await _close_batches(connection, decided)
     await _write_messages(connection, decided, batches)
@@ -147,7 +121,6 @@ async def _write(connection: Connection, decided: Consequences) -> None:
 async def _write_messages(
     connection: Connection, decided: Consequences, batches: Sequence[BatchChange]
 ) -> None:
-    """Write what becomes of messages and batches that are held, and let messages go where they wait now."""
     if decided.elsewhere:
         await _leave(connection, decided.elsewhere, decided.places)
     landed = await settlement.write(
@@ -158,7 +131,7 @@ async def _write_messages(
         batches,
     )
     if landed < len(decided.landed):
-        # Somebody took us for dead meanwhile, and put what we had in flight somewhere else.
+        # Another worker declared us dead meanwhile, and moved our messages out of flight.
         await _leave(connection, decided.landed, {})
     if decided.parts:
         await settlement.add_parts(connection, list(decided.parts.values()))
@@ -182,14 +155,13 @@ async def _write_messages(
 async def _leave(
     connection: Connection, left: Sequence[LockedMessage], known: Mapping[UUID, QueuePlace]
 ) -> None:
-    """Take messages out of wherever they wait."""
     await places.delete_waiting(connection, {message.id: message.country for message in left}, known)
 
 
 async def _close_batches(connection: Connection, decided: Consequences) -> Sequence[BatchChange]:
     refunded: dict[BatchId, Decimal] = {}
     for refund in decided.refunds:
-        refunded[refund.batch_id] = refunded.get(refund.batch_id, Decimal(0)) + refund.amount
+        refunded[refund.batch_id] = refunded.get(refund.batch_id, Decimal(0)) + refund.cost
     touched = sorted(decided.settled.keys() | refunded.keys())
     if not touched:
         return []
@@ -219,5 +191,5 @@ async def _tell(connection: Connection, decided: Consequences, completed: Sequen
 
 
 def _is_pieced(taken: Taken, locked: Mapping[UUID, LockedMessage]) -> bool:
-    """Tell whether a message may be complete with segments of several tries."""
+    """Tell whether a message may be complete with segments of several attempts."""
     return (taken.late or taken.part.attempt > 0) and locked[taken.message_id].segments > 1

@@ -1,4 +1,4 @@
-"""What follows from each outcome of a message? Decided in plain Python, over rows that are held."""
+"""What follows from each outcome of a message: pure decisions over locked rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ from tumira.delivery.outcomes import (
     RetryLater,
     Taken,
 )
-from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport, Refund
+from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport
 from tumira.delivery.store.waiting import Incident, QueueEntry, QueuePlace, Retry
 from tumira.sending import lifecycle
 from tumira.sending.daily_totals import Place
@@ -34,8 +34,6 @@ Segment = tuple[UUID, int, int]
 
 
 class Ending(Struct, frozen=True, gc=False):
-    """A message that has come to its end, for whoever counts how messages end."""
-
     message_id: UUID
     recipient: str
     country: str
@@ -47,7 +45,7 @@ class Ending(Struct, frozen=True, gc=False):
 
 
 class Consequences:
-    """Decides outcomes one after the other, and collects what they change."""
+    """Decides outcomes one after the other, and collects the changes."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class Consequences:
         # By account, day of acceptance and country: how many more messages stand in each final status.
         self.ended: dict[Place, dict[str, int]] = {}
         self.endings: list[Ending] = []
-        self.refunds: list[Refund] = []
+        self.refunds: list[LockedMessage] = []
         self.events: list[tuple[LockedMessage, str]] = []
         self.entries: list[QueueEntry] = []
         self.delays: list[Retry] = []
@@ -92,18 +90,15 @@ class Consequences:
         self.places: dict[UUID, QueuePlace] = {}
 
     def add_parts_before(self, states: Sequence[tuple[UUID, int, str, str | None]]) -> None:
-        """Take note of the segments that had a receipt before."""
         for message_id, number, state, error in states:
             self._keep_state(message_id, number, state, error)
 
     def add_numbers_before(self, ids: Sequence[UUID], numbers: Sequence[tuple[UUID, int]]) -> None:
-        """Take note of the segments of these messages that were taken before."""
         self._numbers = {message_id: set() for message_id in ids}
         for message_id, number in numbers:
             self._numbers[message_id].add(number)
 
     def apply(self, outcome: Outcome) -> None:
-        """Decide one outcome."""
         change = self.changed.get(outcome.message_id)
         if change is None:
             message = self._locked[outcome.message_id]
@@ -126,24 +121,15 @@ class Consequences:
             case AlreadyTaken():
                 self._know(change, outcome)
             case Released():
-                self._return(change, outcome)
+                self._release(change, outcome)
 
     def _know(self, change: MessageChange, known: AlreadyTaken) -> None:
         if known.message_id in self.own and change.status in {"queued", "sending"}:
             self._send(change, known.submitted_at)
 
-    def _return(self, change: MessageChange, returned: Released) -> None:
+    def _release(self, change: MessageChange, released: Released) -> None:
         if self._goes_back(change):
-            self.entries.append(
-                QueueEntry(
-                    returned.message_id,
-                    returned.country,
-                    returned.lane,
-                    returned.turn,
-                    returned.again,
-                    returned.avoid,
-                )
-            )
+            self.entries.append(released.entry)
 
     def _take(self, change: MessageChange, taken: Taken) -> None:
         part = taken.part
@@ -184,7 +170,7 @@ class Consequences:
         if status is None:
             return
         if change.status in {"queued", "sending"}:
-            # The receipt proves the hand-over, wherever we had the message waiting.
+            # The receipt proves the submission, wherever the message was waiting.
             self.elsewhere.append(change.message)
             self._send(change, report.received_at)
         if status == "delivered":
@@ -192,7 +178,7 @@ class Consequences:
         self._move(change, status, reason, self._refund_rules.get(report.carrier_id), report)
 
     def _write_receipt(self, change: MessageChange, report: Reported, *, final: bool) -> bool:
-        """Keep a receipt with its segment; False if the segment had its last one already."""
+        """Keep a receipt with its segment; False if the segment had its final one already."""
         receipt = report.receipt
         if change.message.segments > 1:
             before = self._states.get(report.message_id, {}).get(report.number)
@@ -219,7 +205,6 @@ class Consequences:
             states[number] = (state, error)
 
     def _judge_segments(self, message: LockedMessage) -> tuple[str | None, str | None]:
-        """Tell what the receipts of its segments make of a message: one failure fails the whole."""
         outcomes = [
             receipt_rules.receipt_result(*state) for state in self._states.get(message.id, {}).values()
         ]
@@ -230,7 +215,7 @@ class Consequences:
         return ("delivered", None) if delivered == message.segments else (None, None)
 
     def _end(self, change: MessageChange, ended: Ended) -> None:
-        # It may have been claimed, or answered, since somebody decided that its time is over.
+        # It may have been claimed, or answered, since its time was found to be over.
         if change.status != ended.old:
             return
         if change.status == "queued":
@@ -299,7 +284,7 @@ class Consequences:
             )
 
     def _goes_back(self, change: MessageChange) -> bool:
-        """Let a message wait again, if it is still ours and has not been settled."""
+        """Let a message wait again, if this worker still has it and it is not settled."""
         if change.message.id not in self.own or change.status not in {"queued", "sending"}:
             return False
         change.status = "queued"
@@ -314,7 +299,7 @@ class Consequences:
         refunded: Collection[str] | None = None,
         report: Reported | None = None,
     ) -> None:
-        """Move a message to a final status, with all that follows from it."""
+        """Move a message to a final status, with refund, events and counts."""
         message = change.message
         if lifecycle.steps(change.status, status) is None:
             return
@@ -338,7 +323,7 @@ class Consequences:
         paid_back = self._refunded if refunded is None else refunded
         if status in paid_back and message.cost > 0 and message.refunded_at is None:
             change.refunded_at = self.now
-            self.refunds.append(Refund(message.account_id, message.batch_id, message.id, message.cost))
+            self.refunds.append(message)
             self.events.append((message, "message.refunded"))
 
     def _count_end(self, message: LockedMessage, old: str, new: str) -> None:

@@ -1,4 +1,4 @@
-"""How is a claimed message written for a carrier, and how far is its hand-over?"""
+"""A claimed message on its way to a carrier: its PDU bodies, its progress and its outcome."""
 
 import random
 from datetime import datetime
@@ -13,6 +13,7 @@ from tumira.delivery.smpp.pdu import SubmitBodies, relative_validity
 from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import ClaimedMessage, PastAttempts
 from tumira.delivery.store.settlement import NewPart
+from tumira.delivery.store.waiting import QueueEntry
 
 REFERENCES_MAX: Final = 20_000
 
@@ -56,7 +57,7 @@ class Submission:
         # Segments whose answer is due, and those whose answer did not come in time.
         self.waiting: set[int] = set()
         self.overdue: set[int] = set()
-        # When it was last put in line, submitted or answered, by the clock of the event loop.
+        # When it was last queued, submitted or answered, by the clock of the event loop.
         self.touched_at = 0.0
         # Why a segment was refused for good, or for the time being.
         self.refusal: str | None = None
@@ -66,18 +67,15 @@ class Submission:
 
     @property
     def complete(self) -> bool:
-        """Tell whether a carrier has taken all segments."""
         return self.taken >= len(self.encoded.payloads)
 
     @property
     def again(self) -> bool:
-        """Tell whether whoever claims it next has to look at what was done before."""
+        """Tell whether the next claim has to read what was done before."""
         return self.claimed.again or self.taken > 0
 
 
 class SubmissionWriter:
-    """Writes messages for one carrier."""
-
     def __init__(self, source: str) -> None:
         self._bodies = SubmitBodies(source)
         # Segments of different texts to one number must not be joined, so the reference goes round for each.
@@ -85,7 +83,7 @@ class SubmissionWriter:
         self._encode = lru_cache(maxsize=1000)(encode)
 
     def prepare(self, claimed: ClaimedMessage, past: PastAttempts | None) -> Submission:
-        """Begin the hand-over of a message, where it was left off if it was begun before."""
+        """Begin the submission of a message, or continue an earlier one."""
         if claimed.segments == 1:
             return Submission(claimed, self._encode(claimed.body, 0), None, past)
         reference = past.reference if past is not None and past.taken else None
@@ -94,7 +92,6 @@ class SubmissionWriter:
         return Submission(claimed, encode(claimed.body, reference), reference, past)
 
     def body(self, submission: Submission, number: int, left_s: int) -> bytes:
-        """Return the body of one segment."""
         encoded = submission.encoded
         return self._bodies.body(
             submission.claimed.recipient[1:],
@@ -122,7 +119,7 @@ def _validity(left_s: int) -> str:
 def segment_taken(
     submission: Submission, number: int, carrier: Carrier, times: tuple[datetime, datetime], carrier_ref: str
 ) -> Taken:
-    """Return that a carrier took a segment, submitted and answered at these times; it is counted already."""
+    """Return the outcome of a segment that was submitted and answered at these times."""
     claimed = submission.claimed
     part = NewPart(
         claimed.id,
@@ -139,7 +136,7 @@ def segment_taken(
 
 
 def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outcome | None:
-    """Return how the hand-over ended; None when all segments were taken, which was told one by one."""
+    """Return the outcome of the submission; None when all segments were taken and recorded one by one."""
     claimed = submission.claimed
     if submission.refusal == "QUEUE_EXPIRED":
         return CarrierRefused(claimed.id, submission.refusal, "expired", doubted=submission.attempt > 0)
@@ -152,7 +149,8 @@ def final_outcome(submission: Submission, carrier: Carrier, doubt: str) -> Outco
         wait_s = retry_wait_s(submission.retries + 1, random.random())  # noqa: S311 - spreads, guards nothing
         return RetryLater(claimed.id, carrier.id, number, wait_s, detail)
     if not submission.complete:
-        return Released(
+        entry = QueueEntry(
             claimed.id, claimed.country, claimed.lane, claimed.turn, submission.again, claimed.avoid
         )
+        return Released(claimed.id, entry)
     return None

@@ -1,7 +1,7 @@
-"""Which binds does this worker hold? Takes its share, keeps the leases, and follows the carriers' rows.
+"""Runs the senders of one worker: takes its share of the binds, renews leases, follows carrier changes.
 
-A worker says every second that it lives and renews its leases with that; who has not done so for ten seconds
-is taken for dead by the others. A link hands nothing over once half of that time has passed.
+A worker renews its leases every second with its heartbeat; after ten seconds without one, the others declare
+it dead. A sender submits nothing once half of that time has passed.
 """
 
 import asyncio
@@ -13,14 +13,13 @@ from uuid import UUID
 import structlog
 
 from tumira.core import metrics
-from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import MessageId
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import forever, log_failure
 from tumira.core.tracing import Tracer
-from tumira.delivery.clocks import Clocks
+from tumira.delivery.clocks import PUBLISH_S, Clocks
 from tumira.delivery.dispatcher import Dispatcher
 from tumira.delivery.follow_up import DOUBT_WAIT_S
-from tumira.delivery.observer import Observer
+from tumira.delivery.observer import FLUSH_S, Observer
 from tumira.delivery.outcomes import InDoubt
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.routing import Routes
@@ -39,8 +38,8 @@ from tumira.webhooks import endpoints
 
 LEASE_S: Final = 10.0
 BEAT_S: Final = 1.0
-STRAY_S: Final = 15.0
-STRAYS_MAX: Final = 50_000
+LOST_CLAIM_S: Final = 15.0
+LOST_CLAIMS_MAX: Final = 50_000
 DRAIN_S: Final = 12.0
 RECORD_S: Final = 5.0
 
@@ -51,16 +50,12 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class _Held:
-    """A bind of ours, who claims for it, and the task that parts from the carrier once we leave."""
-
     sender: Sender
     dispatcher: Dispatcher
     leaving: "asyncio.Task[None] | None" = None
 
 
 class Supervisor:
-    """Runs the links of one worker."""
-
     def __init__(
         self,
         database: Database,
@@ -76,21 +71,22 @@ class Supervisor:
         self._routes = Routes()
         self._held: dict[Place, _Held] = {}
         self._recorders: dict[int, Recorder] = {}
-        # Messages that were in flight for us at the last look, and that no link had.
-        self._strays: frozenset[UUID] = frozenset()
-        self._strays_at = asyncio.get_running_loop().time()
+        # Messages that this worker had claimed at the last look, and that no sender had.
+        self._lost_claims: frozenset[UUID] = frozenset()
+        self._lost_looked_at = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Work until cancelled, then part from all carriers in good order."""
+        """Work until cancelled, then disconnect from all carriers in good order."""
         tasks = [
             asyncio.create_task(listen(self._database, self._wake)),
-            asyncio.create_task(self._publish()),
-            asyncio.create_task(self._observer.run()),
+            asyncio.create_task(forever("publish turn clocks", self._publish, PUBLISH_S)),
+            asyncio.create_task(forever("write statistics", self._observer.flush, FLUSH_S)),
         ]
         try:
+            # Not `forever`: a recorder that has died must end the worker.
             while True:
                 await self._try(self._beat)
-                await self._try(self._look_for_strays)
+                await self._try(self._find_lost_claims)
                 await self._try(self._close_left_open)
                 for recorder in self._recorders.values():
                     recorder.check()
@@ -105,25 +101,17 @@ class Supervisor:
         try:
             await step()
         except Exception as error:  # noqa: BLE001 - carriers are kept as long as their leases last
-            if is_unavailable(error):
-                say_unavailable("carriers not followed", error)
-            else:
-                _log.error("carriers not followed", exc_info=error)
+            log_failure("could not renew carrier leases", error)
 
     def _wake(self) -> None:
         for held in self._held.values():
             held.dispatcher.wake()
 
     async def _publish(self) -> None:
-        while True:
-            try:
-                await self._clocks.publish(self._database)
-            except Exception as error:  # noqa: BLE001 - the next time will tell the same and more
-                say_unavailable("clocks not published", error)
-                await asyncio.sleep(BEAT_S)
+        await self._clocks.publish(self._database)
 
     async def _beat(self) -> None:
-        """Say that we live, keep what is ours, take our share of what is free, and look how all are."""
+        """Renew the leases, take our share of free binds, and update routes and rates."""
         async with self._database.connection() as connection:
             began = asyncio.get_running_loop().time()
             await self._database.clock.follow(connection)
@@ -147,7 +135,7 @@ class Supervisor:
         metrics.BEAT.set_to_current_time()
 
     async def _renew_leases(self, connection: Connection) -> int:
-        """Say that we live and how our binds are; let go of those that are not ours any more."""
+        """Send a heartbeat with the state of our binds; drop those whose lease is lost."""
         workers = await binds.heartbeat(connection, self._worker, LEASE_S)
         reports = [held.sender.report() for held in self._held.values()]
         if reports:
@@ -157,7 +145,7 @@ class Supervisor:
         return workers
 
     def _follow(self, active: Sequence[Carrier]) -> None:
-        """Part from carriers that were removed or changed; what changed is bound anew when that is done."""
+        """Disconnect from carriers that were removed or changed; a changed one is bound again afterwards."""
         now = {carrier.id: carrier for carrier in active}
         for place, held in self._held.items():
             carrier = now.get(place[0])
@@ -165,7 +153,7 @@ class Supervisor:
                 self._part(place)
 
     def _share(self, carrier: Carrier, health: Sequence[BindHealth], workers: int) -> Sequence[int]:
-        """Return the free numbers that we should take; give one up when we have more than our share."""
+        """Return the free binds that we should take; give one up when we have more than our share."""
         own = {number: held for (carrier_id, number), held in self._held.items() if carrier_id == carrier.id}
         share = -(-carrier.settings.binds // workers)
         if any(held.leaving for held in own.values()):
@@ -204,7 +192,7 @@ class Supervisor:
         avoided: Collection[tuple[str, int]],
         began: float,
     ) -> None:
-        """Pass on the leases, each bind's share of its carrier's rate, and who serves which country."""
+        """Pass on the leases, each bind's share of its carrier's rate, and the routes."""
         well = {one.carrier_id for one in health if one.lease_valid and one.state is BindState.BOUND}
         for held in self._held.values():
             if held.sender.is_healthy:
@@ -231,7 +219,7 @@ class Supervisor:
             held.leaving = asyncio.create_task(self._drain(place, held))
 
     async def _drain(self, place: Place, held: _Held) -> None:
-        """Part from a carrier on one bind; its lease is kept until that is done."""
+        """Disconnect one bind; its lease is kept until that is done."""
         await held.dispatcher.close()
         await held.sender.drain(DRAIN_S)
         recorder = self._recorders.get(place[0])
@@ -241,7 +229,7 @@ class Supervisor:
             async with self._database.connection() as connection:
                 await binds.release(connection, self._worker, [place])
         except Exception as error:  # noqa: BLE001 - then the lease ends by itself
-            _log.warning("bind not released", bind=held.sender.bind, error=repr(error))
+            _log.warning("could not release bind", bind=held.sender.bind, error=repr(error))
         if self._held.get(place) is held:
             del self._held[place]
 
@@ -249,41 +237,44 @@ class Supervisor:
         for held in self._held.values():
             held.sender.close_left_open()
 
-    async def _look_for_strays(self) -> None:
-        """Put in doubt what is in flight for us and has been in no link's hands for a while.
+    async def _find_lost_claims(self) -> None:
+        """Put in doubt claims of this worker that no sender has had for a while.
 
-        The line may have broken just as a claim was committed, so that we never learnt of it.
+        The connection may have broken just as a claim was committed, so that we never learnt of it.
         """
         now = asyncio.get_running_loop().time()
-        if now - self._strays_at < STRAY_S or any(one.is_behind for one in self._recorders.values()):
+        if now - self._lost_looked_at < LOST_CLAIM_S or any(
+            one.is_behind for one in self._recorders.values()
+        ):
             return
-        self._strays_at = now
+        self._lost_looked_at = now
         async with self._database.transaction() as connection:
-            in_flight = await places.list_in_flight(connection, self._worker, STRAYS_MAX)
+            in_flight = await places.list_in_flight(connection, self._worker, LOST_CLAIMS_MAX)
             known: set[UUID] = set()
             known.update(*(held.sender.claimed for held in self._held.values()))
-            astray = frozenset(in_flight.keys() - known)
-            twice = astray & self._strays
+            lost = frozenset(in_flight.keys() - known)
+            twice = lost & self._lost_claims
             if twice:
-                _log.warning("messages astray", count=len(twice))
+                _log.warning("claims without a sender", count=len(twice))
                 outcomes = [
-                    InDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "it went astray") for one in twice
+                    InDoubt(MessageId(one), in_flight[one], DOUBT_WAIT_S, "its claim was lost")
+                    for one in twice
                 ]
                 await settle(connection, outcomes, worker=self._worker)
-        self._strays = astray - twice
+        self._lost_claims = lost - twice
 
     async def _stop(self) -> None:
-        """Part from everybody: nothing is left in doubt that was answered in time."""
+        """Disconnect everywhere: nothing that was answered in time is left in doubt."""
         for place in self._held:
             self._part(place)
         leaving = {held.leaving for held in self._held.values() if held.leaving is not None}
         while leaving:
             _, leaving = await asyncio.wait(leaving, timeout=BEAT_S)
             if leaving:
-                # We are not dead yet, and nobody shall think so.
+                # The leases must not run out while answers are due.
                 await self._try(self._renew_while_leaving)
         for recorder in self._recorders.values():
-            # Each link has waited for it already.
+            # Each sender has waited for it already.
             await recorder.drain(BEAT_S)
             await recorder.close()
         await self._observer.flush()
@@ -291,7 +282,7 @@ class Supervisor:
             async with self._database.transaction() as connection:
                 await places.delete_worker(connection, self._worker)
         except Exception as error:  # noqa: BLE001 - then others find us dead
-            _log.warning("worker not signed off", error=repr(error))
+            _log.warning("could not remove worker", error=repr(error))
 
     async def _renew_while_leaving(self) -> None:
         async with self._database.connection() as connection:

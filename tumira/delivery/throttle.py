@@ -1,8 +1,8 @@
-"""How fast may messages go to a carrier now?
+"""Throttle: how fast messages may go to a carrier.
 
-A bucket of tokens fills at the rate and is never larger than a quarter of a second of it. When the carrier
-throttles, the rate is halved and nothing goes for a while; while it takes messages, the rate comes back step
-by step, so that it settles just below what the carrier can take.
+A token bucket fills at the rate and holds a quarter of a second of it. When the carrier throttles us, the
+rate is halved and nothing is sent for a while; while it takes messages, the rate recovers step by step, so
+that it settles just below what the carrier can take.
 """
 
 from math import inf
@@ -23,10 +23,9 @@ _HAIR_S: Final = 1e-6
 
 
 class Throttle:
-    """The pace of one connection, at most `tps` messages a second, or without a limit when that is 0.
+    """The throttle of one connection, at most `tps` messages a second, 0 for no limit.
 
-    Times are seconds on any clock that never goes back. All of it is arithmetic on a few numbers, because it
-    is asked for every message.
+    Times are seconds on a monotonic clock. It is plain arithmetic, because it runs for every message.
     """
 
     __slots__ = (
@@ -57,20 +56,19 @@ class Throttle:
         self._pause_s = 0.0
         self._throttled_at = -inf
         self._recovered_at = -inf
-        # What was sent in the present second of the clock and in the one before it.
+        # Messages sent in the current second of the clock and in the one before it.
         self._second = -inf
         self._sent = 0
         self._sent_before = 0
 
     def allowance(self, now: float, most: int) -> int:
-        """Return how many messages may be sent now, at most this many."""
         if now < self.paused_until:
             return 0
         self._fill(now)
         return most if self._tokens >= most else max(0, int(self._tokens))
 
     def spend(self, now: float, count: int) -> None:
-        """Note that so many were sent; more than were allowed is a debt that the next ones wait for."""
+        """Note that messages were sent; more than allowed is a debt that the next ones wait for."""
         self._fill(now)
         self._tokens -= count
         self._count(now)
@@ -79,15 +77,15 @@ class Throttle:
     def wait_s(self, now: float) -> float:
         """Return how long it takes until one more may be sent, if nothing else happens."""
         self._fill(now)
-        # The bucket stands as it was filled now, or as it will be when the pause ends.
+        # The bucket is as full as now, or as it will be when the pause ends.
         pause_s = self._filled_at - now
         if self._tokens < 1:
             pause_s += (1 - self._tokens) / self._rate
         return pause_s + _HAIR_S if pause_s > 0 else 0.0
 
     def throttled(self, now: float) -> float:
-        """Slow down because the carrier said so, and return how long the pause is that is now in force."""
-        # What was under way when the pause began is throttled too; that is one event, not many.
+        """Slow down because the carrier throttled us, and return the pause in force."""
+        # Submits in flight when the pause began are throttled too; that is one event, not many.
         if now < self.paused_until:
             return self._pause_s
         self._fill(now)
@@ -109,7 +107,7 @@ class Throttle:
         """Note that the carrier took a message, and speed up for the time since the last one."""
         if self._pause_s == 0 and self._rate == self._tps:
             return
-        # Taken during the pause means sent before it, which says nothing about the pace since.
+        # Taken during the pause means sent before it, which says nothing about the rate since.
         if now < self.paused_until:
             return
         self._pause_s = 0.0
@@ -119,12 +117,12 @@ class Throttle:
         self._rate = min(self._tps, self._rate + self._recovery * passed_s)
 
     def rate(self, now: float) -> float | None:
-        """Return the messages a second that may be sent apart from any pause; None for no limit."""
+        """Return the messages a second apart from any pause; None for no limit."""
         self._fill(now)
         return None if self._rate == inf else self._rate
 
     def retune(self, now: float, tps: float) -> None:
-        """Change the limit, as when a carrier's connections are shared out anew, and keep what was learnt."""
+        """Change the limit, as when a carrier's binds are redistributed, and keep what was learnt."""
         assert tps >= 0
         self._fill(now)
         limit = tps if tps > 0 else inf
@@ -145,7 +143,6 @@ class Throttle:
         return max(1.0, self._rate * BUCKET_S)
 
     def _fill(self, now: float) -> None:
-        """Put into the bucket what has come since it was last filled."""
         if now <= self._filled_at:
             return
         if self._rate != inf:
@@ -157,7 +154,6 @@ class Throttle:
         self._filled_at = now
 
     def _count(self, now: float) -> None:
-        """Begin a new second when one has begun."""
         second = now // 1
         if second != self._second:
             self._sent_before = self._sent if second == self._second + 1 else 0

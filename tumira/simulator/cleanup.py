@@ -1,4 +1,4 @@
-"""Empties the handsets when the simulator is no carrier any more: their texts hold passcodes."""
+"""Empties the handsets once the simulator is no longer a carrier: their texts hold passcodes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import asyncpg
-import structlog
 
 from tumira.core.database_errors import UNAVAILABLE
+from tumira.core.loops import forever, say_unavailable
 from tumira.delivery.store import carriers
 from tumira.postgres.pool import Database
 from tumira.simulator import handsets
@@ -17,53 +17,40 @@ from tumira.simulator import handsets
 LOOK_S: Final = 2.0
 WAIT_S: Final = 1.0
 
-_log: Final = structlog.get_logger()
-
 
 class Cleanup:
-    """Follows whether the simulator is a carrier, for the handsets of one node.
+    """Watches whether the simulator is a carrier, for the handsets of one node.
 
-    They are emptied once each time it goes. What arrives later is from a simulator that the operator runs
-    and connects by hand, and stays.
+    They are emptied once each time it is removed. Texts that arrive later come from a simulator that the
+    operator runs and connects by hand, and stay.
     """
 
     def __init__(self, database: Database, directory: Path) -> None:
         self._database = database
         self._directory = directory
         self._looking = asyncio.Lock()
-        self._failed = False
         # Says that they were emptied since the simulator was last a carrier; it outlives this process.
         self._mark = directory / "emptied"
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Look again and again for as long as this lasts."""
-        looking = asyncio.create_task(self._repeat())
+        """Check repeatedly for as long as this lasts."""
+        looking = asyncio.create_task(forever("check the handsets", self.look_soon, LOOK_S))
         try:
             yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _repeat(self) -> None:
-        while True:
-            await self.look_soon()
-            await asyncio.sleep(LOOK_S)
-
     async def look_soon(self) -> None:
-        """Empty the handsets if the simulator has gone; while the database is away, they stay as they are."""
+        """Empty the handsets if the simulator was removed; an unavailable database leaves them unchanged."""
         try:
             async with asyncio.timeout(WAIT_S):
                 await self.look()
-            self._failed = False
         except (*UNAVAILABLE, asyncpg.PostgresError) as error:
-            # Once an outage: it is tried again every other second.
-            if not self._failed:
-                _log.warning("could not check whether handsets are to be emptied", error=repr(error))
-            self._failed = True
+            say_unavailable("could not check whether handsets are to be emptied", error)
 
     async def look(self) -> None:
-        """Empty the handsets if the simulator has gone."""
         # One look after the other: what an earlier one has seen shall not be carried out later.
         async with self._looking:
             async with self._database.connection() as connection:

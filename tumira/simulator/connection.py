@@ -1,4 +1,4 @@
-"""What happens on one connection to the simulator?"""
+"""One connection to the simulator."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,33 +14,22 @@ _SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
 
 
 class ConnectionOwner(Protocol):
-    """The SMSC that a connection belongs to."""
+    def connected(self, line: "SmscConnection") -> None: ...
 
-    def connected(self, line: "SmscConnection") -> None:
-        """Begin a connection."""
+    def binding(self, line: "SmscConnection", bind: BindRequest) -> int | None: ...
 
-    def binding(self, line: "SmscConnection", bind: BindRequest) -> int | None:
-        """Return how a bind is answered; None for not at all."""
+    def joined(self, line: "SmscConnection") -> None: ...
 
-    def joined(self, line: "SmscConnection") -> None:
-        """Send receipts to a connection that has bound for them."""
+    def submitted(self, line: "SmscConnection", sequence: int, body: bytes) -> None: ...
 
-    def submitted(self, line: "SmscConnection", sequence: int, body: bytes) -> None:
-        """Take a submit_sm."""
+    def acknowledged(self, line: "SmscConnection", sequence: int, status: int) -> None: ...
 
-    def acknowledged(self, line: "SmscConnection", sequence: int, status: int) -> None:
-        """Take the answer to a receipt."""
+    def retired(self, line: "SmscConnection") -> None: ...
 
-    def retired(self, line: "SmscConnection") -> None:
-        """Send nothing more over a connection."""
-
-    def ended(self, line: "SmscConnection") -> None:
-        """Note that a connection is gone."""
+    def ended(self, line: "SmscConnection") -> None: ...
 
 
 class SmscConnection(ServerPeer):
-    """One connection; `client` is who has bound."""
-
     system_id = "simulator"
 
     def __init__(self, host: ConnectionOwner) -> None:
@@ -54,29 +43,27 @@ class SmscConnection(ServerPeer):
         host.connected(self)
 
     def answer(self, sequence: int, status: int, body: bytes) -> None:
-        """Answer a submit_sm."""
         self.send(write(_SUBMIT_SM_RESP, sequence, body, status))
 
     def say_goodbye(self) -> None:
-        """Unbind in the middle of everything, and close when that is answered or a second has passed."""
+        """Unbind, and close when that is answered or a second has passed."""
         self._host.retired(self)
         self.send(write(Command.UNBIND, self.next_sequence()))
         self._loop.call_later(GOODBYE_S, self.end, "unbound by us")
 
     def fall_silent(self) -> None:
-        """Neither hear nor say anything from now on, and leave the connection open."""
+        """Ignore all input and send nothing from now on, and leave the connection open."""
         self._host.retired(self)
         self._mute = True
         if self._ticking is not None:
             self._ticking.cancel()
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """Cut the connection."""
         self._host.retired(self)
         self.abort()
 
     def bound(self, bind: BindRequest, command: Command) -> int:
-        """Say whether somebody is let in."""
         status = self._host.binding(self, bind)
         if status is None:
             self.fall_silent()
@@ -93,15 +80,13 @@ class SmscConnection(ServerPeer):
             self._host.joined(self)
 
     def submitted(self, sequence: int, message_body: bytes) -> None:
-        """Take a submit_sm."""
         self._host.submitted(self, sequence, message_body)
 
     def acknowledged(self, sequence: int, status: int) -> None:
-        """Take the answer to a receipt."""
         self._host.acknowledged(self, sequence, status)
 
     def take_common(self, pdu: Pdu) -> None:
-        """Take what is neither a message nor the answer to one."""
+        """Handle everything that is neither a message nor the response to one."""
         if pdu.command == Command.UNBIND_RESP:
             self.end("unbound by us")
         elif pdu.command == Command.GENERIC_NACK:
@@ -110,16 +95,13 @@ class SmscConnection(ServerPeer):
             super().take_common(pdu)
 
     def line_ended(self, problem: str) -> None:  # noqa: ARG002 - as the base class calls it
-        """Tell the SMSC."""
         self._host.ended(self)
 
     def send(self, data: bytes) -> None:
-        """Write when this turn of the event loop is over."""
         if not self._mute:
             super().send(data)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
         if not self._mute:
             super().data_received(data)
 
@@ -141,8 +123,6 @@ class SmscConnection(ServerPeer):
 
 
 class Exchange:
-    """A submit_sm with its answer and its receipts."""
-
     __slots__ = ("_post", "body", "letters", "line", "sequence", "status")
 
     def __init__(
@@ -159,12 +139,10 @@ class Exchange:
         self._post = post
 
     def answer(self) -> None:
-        """Answer, and then send the receipts, if they are not sent yet."""
         self.line.answer(self.sequence, self.status, self.body)
         self.deliver()
 
     def deliver(self) -> None:
-        """Send the receipts, once."""
         if self.letters:
             letters, self.letters = self.letters, ()
             self._post(self.line, letters)

@@ -1,8 +1,7 @@
-"""Where do the texts that reached a handset stay, so that another process can read them?
+"""Files of the texts that reached a handset, so that another process can read them.
 
-In files of JSON lines under `DATA_DIR/simulator`: appended in groups, begun anew every few megabytes, the
-oldest removed. What was appended survives the end of this process, however it comes. A line that was cut
-short is skipped.
+JSON lines under `DATA_DIR/simulator`, appended in groups; a new file every few megabytes, the oldest removed.
+What was appended survives a crash. A line that was cut short is skipped.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ GROUP_S: Final = 0.05
 WAITING_MAX: Final = 200_000
 
 _NAME: Final = re.compile(r"texts-([0-9]{9})\.jsonl")
-# Both ends of a line as we write it. Inside a text the quotes are escaped, so neither can stand there.
+# Both ends of a line as we write it. Inside a text the quotes are escaped, so neither can occur there.
 _BEGIN: Final = b'{"to":"'
 _END: Final = b'+00:00"}'
 
@@ -37,8 +36,6 @@ _log: Final = structlog.get_logger()
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A text as the owner of a handset sees it."""
-
     to: str
     sender: str = msgspec.field(name="from")
     text: str
@@ -50,7 +47,7 @@ _decode: Final = msgspec.json.Decoder(Text).decode
 
 
 def moment(now_s: float) -> str:
-    """Write a time as every other time of ours: UTC, milliseconds, `+00:00`."""
+    """Format a time in UTC with milliseconds and `+00:00`."""
     return _moment(int(now_s * 1000))
 
 
@@ -62,12 +59,11 @@ def _moment(now_ms: int) -> str:
 
 
 def directory_in(data_dir: Path) -> Path:
-    """Return where the texts of a node lie."""
     return data_dir / "simulator"
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory of the texts, for its user alone: texts hold passcodes, even those of a trial."""
+    """Create the directory for its user alone: texts hold passcodes."""
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
 
@@ -78,14 +74,12 @@ def empty(directory: Path) -> None:
     for number in numbers[:-1]:
         (directory / f"texts-{number:09}.jsonl").unlink(missing_ok=True)
     for number in numbers[-1:]:
-        # It may be open: cut short it is still the file that is appended to, and deleted it would not be.
+        # It may be open: truncated it is still the file that is appended to, deleted it would not be.
         with suppress(FileNotFoundError):
             os.truncate(directory / f"texts-{number:09}.jsonl", 0)
 
 
 class HandsetFiles:
-    """Appends texts to the files of a directory; `close` writes what still waits."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         # A bound for a disk that hangs; the oldest give way.
@@ -110,7 +104,6 @@ class HandsetFiles:
             self._timer = asyncio.get_running_loop().call_later(GROUP_S, self._write)
 
     def close(self) -> None:
-        """Write what waits, and let go of the file."""
         if self._timer is not None:
             self._timer.cancel()
             self._write()
@@ -141,7 +134,7 @@ class HandsetFiles:
             self._directory / f"texts-{number:09}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
         )
         self._size = os.fstat(self._file).st_size
-        # Who wrote here before may have been killed in the middle of a line.
+        # The last writer may have been killed in the middle of a line.
         self._torn = self._size > 0 and os.pread(self._file, 1, self._size - 1) != b"\n"
 
     def _begin_another(self) -> None:
@@ -154,23 +147,20 @@ class HandsetFiles:
 
 
 def read_of(directory: Path, number: str) -> bytes:
-    """Return all kept texts of a number, oldest first, as a JSON array."""
     wanted = _BEGIN + _encode(number)[1:]
     return _array([line for content in _contents(directory) for line in _lines_with(content, wanted)])
 
 
 def read_latest(directory: Path) -> bytes:
-    """Return the latest texts of all numbers, oldest first, as a JSON array."""
     return _array(_latest(directory))
 
 
 def list_latest(directory: Path) -> Sequence[Text]:
-    """Return the latest texts of all numbers, newest first."""
     return [_decode(line) for line in reversed(_latest(directory))]
 
 
 def state(directory: Path) -> str:
-    """Return a word that is another one as soon as there is another text."""
+    """Return a tag that changes with every new text."""
     numbers = _numbers(directory)
     if not numbers:
         return "0-0"
@@ -193,7 +183,7 @@ def _latest(directory: Path) -> Sequence[bytes]:
 
 
 def _lines_with(content: bytes, beginning: bytes) -> Iterator[bytes]:
-    """Go through the lines that begin so; searching the whole is far cheaper than cutting it into lines."""
+    """Yield the lines with this beginning; searching is far cheaper than splitting into lines."""
     at = content.find(beginning)
     while at >= 0:
         end = content.find(b"\n", at)
@@ -222,7 +212,6 @@ def _contents(directory: Path, *, newest_first: bool = False) -> Iterator[bytes]
 
 
 def _numbers(directory: Path) -> Sequence[int]:
-    """Return the numbers of the files that are there, oldest first."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:

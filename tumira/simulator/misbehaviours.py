@@ -1,15 +1,16 @@
-"""In which ways does a carrier misbehave? Each is a small class with a name, and they can be combined."""
+"""Misbehaviours of a carrier: small classes with a name, which can be combined."""
 
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tumira.core.errors import OperatorError
-from tumira.delivery.smpp.pdu import BindRequest, Command, CommandStatus
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.simulator.connection import Exchange, SmscConnection
 from tumira.simulator.receipts import DATA_CODING_UCS2, DATE_WITH_SECONDS, ESM_INTERMEDIATE, SimulatedReceipt
 
@@ -25,8 +26,6 @@ Answer = Callable[[], None]
 
 
 class Ids(Struct, frozen=True):
-    """How a message's id is written in the answer and in the receipt."""
-
     answered: str
     receipted: str
 
@@ -37,36 +36,37 @@ class Misbehaviour:
     # What the value counts, for those who have one.
     unit: ClassVar[str] = ""
     default: ClassVar[int] = 0
+    # The answer to binds (None for none), the answer to every n-th submit, and a changed field of receipts.
+    bind_answer: ClassVar[int | None] = CommandStatus.ROK
+    refusal: ClassVar[int] = CommandStatus.ROK
+    receipt_change: ClassVar[tuple[str, Any] | None] = None
 
     def __init__(self, value: int | None = None) -> None:
         self.value = self.default if value is None else value
         self._count = 0
 
-    def connected(self, line: SmscConnection) -> None:
-        """Prepare a new connection."""
+    def connected(self, line: SmscConnection) -> None: ...
 
     def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - for those who misbehave
-        """Return how a bind is answered; None for not at all."""
-        return CommandStatus.ROK
+        return self.bind_answer
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - as above
-        """Return how a submit is refused; ROK for not at all."""
-        return CommandStatus.ROK
+        return self.refusal if self.refusal and self.is_turn() else CommandStatus.ROK
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as above
-        """Return how a message's number is written."""
         return ids
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Return the receipts that are sent for one message."""
-        return receipts
+        if self.receipt_change is None:
+            return receipts
+        name, value = self.receipt_change
+        return [replace(receipt, **{name: value}) for receipt in receipts]
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - as above
-        """Return what is done instead of answering; to be done later or not at all is possible too."""
+        """Return what is done instead of responding."""
         return answer
 
     def is_turn(self) -> bool:
-        """Tell of every n-th call that it is the n-th."""
         self._count += 1
         return self._count % self.value == 0
 
@@ -78,7 +78,6 @@ class ResponseDelay(Misbehaviour):
     default = 200
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - all are late
-        """Wait, then answer."""
         return lambda: _later(self.value, answer)
 
 
@@ -89,7 +88,6 @@ class ResponseLoss(Misbehaviour):
     default = 10
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Send the receipts alone when its turn has come."""
         return exchange.deliver if self.is_turn() else answer
 
 
@@ -98,10 +96,7 @@ class NoAnswers(Misbehaviour):
 
     unit = "every n-th"
     default = 1
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        """Drop it when its turn has come."""
-        return DROPPED if self.is_turn() else CommandStatus.ROK
+    refusal = DROPPED
 
 
 class ThrottleEvery(Misbehaviour):
@@ -109,10 +104,7 @@ class ThrottleEvery(Misbehaviour):
 
     unit = "every n-th"
     default = 10
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        """Refuse it when its turn has come."""
-        return CommandStatus.RTHROTTLED if self.is_turn() else CommandStatus.ROK
+    refusal = CommandStatus.RTHROTTLED
 
 
 class RateLimit(Misbehaviour):
@@ -126,7 +118,6 @@ class RateLimit(Misbehaviour):
         self._second_began = float("-inf")
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all together
-        """Refuse it when there were enough."""
         now = asyncio.get_running_loop().time()
         if now - self._second_began >= 1:
             self._second_began = now
@@ -142,7 +133,6 @@ class QueueFullBursts(Misbehaviour):
     default = 20
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        """Refuse it while the queue is full."""
         place = self._count % (5 * self.value)
         self._count += 1
         return CommandStatus.RMSGQFUL if place >= 4 * self.value else CommandStatus.ROK
@@ -153,17 +143,13 @@ class SystemErrorEvery(Misbehaviour):
 
     unit = "every n-th"
     default = 10
-
-    def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        """Refuse it when its turn has come."""
-        return CommandStatus.RSYSERR if self.is_turn() else CommandStatus.ROK
+    refusal = CommandStatus.RSYSERR
 
 
 class Silence(Misbehaviour):
     """No submit is taken or answered, while enquire_link is."""
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - whoever sent it
-        """Drop it."""
         return DROPPED
 
 
@@ -174,8 +160,6 @@ class ReceiptBeforeResponse(Misbehaviour):
     default = 50
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Send the receipts, wait, then answer."""
-
         def deliver_first() -> None:
             exchange.deliver()
             _later(self.value, answer)
@@ -194,7 +178,6 @@ class OutOfOrderResponses(Misbehaviour):
         self._held: list[Answer] = []
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:  # noqa: ARG002 - whatever it is
-        """Hold it until there are enough or no more seem to come."""
         return lambda: self._hold(answer)
 
     def _hold(self, answer: Answer) -> None:
@@ -214,7 +197,6 @@ class BodilessErrors(Misbehaviour):
     """An answer that refuses has no body."""
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Leave the body out."""
         if exchange.status:
             exchange.body = b""
         return answer
@@ -227,7 +209,6 @@ class UnbindMidWindow(Misbehaviour):
     default = 100
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Say goodbye when its turn has come."""
         return _ending(exchange, exchange.line.say_goodbye) if self.is_turn() else answer
 
 
@@ -238,7 +219,6 @@ class LineDrop(Misbehaviour):
     default = 100
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Cut the line when its turn has come."""
         return _ending(exchange, exchange.line.drop) if self.is_turn() else answer
 
 
@@ -249,7 +229,6 @@ class SilentDeath(Misbehaviour):
     default = 100
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Fall silent when its turn has come."""
         return _ending(exchange, exchange.line.fall_silent) if self.is_turn() else answer
 
 
@@ -260,7 +239,6 @@ class OversizedPdu(Misbehaviour):
     default = 100
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Send it after the answer when its turn has come."""
         return _followed(exchange, answer, _OVERSIZED) if self.is_turn() else answer
 
 
@@ -271,7 +249,6 @@ class Garbage(Misbehaviour):
     default = 100
 
     def around(self, exchange: Exchange, answer: Answer) -> Answer:
-        """Send it after the answer when its turn has come."""
         return _followed(exchange, answer, _GARBAGE) if self.is_turn() else answer
 
 
@@ -279,7 +256,6 @@ class OneByteWrites(Misbehaviour):
     """Everything leaves octet by octet."""
 
     def connected(self, line: SmscConnection) -> None:
-        """Let it trickle."""
         line.piecemeal = True
 
 
@@ -289,7 +265,6 @@ class RefuseBind(Misbehaviour):
     unit = "binds, 0 for all"
 
     def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
-        """Refuse it."""
         self._count += 1
         return CommandStatus.RBINDFAIL if self.value == 0 or self._count <= self.value else CommandStatus.ROK
 
@@ -297,24 +272,19 @@ class RefuseBind(Misbehaviour):
 class WrongPassword(Misbehaviour):
     """Every bind is refused with RINVPASWD."""
 
-    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
-        """Refuse it."""
-        return CommandStatus.RINVPASWD
+    bind_answer = CommandStatus.RINVPASWD
 
 
 class NoBindAnswer(Misbehaviour):
     """No bind is answered."""
 
-    def binding(self, line: SmscConnection, bind: BindRequest) -> int | None:  # noqa: ARG002 - whoever it is
-        """Say nothing."""
-        return None
+    bind_answer = None
 
 
 class HexIds(Misbehaviour):
     """Ids are hexadecimal, in the answer and in the receipt."""
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        """Write it."""
         return Ids(f"{number:X}", f"{number:X}")
 
 
@@ -322,7 +292,6 @@ class DecimalReceiptIds(Misbehaviour):
     """Ids are hexadecimal in the answer and decimal in the receipt."""
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        """Write it."""
         return Ids(f"{number:X}", str(number))
 
 
@@ -330,7 +299,6 @@ class HexReceiptIds(Misbehaviour):
     """Ids are decimal in the answer and hexadecimal in the receipt."""
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - written anew
-        """Write it."""
         return Ids(str(number), f"{number:X}")
 
 
@@ -338,32 +306,26 @@ class PaddedReceiptIds(Misbehaviour):
     """Ids in receipts have zeros in front and small letters."""
 
     def identify(self, number: int, ids: Ids) -> Ids:  # noqa: ARG002 - as others have written it
-        """Write it."""
         return Ids(ids.answered, ids.receipted.lower().zfill(20))
 
 
 class DatesWithSeconds(Misbehaviour):
     """Dates in receipts have twelve digits."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Write them so."""
-        return [replace(receipt, date_format=DATE_WITH_SECONDS) for receipt in receipts]
+    receipt_change = ("date_format", DATE_WITH_SECONDS)
 
 
 class WordyErrors(Misbehaviour):
     """The error in a receipt is no number."""
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Write it so."""
         return [replace(receipt, error=f"E{receipt.error}A") for receipt in receipts]
 
 
 class UnmarkedReceipts(Misbehaviour):
-    """Receipts have an esm_class of 0, as if somebody had written them."""
+    """Receipts have an esm_class of 0, as if a person had written them."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Leave out the mark."""
-        return [replace(receipt, esm_class=0) for receipt in receipts]
+    receipt_change = ("esm_class", 0)
 
 
 class DuplicateReceipts(Misbehaviour):
@@ -373,15 +335,13 @@ class DuplicateReceipts(Misbehaviour):
     default = 2
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Repeat them."""
         return [receipt for receipt in receipts for _ in range(self.value)]
 
 
 class EnrouteFirst(Misbehaviour):
-    """Before the final receipt comes one that says the message is on its way."""
+    """Before the final receipt comes another: the message is on its way."""
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Put one in front of each."""
         return [
             one
             for receipt in receipts
@@ -393,48 +353,37 @@ class NoReceipts(Misbehaviour):
     """No receipt is ever sent."""
 
     def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:  # noqa: ARG002 - none of them
-        """Leave them all out."""
         return []
 
 
 class Ucs2Receipts(Misbehaviour):
     """The text of a receipt is written in UCS-2."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Write it so."""
-        return [replace(receipt, data_coding=DATA_CODING_UCS2) for receipt in receipts]
+    receipt_change = ("data_coding", DATA_CODING_UCS2)
 
 
 class TlvReceipts(Misbehaviour):
     """Receipts have their facts in optional parameters only, and no text."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Leave out the text."""
-        return [replace(receipt, has_text=False) for receipt in receipts]
+    receipt_change = ("has_text", False)
 
 
 class TextReceipts(Misbehaviour):
     """Receipts have their facts in the text only, and no optional parameters."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Leave out the parameters."""
-        return [replace(receipt, has_tlvs=False) for receipt in receipts]
+    receipt_change = ("has_tlvs", False)
 
 
 class PayloadReceipts(Misbehaviour):
     """The text of a receipt is in message_payload."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Put it there."""
-        return [replace(receipt, in_payload=True) for receipt in receipts]
+    receipt_change = ("in_payload", True)
 
 
 class DataSmReceipts(Misbehaviour):
     """Receipts come as data_sm."""
 
-    def shape(self, receipts: Sequence[SimulatedReceipt]) -> Sequence[SimulatedReceipt]:
-        """Send them so."""
-        return [replace(receipt, command=Command.DATA_SM) for receipt in receipts]
+    receipt_change = ("command", Command.DATA_SM)
 
 
 def _later(milliseconds: int, answer: Answer) -> None:
@@ -442,8 +391,6 @@ def _later(milliseconds: int, answer: Answer) -> None:
 
 
 def _ending(exchange: Exchange, end: Answer) -> Answer:
-    """End the line instead of answering; the receipts wait for the next one."""
-
     def end_and_keep() -> None:
         end()
         exchange.deliver()
@@ -469,7 +416,7 @@ BY_NAME: Final[Mapping[str, type[Misbehaviour]]] = {
 
 
 def parse(words: str) -> Misbehaviour:
-    """Read what an operator typed, such as `throttle-every=10`."""
+    """Read an option of an operator, such as `throttle-every=10`."""
     name, equals, value = words.partition("=")
     kind = BY_NAME.get(name)
     if kind is None:

@@ -1,17 +1,17 @@
-"""What happens to a text for this number? The last four digits choose; all other numbers get their texts."""
+"""Numbers that behave differently: the last four digits choose; all other numbers get their texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tumira.delivery.smpp.pdu import CommandStatus
+from tumira.delivery.responses import CommandStatus
 
 DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class NumberOutcome:
-    """What the simulator does with a submit to a number, and what people are told about it."""
+    """What the simulator does with a submit to a number, with a description for people."""
 
     ending: str
     what_happens: str
@@ -22,9 +22,9 @@ class NumberOutcome:
     # As in GSM MAP, decimal with three digits.
     error: str = "000"
     refusal: int = CommandStatus.ROK
-    # So many tries are refused before one is taken; 0 when all of them are.
+    # Attempts that are refused before one is taken; 0 when all of them are.
     refusals: int = 0
-    # So many tries are dropped without an answer before one is taken.
+    # Attempts that are dropped without a response before one is taken.
     dropped: int = 0
 
     # Whether the text appears on the handset in the end.
@@ -91,5 +91,4 @@ _BY_ENDING: Final = {outcome.ending: outcome for outcome in OUTCOMES}
 
 
 def outcome_of(number: str) -> NumberOutcome:
-    """Return what happens to texts for a number."""
     return _BY_ENDING.get(number[-DIGITS:], DELIVERED)

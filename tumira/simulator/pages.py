@@ -1,4 +1,4 @@
-"""How do people and programs look at the handsets? A page that refreshes itself, and the texts as JSON."""
+"""The page of the handsets, which refreshes itself, and their texts as JSON."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,8 +48,6 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Handset:
-    """A number with the texts on its screen, newest first."""
-
     number: str
     texts: Sequence[Text]
     # Texts among the latest that the screen has no room for.
@@ -57,7 +55,6 @@ class Handset:
 
 
 def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
-    """Return the handsets that got something last, each with its latest texts."""
     found: dict[str, list[Text]] = {}
     for text in newest_first:
         if text.to in found or len(found) < HANDSETS_MAX:
@@ -69,7 +66,7 @@ def by_handset(newest_first: Sequence[Text]) -> Sequence[Handset]:
 
 
 class SimulatorPages:
-    """The pages of a node whose texts lie in a directory; for callers on this machine unless `is_public`."""
+    """The pages of a node; for callers on this machine unless `is_public`."""
 
     def __init__(self, directory: Path, port: int, database: Database, *, is_public: bool) -> None:
         self._directory = directory
@@ -87,7 +84,6 @@ class SimulatorPages:
         self._template = environment.get_template("handsets.html.jinja")
 
     def routes(self) -> Sequence[Route]:
-        """Return where they are found."""
         return [
             Route(PAGE_PATH, self._guarded(self._page)),
             Route(MESSAGES_PATH, self._guarded(self._messages)),
@@ -96,7 +92,7 @@ class SimulatorPages:
         ]
 
     def _guarded(self, handle: Handle) -> Handle:
-        """Refuse callers from elsewhere: whoever reads passcodes can take accounts over."""
+        """Refuse remote callers: passcodes give access to accounts."""
 
         async def answer(request: Request) -> Response:
             scope = request.scope
@@ -140,13 +136,13 @@ class SimulatorPages:
         )
 
     async def _read(self, read: Callable[[Path], Result]) -> Result:
-        """Read files beside the event loop, which answers the API meanwhile."""
+        """Read files in a thread, while the event loop answers the API."""
         async with self._readers:
             return await asyncio.to_thread(read, self._directory)
 
 
 def _number(text: str) -> str:
-    # A plus in an address is a space to those who read it by the rules of forms.
+    # A plus in a query is decoded as a space.
     digits = text.strip().removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_DIGITS_MAX):
         raise HTTPException(400, "`to` must be a number like +263771200001")

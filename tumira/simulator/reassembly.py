@@ -1,4 +1,4 @@
-"""When is a text of several parts whole, and what does it say?"""
+"""Reassembly of long texts."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from tumira.delivery.smpp.pdu import ShortMessage
 
 # Texts of which parts are missing; the oldest give way, so that a sender who never ends one fills nothing.
 UNFINISHED_MAX: Final = 10_000
-# References come around again after 256 texts: what was begun longer ago belongs to another text.
+# References come around again after 256 texts: older segments belong to another text.
 UNFINISHED_S: Final = 600.0
 
 _SAR_REFERENCE: Final = 0x020C
@@ -26,13 +26,11 @@ class _Unfinished:
 
 
 class Reassembler:
-    """Puts parts together as a handset does: by sender, recipient, reference and number of parts."""
-
     def __init__(self) -> None:
         self._unfinished: OrderedDict[Key, _Unfinished] = OrderedDict()
 
     def add(self, message: ShortMessage, now_s: float) -> str | None:
-        """Return the text that is whole with this message, or None while parts are missing."""
+        """Return the text that this message completes, or None while segments are missing."""
         place, payload = split_udh(message.esm_class, message.text)
         if place is None and message.tlvs:
             place = _sar(message.tlvs)

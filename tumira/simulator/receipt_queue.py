@@ -1,15 +1,15 @@
-"""Which connection gets which receipt, and what becomes of those that nobody took?"""
+"""Queues receipts for the connections of a client until they are acknowledged."""
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from tumira.delivery.smpp.pdu import CommandStatus
+from tumira.delivery.responses import CommandStatus
 
 # Receipts without an answer on one connection; the others wait for their turn.
 WINDOW: Final = 5_000
-# Receipts that wait for somebody to take them; the oldest give way.
+# Receipts without a connection that takes them; the oldest are dropped.
 WAITING_MAX: Final = 100_000
 AGAIN_S: Final = 1.0
 
@@ -18,14 +18,11 @@ QueuedReceipt = tuple[int, bytes]
 
 
 class Receiver(Protocol):
-    """A connection that takes receipts."""
-
-    def deliver(self, body: bytes, command: int) -> int:
-        """Send a request, and return its sequence number."""
+    def deliver(self, body: bytes, command: int) -> int: ...
 
 
 class ReceiptQueue:
-    """The receipts for one system_id, whatever connections it has; a receipt stays until it is answered."""
+    """The receipts for one system_id over all its connections; a receipt stays until it is answered."""
 
     def __init__(self) -> None:
         self._receivers: list[Receiver] = []
@@ -36,40 +33,34 @@ class ReceiptQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing would be lost without it."""
         return not (self._receivers or self._waiting or self._again)
 
     @property
     def unanswered(self) -> int:
-        """Count the receipts that nobody has answered yet."""
         return (
             len(self._waiting) + len(self._again) + sum(len(letters) for letters in self._unanswered.values())
         )
 
     def is_only(self, receiver: Receiver) -> bool:
-        """Tell whether all receipts go to this connection."""
         return len(self._receivers) == 1 and self._receivers[0] is receiver
 
     def join(self, receiver: Receiver) -> None:
-        """Let a connection take receipts, first those that wait."""
         self._receivers.append(receiver)
         self._unanswered[receiver] = {}
         self._pump()
 
     def leave(self, receiver: Receiver) -> None:
-        """Take back what a connection has not answered: it goes to the next one again."""
         if receiver in self._unanswered:
             self._receivers.remove(receiver)
             self._waiting.extendleft(reversed(self._unanswered.pop(receiver).values()))
             self._pump()
 
     def post(self, letters: Sequence[QueuedReceipt]) -> None:
-        """Send receipts to the connections in turn."""
         self._waiting.extend(letters)
         self._pump()
 
     def answered(self, receiver: Receiver, sequence: int, status: int) -> None:
-        """Forget a receipt that was taken or refused for good; send one again that was refused for now."""
+        """Drop a receipt that was taken or refused permanently; send one again that was refused for now."""
         letter = self._unanswered.get(receiver, {}).pop(sequence, None)
         if letter is not None and status == CommandStatus.RX_T_APPN:
             if not self._again:

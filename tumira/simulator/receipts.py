@@ -1,4 +1,4 @@
-"""How does the simulator write a delivery receipt?"""
+"""Delivery receipts as the simulator writes them."""
 
 import time
 from collections.abc import Mapping
@@ -41,8 +41,6 @@ _NETWORK_ERROR: Final = b"\x04\x23\0\x03" + _GSM
 
 
 class SimulatedReceipt(Struct, frozen=True):
-    """What a receipt says, and in which of the many ways."""
-
     message_id: str
     # What it is about: its sender gets the receipt, its recipient is named as the source.
     about: ShortMessage
@@ -62,7 +60,7 @@ class SimulatedReceipt(Struct, frozen=True):
 def write_usual_body(
     message_id: str, about: ShortMessage, state: str, error: str, submitted_s: float, done_s: float
 ) -> bytes:
-    """Return what `write_body` does for a receipt of the usual shape, in a third of the time."""
+    """Return what `write_body` does for a receipt of the usual format, in a third of the time."""
     identifier = message_id.encode("ascii")
     text = b"id:%b sub:001 dlvrd:00%c submit date:%b done date:%b stat:%b err:%b text:%b" % (
         identifier,
@@ -91,7 +89,6 @@ def write_usual_body(
 
 
 def write_body(receipt: SimulatedReceipt) -> bytes:
-    """Return the body of the deliver_sm or data_sm."""
     about = receipt.about
     text = _text(receipt) if receipt.has_text else b""
     tlvs = _tlvs(receipt) if receipt.has_tlvs else {}
@@ -159,7 +156,7 @@ def _data_sm_body(message: ShortMessage) -> bytes:
 
 
 class _Dates:
-    """Writes dates, most of which are the same as the one before."""
+    """Formats dates, most of which are the same as the one before."""
 
     def __init__(self) -> None:
         self._format = ""

@@ -21,6 +21,7 @@ from tumira.delivery.settle import settle
 from tumira.delivery.store import carriers, queue, receipts
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.delivery.store.settlement import NewPart
+from tumira.delivery.store.waiting import QueueEntry
 
 WORKER: Final = "one"
 BLOCKED: Final = (
@@ -180,7 +181,9 @@ class World:
 
     def returned(self, claimed: ClaimedMessage, *, again: bool = False) -> Released:
         """Say that it was not handed over."""
-        return Released(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+        return Released(
+            claimed.id, QueueEntry(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+        )
 
 
 class Owner:

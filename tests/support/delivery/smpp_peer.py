@@ -9,6 +9,7 @@ from ssl import SSLContext
 from typing import NamedTuple
 
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.smpp.session import SessionListener
 
 WAIT_S = 20
 
@@ -111,7 +112,7 @@ class Carrier:
             await server.wait_closed()
 
 
-class Ear:
+class RecordingListener(SessionListener):
     """Hears what a session tells, and lets a test wait for it."""
 
     def __init__(self) -> None:

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.support.delivery.smpp_peer import Carrier, Ear, Line
+from tests.support.delivery.smpp_peer import Carrier, Line, RecordingListener
+from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command, SubmitBodies
-from tumira.delivery.smpp.session import CarrierAddress, SmppSession, SmppTimeouts, connect
+from tumira.delivery.smpp.session import CarrierAddress, SmppSession, connect
 
 SUBMIT, SUBMIT_RESP = 0x04, 0x8000_0004
 DELIVER, DELIVER_RESP = 0x05, 0x8000_0005
@@ -26,7 +27,7 @@ def at(port: int, *, tls: bool = False) -> CarrierAddress:
 
 @asynccontextmanager
 async def bound(
-    carrier: Carrier, ear: Ear, *following: bytes, timing: SmppTimeouts | None = None
+    carrier: Carrier, ear: RecordingListener, *following: bytes, timing: SmppTimeouts | None = None
 ) -> AsyncIterator[tuple[SmppSession, Line]]:
     """Bind, and drop the line at the end."""
     opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=timing or SmppTimeouts())

@@ -1,10 +1,10 @@
-"""What do both ends of an SMPP line do alike?
+"""The common part of both ends of an SMPP connection.
 
-They cut the stream into PDUs, send together what was written in one turn of the event loop, ask a silent
-other end whether it is there and answer the same question, and end the line once.
+It splits the stream into PDUs, writes what one turn of the event loop produced at once, sends and answers
+enquire_link, and ends the connection once.
 
-Bounds: what came and is not yet a whole PDU is at most 64 kB (`pdu.Splitter`); what the other end does not
-read is at most 16 MB here and in the transport, then the line ends.
+Bounds: an incomplete PDU is at most 64 kB (`pdu.Splitter`); what the other end does not read is at most
+16 MB, then the connection ends.
 """
 
 import asyncio
@@ -14,16 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from tumira.delivery.smpp.pdu import (
-    RESPONSE,
-    SEQUENCE_MAX,
-    BrokenError,
-    Command,
-    CommandStatus,
-    Pdu,
-    Splitter,
-    write,
-)
+from tumira.delivery.responses import CommandStatus
+from tumira.delivery.smpp.pdu import RESPONSE, SEQUENCE_MAX, BrokenError, Command, Pdu, Splitter, write
 
 _UNREAD_OCTETS_MAX: Final = 16 * 1024 * 1024
 
@@ -31,7 +23,7 @@ _UNREAD_OCTETS_MAX: Final = 16 * 1024 * 1024
 _UNBIND: Final = int(Command.UNBIND)
 _ENQUIRE_LINK: Final = int(Command.ENQUIRE_LINK)
 
-# How finely time is told, and how many ticks may be missed before it is we who slept.
+# The longest tick, and how many ticks may be missed before this process counts as having slept.
 _TICK_MAX_S: Final = 1.0
 _TICKS_IN_A_WAIT: Final = 5
 _TICKS_MISSED_MAX: Final = 3
@@ -39,8 +31,6 @@ _TICKS_MISSED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SmppTimeouts:
-    """How long each wait on a line may take."""
-
     # To connect, and to be answered the bind.
     bind_s: float = 10
     # For the answer to a submit; then it is in doubt.
@@ -60,8 +50,6 @@ DEFAULT_TIMEOUTS: Final = SmppTimeouts()
 
 
 class Peer(asyncio.Protocol, ABC):
-    """One end of a line; the subclasses say what PDUs mean to a client and to a server."""
-
     def __init__(self, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> None:
         self.timing = timing
         self.ended = False
@@ -86,35 +74,32 @@ class Peer(asyncio.Protocol, ABC):
         """Handle PDUs that came together; those that both ends treat alike go to `take_common`."""
 
     @abstractmethod
-    def line_ended(self, problem: str) -> None:
-        """Do what is due when the line has ended; called once."""
+    def line_ended(self, problem: str) -> None: ...
 
     @abstractmethod
     def sweep(self, now: float) -> None:
-        """Look for waits that are over; called with every tick."""
+        """Look for timeouts; called with every tick."""
 
     # What a subclass uses.
 
     def next_sequence(self) -> int:
-        """Return the number of the next request: 1 to 0x7FFFFFFF, then 1 again."""
         issued = self._issued
         self._issued = issued + 1
         return issued % SEQUENCE_MAX + 1
 
     def send(self, data: bytes) -> None:
-        """Write when this turn of the event loop is over, with all else that was written in it."""
+        """Write at the end of this turn of the event loop, with everything else written in it."""
         self._out.append(data)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._finish_turn)
 
     def send_all(self, pieces: Iterable[bytes]) -> None:
-        """Write several pieces at the end of this turn."""
         self._out.extend(pieces)
         self.send(b"")
 
     def end(self, problem: str, *, at_once: bool = False) -> None:
-        """End the line; what was written still leaves, unless it shall end at once."""
+        """End the connection; pending output still leaves, unless `at_once`."""
         if self.ended:
             return
         if not at_once:
@@ -132,18 +117,18 @@ class Peer(asyncio.Protocol, ABC):
         self.line_ended(problem)
 
     def part_if_due(self) -> None:
-        """End the line if the other end has said goodbye."""
+        """End the connection if the other end has sent unbind."""
         if self._parting is not None:
             self.end(self._parting)
 
     def take_common(self, pdu: Pdu) -> None:
-        """Answer what both ends answer alike, and refuse what nobody knows."""
+        """Answer what both ends answer alike, and refuse unknown commands."""
         command, _, sequence, _ = pdu
         if command == _ENQUIRE_LINK:
             self.send(write(_ENQUIRE_LINK | RESPONSE, sequence))
         elif command == _UNBIND:
             self.send(write(_UNBIND | RESPONSE, sequence))
-            # Answers that came together with the unbind still count; the line ends after them.
+            # Responses that came together with the unbind still count; the connection ends after them.
             self._parting = "the other end said goodbye (unbind)"
         elif not command & RESPONSE:
             self.send(write(Command.GENERIC_NACK, sequence, status=CommandStatus.RINVCMDID))
@@ -151,7 +136,6 @@ class Peer(asyncio.Protocol, ABC):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6}:
@@ -160,7 +144,6 @@ class Peer(asyncio.Protocol, ABC):
         self._ticking = self._loop.call_later(self._tick_s, self._tick)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
         if self.ended:
             return
         try:
@@ -177,7 +160,6 @@ class Peer(asyncio.Protocol, ABC):
         self.part_if_due()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the connection is gone."""
         self.end(
             f"the connection broke: {exc}" if exc else "the other end closed the connection", at_once=True
         )
@@ -203,7 +185,7 @@ class Peer(asyncio.Protocol, ABC):
         missed = now - self._ticked_at > _TICKS_MISSED_MAX * self._tick_s
         self._ticked_at = now
         self._ticking = self._loop.call_later(self._tick_s, self._tick)
-        # Where this process slept, what came meanwhile is read before anybody is called silent.
+        # After a sleep of this process, pending input is read before any timeout is declared.
         if not missed:
             self._ask_whether_there(now)
         if not missed and not self.ended:

@@ -1,4 +1,4 @@
-"""Is a message from the carrier a receipt, and what does it say?"""
+"""Delivery receipts in deliver_sm and data_sm."""
 
 from typing import Final
 
@@ -35,7 +35,6 @@ _STATES: Final = (
 
 
 def read_receipt(message: ShortMessage) -> Receipt | None:
-    """Read a receipt; None for anything else that a carrier delivers."""
     kind = message.esm_class & _KIND
     if kind not in {_PLAIN, _RECEIPT, _INTERMEDIATE}:
         return None
@@ -50,7 +49,7 @@ def read_receipt(message: ShortMessage) -> Receipt | None:
         reference = reference or parsed.carrier_ref
         state = state or parsed.state
         error = error or parsed.error
-    # An intermediate notification tells of a try; whatever its word, the carrier goes on.
+    # An intermediate notification reports an attempt; whatever its state, the carrier continues.
     if kind == _INTERMEDIATE:
         state = "ENROUTE"
     return Receipt(
@@ -59,14 +58,13 @@ def read_receipt(message: ShortMessage) -> Receipt | None:
 
 
 def _is_unmarked_receipt(message: ShortMessage, parsed: ParsedText | None) -> bool:
-    """Tell a receipt that its carrier did not mark from a text that somebody wrote to look like one."""
+    """Tell an unmarked receipt from a text that a person wrote to look like one."""
     if parsed is None or parsed.carrier_ref is None or parsed.state is None:
         return False
     return parsed.standard or RECEIPTED_MESSAGE_ID in message.tlvs
 
 
 def _optional(tlvs: dict[int, bytes]) -> tuple[str | None, str | None, str | None]:
-    """Return id, state and error, as far as the optional parameters name them."""
     reference = read_text(tlvs.get(RECEIPTED_MESSAGE_ID, b"")) or None
     state = tlvs.get(MESSAGE_STATE)
     word = _STATES[state[0]] if state and state[0] < len(_STATES) else None
@@ -77,7 +75,7 @@ def _optional(tlvs: dict[int, bytes]) -> tuple[str | None, str | None, str | Non
 
 
 def _text(message: ShortMessage) -> str:
-    """Return the text without NULs: they end some carriers' texts, and the database takes none."""
+    """Return the text without NULs: they end some carriers' texts, and PostgreSQL refuses them."""
     payload = message.text
     if message.esm_class & _UDH and payload:
         payload = payload[1 + payload[0] :]

@@ -1,4 +1,4 @@
-"""How does a text become the payloads of its segments, and how is it read back?
+"""Texts as payloads of segments, and back.
 
 GSM-7 goes unpacked, one septet in an octet, as nearly every carrier wants it (data_coding 0); all else as
 UCS-2, which is UTF-16 with the high octet first (data_coding 8). Segments of a long text begin with a user
@@ -44,23 +44,19 @@ _JOIN_OCTETS: Final = {_JOIN_8: 3, _JOIN_16: 4}
 
 
 class EncodedText(NamedTuple):
-    """A text as it is submitted: one payload for each of its segments."""
-
     data_coding: int
     esm_class: int
     payloads: list[bytes]
 
 
 class SegmentPlace(NamedTuple):
-    """Which of how many segments a payload is, and of what."""
-
     reference: int
     total: int
     number: int
 
 
 def encode(text: str, reference: int) -> EncodedText:
-    """Write a text; `reference` (0 to 255) joins its segments on the handset."""
+    """Encode a text; `reference` (0 to 255) joins its segments on the handset."""
     measured = measure(text)
     pieces = parts(text) if measured.segments > 1 else (text,)
     if measured.encoding is Encoding.GSM_7:
@@ -81,7 +77,7 @@ def encode(text: str, reference: int) -> EncodedText:
 
 
 def decode(data_coding: int, payload: bytes) -> str:
-    """Read a payload without its header; what cannot be read becomes a replacement character."""
+    """Decode a payload without its header; invalid octets become replacement characters."""
     if data_coding == UCS_2:
         return payload.decode("utf-16-be", "replace")
     if data_coding == DEFAULT_ALPHABET:
@@ -101,7 +97,6 @@ def _from_basic(payload: bytes) -> str:
 
 
 def split_udh(esm_class: int, payload: bytes) -> tuple[SegmentPlace | None, bytes]:
-    """Part a payload's header from its text; None where nothing is to be joined."""
     if not esm_class & _UDH or not payload:
         return None, payload
     end = 1 + payload[0]

@@ -1,39 +1,12 @@
-"""How is SMPP 3.4 written and read, octet by octet?
+"""SMPP 3.4 PDUs, encoded and decoded octet by octet.
 
-A carrier's line carries more than a hundred thousand PDUs a second when pressed, so what is built here for
-each of them is a tuple or bytes, never more. Strings are read as Latin-1, which cannot fail.
+A busy connection carries more than a hundred thousand PDUs a second, so what is built here for each of them
+is a tuple or bytes, never more. Strings are read as Latin-1, which cannot fail.
 """
 
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
-
-from tumira.delivery.responses import CommandStatus
-
-__all__ = [
-    "MESSAGE_PAYLOAD",
-    "MESSAGE_STATE",
-    "NETWORK_ERROR_CODE",
-    "RECEIPTED_MESSAGE_ID",
-    "RESPONSE",
-    "SEQUENCE_MAX",
-    "BindRequest",
-    "BrokenError",
-    "Command",
-    "CommandStatus",
-    "Pdu",
-    "ShortMessage",
-    "Splitter",
-    "SubmitBodies",
-    "bind_body",
-    "read_bind",
-    "read_data_sm",
-    "read_short_message",
-    "read_text",
-    "relative_validity",
-    "short_message_body",
-    "write",
-]
 
 RESPONSE: Final = 0x8000_0000
 SEQUENCE_MAX: Final = 0x7FFF_FFFF
@@ -58,7 +31,7 @@ _VALIDITY_MAX_S: Final = 30 * 86_400
 
 
 class Command(IntEnum):
-    """The command ids of requests; an answer's is that of its request with RESPONSE set."""
+    """The command ids; a response has the id of its request with RESPONSE set."""
 
     BIND_RECEIVER = 0x01
     BIND_TRANSMITTER = 0x02
@@ -83,13 +56,10 @@ class Command(IntEnum):
     DATA_SM_RESP = 0x8000_0103
 
 
-class BrokenError(Exception):
-    """What came is not SMPP; the text says why."""
+class BrokenError(Exception): ...
 
 
 class Pdu(NamedTuple):
-    """One PDU: its header without the length, and its body."""
-
     command: int
     status: int
     sequence: int
@@ -97,8 +67,6 @@ class Pdu(NamedTuple):
 
 
 class BindRequest(NamedTuple):
-    """What somebody says of themselves when they bind."""
-
     system_id: str
     password: str
     system_type: str
@@ -129,7 +97,7 @@ class ShortMessage(NamedTuple):
 
 
 class Splitter:
-    """Cuts a stream into PDUs; `broken` is set as soon as what follows cannot be one.
+    """Splits a stream into PDUs; `broken` is set as soon as the next octets cannot be one.
 
     It holds at most one unfinished PDU of 64 kB and what came with it.
     """
@@ -140,7 +108,6 @@ class Splitter:
         self._needed = 0
 
     def feed(self, data: bytes) -> list[Pdu]:
-        """Return the PDUs that are whole now; those before a broken one first, then every feed raises."""
         if self.broken is not None:
             raise self.broken
         if self._rest:
@@ -171,18 +138,16 @@ class Splitter:
 
 
 def write(command: int, sequence: int, body: bytes = b"", status: int = 0) -> bytes:
-    """Return a whole PDU."""
     return _HEADER.pack(_HEADER_OCTETS + len(body), command, status, sequence) + body
 
 
 def bind_body(system_id: str, password: str, system_type: str = "") -> bytes:
-    """Return the body of the three binds, and of an answer to one when only `system_id` matters."""
+    """Return the body of the three binds, and of a response to one when only `system_id` matters."""
     names = (_c_string(system_id), _c_string(password), _c_string(system_type))
     return b"".join((*names, bytes((_VERSION, 0, 0)), b"\0"))
 
 
 def read_bind(body: bytes) -> BindRequest:
-    """Read who wants to bind."""
     system_id, at = _read_c_string(body, 0)
     password, at = _read_c_string(body, at)
     system_type, at = _read_c_string(body, at)
@@ -192,12 +157,11 @@ def read_bind(body: bytes) -> BindRequest:
 
 
 def read_text(body: bytes) -> str:
-    """Read the one string of an answer; nothing where the body is missing, as it may be in an error."""
+    """Read the one string of a response; empty where the body is missing, as it may be in an error."""
     return body[:_TEXT_MAX].partition(b"\0")[0].strip().decode("latin-1")
 
 
 def read_short_message(body: bytes) -> ShortMessage:
-    """Read a submit_sm or a deliver_sm."""
     try:
         end = body.index(0)
         service_type = body[:end].decode("latin-1")
@@ -291,8 +255,6 @@ def short_message_body(message: ShortMessage) -> bytes:
 
 
 class SubmitBodies:
-    """Writes the bodies of submit_sm for one source; what all of them share is built once."""
-
     def __init__(self, source: str) -> None:
         digits = source.removeprefix("+")
         if not digits.isdecimal():
@@ -307,7 +269,7 @@ class SubmitBodies:
     def body(
         self, destination_digits: str, payload: bytes, esm_class: int, data_coding: int, validity: str
     ) -> bytes:
-        """Return the body of one segment; a final receipt is asked for."""
+        """Return the body of one segment; a final receipt is requested."""
         length = len(payload)
         assert length <= _SHORT_MESSAGE_MAX
         return b"".join(
@@ -324,7 +286,6 @@ class SubmitBodies:
 
 
 def relative_validity(seconds: int) -> str:
-    """Write a validity as the standard's relative time, from a second to thirty days."""
     # Nothing but zeros would ask for the carrier's own validity, which is days.
     minutes, second = divmod(min(max(1, seconds), _VALIDITY_MAX_S), 60)
     hours, minute = divmod(minutes, 60)
@@ -337,7 +298,6 @@ def _c_string(text: str) -> bytes:
 
 
 def _read_c_string(body: bytes, at: int) -> tuple[str, int]:
-    """Return a string and where the next field begins."""
     end = body.find(0, at)
     if end < 0:
         raise BrokenError("a string has no end")

@@ -1,23 +1,15 @@
-"""How does the carrier's end of a line speak, before anybody decides what it says?
+"""The server end of an SMPP connection.
 
-A subclass overrides the hooks; it may answer at once, later, twice, wrongly or not at all. Bounds are those
-of `peer`; how many messages it delivers ahead of their acknowledgements is for the subclass to limit.
+A subclass overrides the hooks; it may answer at once, later, twice, wrongly or not at all. It also limits how
+many messages it delivers ahead of their acknowledgements.
 """
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import Peer
-from tumira.delivery.smpp.pdu import (
-    RESPONSE,
-    BindRequest,
-    BrokenError,
-    Command,
-    CommandStatus,
-    Pdu,
-    read_bind,
-    write,
-)
+from tumira.delivery.smpp.pdu import RESPONSE, BindRequest, BrokenError, Command, Pdu, read_bind, write
 
 _SUBMIT_SM: Final = int(Command.SUBMIT_SM)
 _SUBMIT_SM_RESP: Final = int(Command.SUBMIT_SM_RESP)
@@ -34,8 +26,6 @@ _BINDS: Final = frozenset(
 
 
 class ServerPeer(Peer):
-    """The carrier's end of one line; `bound_as` is the bind's command, None before it."""
-
     system_id: ClassVar[str] = "tumira"
 
     bound_as: Command | None = None
@@ -44,52 +34,44 @@ class ServerPeer(Peer):
     # Hooks.
 
     def bound(self, bind: BindRequest, command: Command) -> int:
-        """Say with a status whether somebody is let in."""
         del bind, command
         return CommandStatus.ROK
 
     def submitted(self, sequence: int, message_body: bytes) -> None:
-        """Take a submit_sm, whose answer is `respond`, now or later."""
+        """Take a submit_sm; answer it with `respond`, now or later."""
 
     def acknowledged(self, sequence: int, status: int) -> None:
-        """Note the answer to what `deliver` sent under this sequence number."""
+        """Note the response to what `deliver` sent under this sequence number."""
 
     def settled(self) -> None:
-        """Do what is due after a lot of PDUs that came together."""
+        """Continue after a group of PDUs."""
 
     def unbound(self) -> None:
-        """Note that the other end says goodbye; it is answered, and the line ends."""
+        """Note that the other end sent unbind; it is answered, and the connection ends."""
 
-    def line_ended(self, problem: str) -> None:
-        """Note that the line is gone; called once, and last."""
+    def line_ended(self, problem: str) -> None: ...
 
     # What hooks use.
 
     def respond(self, sequence: int, carrier_ref: str = "", status: int = 0) -> None:
-        """Answer a submit_sm; an error has no body, as the standard allows."""
         body = b"" if status else carrier_ref.encode("latin-1") + b"\0"
         self.send(write(_SUBMIT_SM_RESP, sequence, body, status))
 
     def deliver(self, body: bytes, command: int = _DELIVER_SM) -> int:
-        """Send a deliver_sm, or a data_sm, and return its sequence number."""
         sequence = self.next_sequence()
         self.send(write(command, sequence, body))
         return sequence
 
     def write_raw(self, data: bytes) -> None:
-        """Send any octets, in order with all else."""
         self.send(data)
 
     def close(self, problem: str = "closed by us") -> None:
-        """Let what was written leave, and end the line."""
         self.end(problem)
 
     def abort(self) -> None:
-        """Drop the line as it is."""
         self.end("dropped by us", at_once=True)
 
     def take(self, pdus: Sequence[Pdu]) -> None:
-        """Handle what came together from the other end."""
         for pdu in pdus:
             command, status, sequence, body = pdu
             if command == _SUBMIT_SM:
@@ -109,8 +91,7 @@ class ServerPeer(Peer):
                 return
         self.settled()
 
-    def sweep(self, now: float) -> None:
-        """Do nothing: this end waits for no answer."""
+    def sweep(self, now: float) -> None: ...
 
     def _take_bind(self, command: Command, sequence: int, body: bytes) -> None:
         response = command | RESPONSE

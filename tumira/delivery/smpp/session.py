@@ -1,10 +1,8 @@
-"""How do we speak to a carrier: bind, submit, hear answers and receipts, part?
+"""The client end of an SMPP connection: bind, submit, responses, receipts, unbind.
 
-A session never waits for whoever uses it. The window is the caller's, who looks at `outstanding`.
-
-Bounds, beside those of `peer`: `outstanding` is as large as the caller lets it be; a tag whose answer is
-overdue is kept for `late_s`; receipts that are not acknowledged yet are at most 50,000, and further ones are
-given back to the carrier, which is to deliver them again (RX_T_APPN).
+A session never waits for its user, who limits `outstanding` to the window. A tag whose response is overdue is
+kept for `late_s`. At most 50,000 receipts are unacknowledged; further ones are refused with RX_T_APPN, so
+that the carrier delivers them again.
 """
 
 import asyncio
@@ -13,10 +11,11 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from tumira.delivery import responses as answers
 from tumira.delivery.receipt_rules import Receipt
+from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, Peer, SmppTimeouts
 from tumira.delivery.smpp.deliver_sm import read_receipt
 from tumira.delivery.smpp.pdu import (
@@ -24,7 +23,6 @@ from tumira.delivery.smpp.pdu import (
     SEQUENCE_MAX,
     BrokenError,
     Command,
-    CommandStatus,
     Pdu,
     ShortMessage,
     bind_body,
@@ -33,8 +31,6 @@ from tumira.delivery.smpp.pdu import (
     read_text,
     write,
 )
-
-__all__ = ["BindRefusedError", "CarrierAddress", "SessionListener", "SmppSession", "SmppTimeouts", "connect"]
 
 _UNACKNOWLEDGED_MAX: Final = 50_000
 
@@ -50,29 +46,27 @@ _ENQUIRE_LINK_RESP: Final = int(Command.ENQUIRE_LINK_RESP)
 _MISSING: Final = object()
 
 
-class SessionListener(Protocol):
-    """Who hears what a session hears; none of these may wait."""
+class SessionListener:
+    """The user of a session, which ignores everything; no method may wait."""
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Take the answer to a submit; it may still come after `unanswered`."""
+        """Take the response to a submit; it may still come after `unanswered`."""
 
     def unanswered(self, tag: object) -> None:
-        """Note that no answer came in time; the session goes on."""
+        """Note that no response came in time; the session goes on."""
 
     def received(self, receipt: Receipt, token: object) -> None:
-        """Take a receipt; its token is for `Session.acknowledge`, once the receipt is on disk."""
+        """Take a receipt; its token is for `SmppSession.acknowledge`, once the receipt is on disk."""
 
     def settled(self) -> None:
-        """Do what is due after a lot of the above that came together."""
+        """Continue after a group of the calls above."""
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        """Note that the line is gone, and which submits have no answer; called once, and last."""
+        """Note that the session is gone, and which submits have no response; called once, and last."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierAddress:
-    """Where a carrier is and who we are to it."""
-
     host: str
     port: int
     tls: bool
@@ -81,7 +75,7 @@ class CarrierAddress:
 
 
 class BindRefusedError(Exception):
-    """The carrier does not let us in; `words` is the status by name and number."""
+    """The carrier refused the bind; `words` is the status by name and number."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"the carrier refused the bind: {words}")
@@ -97,9 +91,9 @@ async def connect(
     timing: SmppTimeouts = DEFAULT_TIMEOUTS,
     ssl_context: ssl.SSLContext | None = None,
 ) -> "SmppSession":
-    """Open a line and bind; `ended` is heard only of a session that was returned from here.
+    """Connect and bind; `ended` is called only for a session that was returned from here.
 
-    Raises BindRefusedError, or OSError, which TimeoutError and what TLS raises are too.
+    Raises BindRefusedError, or OSError, which includes TimeoutError and TLS errors.
     """
     loop = asyncio.get_running_loop()
     context = (ssl_context or _verifying_context()) if address.tls else None
@@ -122,8 +116,6 @@ def _verifying_context() -> ssl.SSLContext:
 
 
 class _Overdue:
-    """Tells which of the numbers given out in order have reached an age; each is told once."""
-
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         # How many had been given out at which time, one entry for a tick.
@@ -141,7 +133,7 @@ class _Overdue:
 
 
 class SmppSession(Peer):
-    """A bound line to a carrier; made by `connect`."""
+    """A bound session with a carrier; made by `connect`."""
 
     def __init__(self, listener: SessionListener, timing: SmppTimeouts) -> None:
         super().__init__(timing)
@@ -172,27 +164,25 @@ class SmppSession(Peer):
 
     @property
     def outstanding(self) -> int:
-        """How many submits wait for an answer and are not overdue."""
         return len(self._waiting)
 
     async def bind(self, command: Command, address: CarrierAddress) -> None:
-        """Say who we are, and wait to be let in."""
         self._bind_response = command | RESPONSE
         self._binding = self._loop.create_future()
         self.send(write(command, self.next_sequence(), bind_body(address.system_id, address.password)))
         try:
             await self._binding
         except BaseException:
-            # Whoever called `connect` hears of it from there, not from the listener.
+            # The caller of `connect` gets the error, the listener nothing.
             self.end("not bound", at_once=True)
             raise
         if self.ended:
-            # By what came in the same packet as the answer to the bind.
+            # Ended by a PDU in the same packet as the response to the bind.
             raise ConnectionError(self._problem)
         self._given = True
 
     def submit(self, tag: object, body: bytes) -> None:
-        """Send a submit_sm; its answer comes to the listener with the tag."""
+        """Send a submit_sm; its response comes to the listener with the tag."""
         if self.ended or self._closing:
             raise ConnectionError("the line to the carrier has ended")
         issued = self._issued
@@ -202,7 +192,7 @@ class SmppSession(Peer):
         self.send(write(_SUBMIT_SM, sequence, body))
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Tell the carrier that receipts are safe; after the line's end it delivers them again."""
+        """Acknowledge receipts; those of an ended session are delivered again."""
         if self.ended or not tokens:
             return
         self._unacknowledged -= len(tokens)
@@ -210,7 +200,7 @@ class SmppSession(Peer):
         self.send_all(cast("Sequence[bytes]", tokens))
 
     async def enquire(self) -> float:
-        """Ask whether the carrier is there, and return how many seconds its answer took."""
+        """Send enquire_link, and return how many seconds its response took."""
         if self.ended:
             raise ConnectionError("the line to the carrier has ended")
         sequence = self.next_sequence()
@@ -225,7 +215,7 @@ class SmppSession(Peer):
         return self._loop.time() - asked_at
 
     async def close(self, wait_s: float) -> None:
-        """Wait for the answers that are due, at most `wait_s`; unbind, wait to be answered, close."""
+        """Wait for outstanding responses, at most `wait_s`; unbind, wait for its response, close."""
         if self.ended:
             return
         self._closing = True
@@ -241,11 +231,9 @@ class SmppSession(Peer):
             self.end("closed by us")
 
     def abort(self) -> None:
-        """Drop the line as it is."""
         self.end("dropped by us", at_once=True)
 
     def take(self, pdus: Sequence[Pdu]) -> None:
-        """Handle what came together from the carrier."""
         if self._held is not None:
             self._held.extend(pdus)
         elif self._bound:
@@ -266,7 +254,7 @@ class SmppSession(Peer):
             self.peer_system_id = read_text(pdu.body)
             self._bound = True
             binding.set_result(None)
-            # Receipts may come in the same packet. Whoever awaits `connect` runs next, and then these.
+            # Receipts may come in the same packet. The caller of `connect` runs next, and then these.
             self._held = list(pdus[index + 1 :])
             self._loop.call_soon(self._release)
             return
@@ -292,7 +280,7 @@ class SmppSession(Peer):
                 self._take_delivery(command, sequence, body)
             else:
                 self._take_rare(pdu)
-            # The listener may have dropped the line.
+            # The listener may have ended the session.
             if self.ended:
                 return
         self._listener.settled()
@@ -303,7 +291,7 @@ class SmppSession(Peer):
         try:
             receipt = read_receipt(self._readers[command](body))
         except BrokenError:
-            # It would be no better when delivered again, and ending the line over it would only repeat it.
+            # Delivered again, it would be no better, and ending the session would only repeat it.
             self.send(write(response, sequence, b"\0", CommandStatus.RX_P_APPN))
             return
         if receipt is None:
@@ -331,7 +319,7 @@ class SmppSession(Peer):
             self.take_common(pdu)
 
     def sweep(self, now: float) -> None:
-        """Call unanswered what has waited too long, and forget what nobody will answer any more."""
+        """Report submits whose response is overdue, and forget those that are too old for a late one."""
         overdue = False
         for issued in self._overdue.since_last(now, self._issued):
             sequence = issued % SEQUENCE_MAX + 1
@@ -353,7 +341,6 @@ class SmppSession(Peer):
             _resolve(self._drained)
 
     def line_ended(self, problem: str) -> None:
-        """Tell the listener, or whoever waits for the bind."""
         for waiter in (self._drained, self._unbound):
             _resolve(waiter)
         for waiter in (self._binding, *self._enquiries.values()):

@@ -22,8 +22,6 @@ DEAD_MAX: Final = 100
 
 
 class BindState(StrEnum):
-    """How a connection to a carrier is."""
-
     CONNECTING = "connecting"
     BOUND = "bound"
     THROTTLED = "throttled"
@@ -33,7 +31,7 @@ class BindState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindHealth:
-    """What is known of one bind; with a lease that has ended, it is what its last holder said."""
+    """The state of one bind; after its lease has ended, as its last holder reported it."""
 
     carrier_id: int
     number: int
@@ -49,9 +47,9 @@ class BindHealth:
 
 @dataclass(frozen=True, slots=True)
 class BindReport:
-    """What a worker says of a bind that it holds; `pace` is None for no limit.
+    """The state of a bind as its worker reports it; `pace` is None for no limit.
 
-    `silent`: the line is there and submits are not answered.
+    `silent`: the session is bound and submits are not answered.
     """
 
     carrier_id: int
@@ -73,7 +71,6 @@ SELECT carrier_id, number, worker, state, since, problem, outstanding, pace,
 
 
 async def list_binds(connection: Connection) -> Sequence[BindHealth]:
-    """Return all binds that somebody holds, or held and did not give back."""
     rows = await SQL_LIST_BINDS.rows(connection)
     return [
         BindHealth(carrier_id, number, worker, BindState(state), *rest)
@@ -96,7 +93,6 @@ SELECT 1 + count(*)
 
 
 async def heartbeat(connection: Connection, worker: str, lease_s: float) -> int:
-    """Say that a worker lives, and return how many do, this one among them."""
     count = await SQL_HEARTBEAT.value(
         connection, worker=worker, lease_s=lease_s, version=VERSION, last_step=migrate.last_step()
     )
@@ -127,7 +123,6 @@ RETURNING number
 async def lease(
     connection: Connection, carrier_id: int, worker: str, numbers_wanted: Sequence[int], lease_s: float
 ) -> Sequence[int]:
-    """Take or keep those of a carrier's binds that are free or ours, and return which are ours now."""
     rows = await SQL_LEASE.rows(
         connection, carrier_id=carrier_id, worker=worker, numbers=numbers_wanted, lease_s=lease_s
     )
@@ -168,7 +163,7 @@ RETURNING binds.carrier_id, binds.number
 async def report(
     connection: Connection, reports: Sequence[BindReport], lease_s: float
 ) -> set[tuple[int, int]]:
-    """Write down how binds are, renew their leases, and return (carrier, number) of those still held."""
+    """Record the state of binds, renew their leases, and return (carrier, number) of those still held."""
     rows = await SQL_REPORT.rows(
         connection,
         carrier_ids=[one.carrier_id for one in reports],
@@ -203,7 +198,6 @@ DELETE FROM binds
 
 
 async def release(connection: Connection, worker: str, binds: Sequence[tuple[int, int]]) -> None:
-    """Give back the binds, as (carrier, number), that are this worker's."""
     await SQL_RELEASE.rows(
         connection,
         worker=worker,
@@ -224,7 +218,7 @@ SELECT id
 
 
 async def lock_dead_workers(connection: Connection, lease_s: float) -> Sequence[str]:
-    """Lock the workers that were not seen for so long, and return them: forget them in the transaction."""
+    """Lock the workers without a heartbeat for `lease_s`; delete them in the same transaction."""
     rows = await SQL_LOCK_DEAD_WORKERS.rows(connection, lease_s=lease_s, count_max=DEAD_MAX)
     return [row["id"] for row in rows]
 
@@ -249,7 +243,7 @@ SQL_DELETE_WORKERS: Final = Statement("DELETE FROM workers WHERE id = ANY(%(work
 
 
 async def delete_workers(connection: Connection, workers: Sequence[str]) -> None:
-    """Delete workers that we hold and give back their binds, all in the order of the binds' key."""
+    """Delete locked workers and their binds, in the order of the key of the binds."""
     await SQL_DELETE_BINDS.rows(connection, workers=workers)
     await SQL_DELETE_WORKERS.rows(connection, workers=workers)
 
@@ -276,5 +270,5 @@ SELECT country
 
 
 async def countries_without_carrier(connection: Connection) -> set[str]:
-    """Return the countries for which no carrier is at work now."""
+    """Return the countries that no bound carrier serves now."""
     return {row["country"] for row in await SQL_WITHOUT_CARRIER.rows(connection)}

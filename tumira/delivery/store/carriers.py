@@ -1,9 +1,4 @@
-"""Which carriers are there, and who holds which connection to them?
-
-A worker holds a bind by a lease that it keeps renewing. All times are the database's, so that workers whose
-clocks differ agree on when a lease has ended. Statements that write several binds lock them in the order of
-their key, because two workers may want the same ones at the same time.
-"""
+"""Carriers and their settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +14,6 @@ from tumira.postgres.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A carrier that messages may go to; `countries` is None for all of them."""
-
     id: int
     name: str
     settings: CarrierSettings
@@ -31,7 +24,6 @@ class Carrier:
     simulator: bool = False
 
     def covers(self, country: str) -> bool:
-        """Tell whether it may be used for a country."""
         return self.countries is None or country in self.countries
 
 
@@ -48,7 +40,6 @@ SQL_LIST_ACTIVE: Final = Statement(_CARRIER + "WHERE removed_at IS NULL ORDER BY
 
 
 async def list_active(connection: Connection) -> Sequence[Carrier]:
-    """Return the carriers that were not removed, those to be used first in front."""
     return [_carrier(row) for row in await SQL_LIST_ACTIVE.rows(connection)]
 
 
@@ -56,7 +47,6 @@ SQL_FIND: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS 
 
 
 async def find(connection: Connection, name: str) -> Carrier | None:
-    """Return the carrier of this name, or None when there is none or it was removed."""
     row = await SQL_FIND.row(connection, name=name)
     return None if row is None else _carrier(row)
 
@@ -78,9 +68,9 @@ SQL_LIST_SETTINGS: Final = Statement(f"SELECT id, {_SETTINGS} FROM carriers")  #
 
 
 async def list_settings(connection: Connection) -> Mapping[int, CarrierSettings]:
-    """Return the settings of every carrier by its number, also of those that were removed.
+    """Return the settings of every carrier by id, removed ones included.
 
-    The settings of a removed carrier still say what becomes of its messages in doubt.
+    The settings of a removed carrier still decide about its messages in doubt.
     """
     rows = await SQL_LIST_SETTINGS.rows(connection)
     return {
@@ -122,7 +112,6 @@ async def upsert(
     *,
     simulator: bool = False,
 ) -> bool:
-    """Add a carrier, or change the one of this name; tell whether it was not there or had been removed."""
     is_new = await SQL_UPSERT.value(
         connection,
         name=name,
@@ -140,7 +129,7 @@ SQL_INSERT: Final = Statement(_INSERT + "ON CONFLICT (name) DO NOTHING RETURNING
 async def insert_simulator(
     connection: Connection, name: str, settings: CarrierSettings, priority: int
 ) -> bool:
-    """Add the simulator unless a carrier of its name is there or ever was, and tell whether it was added."""
+    """Add the simulator unless a carrier of its name exists or ever did, and tell whether it was added."""
     inserted = await SQL_INSERT.value(
         connection, name=name, countries=None, priority=priority, simulator=True, **asdict(settings)
     )
@@ -157,7 +146,6 @@ UPDATE carriers
 
 
 async def move_simulator(connection: Connection, port: int) -> None:
-    """Let the carriers that are the simulator follow it to another port."""
     await SQL_MOVE_SIMULATOR.rows(connection, port=port)
 
 
@@ -167,7 +155,6 @@ SQL_IS_SIMULATOR_PORT: Final = Statement(
 
 
 async def is_simulator_port(connection: Connection, port: int) -> bool:
-    """Tell whether the simulator listens on a port of this machine."""
     return bool(await SQL_IS_SIMULATOR_PORT.value(connection, port=port))
 
 
@@ -192,11 +179,11 @@ SELECT country, name
 
 
 async def list_simulated(connection: Connection) -> Mapping[str, str]:
-    """Return the countries, with their names, that no carrier but the simulator serves."""
+    """Return the countries, with their names, that only the simulator serves."""
     return {row["country"]: row["name"] for row in await SQL_LIST_SIMULATED.rows(connection)}
 
 
-# A worker that holds a lease may still hand over what it claimed before the carrier was removed.
+# A worker that holds a lease may still submit what it claimed before the carrier was removed.
 SQL_SIMULATOR_USE: Final = Statement("""
 SELECT EXISTS (SELECT FROM carriers WHERE simulator AND removed_at IS NULL) AS is_active,
        EXISTS (SELECT FROM carriers
@@ -207,7 +194,6 @@ SELECT EXISTS (SELECT FROM carriers WHERE simulator AND removed_at IS NULL) AS i
 
 
 async def simulator_use(connection: Connection) -> tuple[bool, bool]:
-    """Tell whether the simulator is a carrier in use, and whether a worker is bound to it."""
     row = await SQL_SIMULATOR_USE.row(connection)
     assert row is not None
     return row["is_active"], row["is_bound"]
@@ -217,12 +203,12 @@ SQL_LOCK: Final = Statement(_CARRIER + "WHERE name = %(name)s AND removed_at IS 
 
 
 async def lock(connection: Connection, name: str) -> Carrier | None:
-    """Hold a carrier in use until the end of the transaction; None when there is none of this name."""
+    """Lock a carrier in use until the end of the transaction; None for an unknown name."""
     row = await SQL_LOCK.row(connection, name=name)
     return None if row is None else _carrier(row)
 
 
-# Workers bind anew to a carrier that was changed.
+# Workers bind again to a carrier that was changed.
 SQL_UPDATE: Final = Statement("""
 UPDATE carriers
    SET priority = %(priority)s, countries = %(countries)s, window_size = %(window_size)s, tps = %(tps)s,
@@ -240,7 +226,6 @@ async def update(
     window_size: int,
     tps: int,
 ) -> None:
-    """Change when a carrier is used, and how much is handed over to it."""
     await SQL_UPDATE.rows(
         connection,
         carrier_id=carrier_id,
@@ -261,7 +246,7 @@ RETURNING id
 
 
 async def remove(connection: Connection, name: str) -> bool:
-    """Take a carrier out of use, and tell whether it was; its row stays for receipts, without password."""
+    """Mark a carrier as removed, and tell whether it was in use; the row stays, without password."""
     return await SQL_REMOVE.value(connection, name=name) is not None
 
 
@@ -269,5 +254,4 @@ SQL_EXISTS_EVER: Final = Statement("SELECT EXISTS (SELECT FROM carriers WHERE na
 
 
 async def exists_ever(connection: Connection, name: str) -> bool:
-    """Tell whether there is or was a carrier of this name."""
     return bool(await SQL_EXISTS_EVER.value(connection, name=name))

@@ -1,7 +1,7 @@
-"""How long did messages take, and how did they end, slot by slot? Counted by workers, added up here.
+"""Latencies and outcomes, counted in slots of ten minutes.
 
-A slot is ten minutes. What carriers said is counted in memory and added every few seconds; what tasks end is
-added with the end itself. Rows are written in the order of their keys, so that no two wait for each other.
+Workers count in memory and add their counts every few seconds; maintenance adds its own with the change
+itself. Rows are written in the order of their keys, so that no two writers deadlock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,6 @@ NO_CARRIER: Final = 0
 
 
 class LatencyStep(StrEnum):
-    """What takes time."""
-
     SUBMISSION = "handover"
     """From the acceptance to the carrier's answer for the last segment."""
 
@@ -37,7 +35,6 @@ OutcomeKey = tuple[int, str, str, str]
 
 
 def slot_of(at: datetime) -> datetime:
-    """Return the beginning of the slot in which a moment lies."""
     return at - timedelta(
         minutes=at.minute % (SLOT // timedelta(minutes=1)), seconds=at.second, microseconds=at.microsecond
     )
@@ -56,7 +53,6 @@ SELECT %(slot)s, step, network, country, lane, bucket, count
 
 
 async def add_timings(connection: Connection, slot: datetime, counts: Mapping[TimingKey, int]) -> None:
-    """Count how long messages took."""
     timings = sorted(counts)
     await SQL_ADD_TIMINGS.rows(
         connection,
@@ -83,7 +79,6 @@ SELECT %(slot)s, carrier_id, network, country, outcome, count
 
 
 async def add_outcomes(connection: Connection, slot: datetime, counts: Mapping[OutcomeKey, int]) -> None:
-    """Count how messages ended, and what carriers answered."""
     outcomes = sorted(counts)
     await SQL_ADD_OUTCOMES.rows(
         connection,
@@ -106,14 +101,13 @@ SELECT id, sent_at
 
 
 async def list_sent_at(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """Return when these messages were handed over."""
     rows = await SQL_SENT_AT.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row["id"]: row["sent_at"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionCount:
-    """How many messages to one country took about so long, in the last slots and in some before too."""
+    """Messages to one country with about the same latency: in the last slots, and in all slots read."""
 
     country: str
     lane: int
@@ -138,7 +132,7 @@ SELECT country, lane, bucket,
 async def list_submissions(
     connection: Connection, since: datetime, lately: datetime
 ) -> Sequence[SubmissionCount]:
-    """Return how long hand-overs took since a slot, and of these since a later one."""
+    """Return the latencies of submissions since a slot, and since a later one."""
     return [
         SubmissionCount(*row) for row in await SQL_SUBMISSIONS.rows(connection, since=since, lately=lately)
     ]
@@ -146,7 +140,7 @@ async def list_submissions(
 
 @dataclass(frozen=True, slots=True)
 class EndCount:
-    """How many messages to one country ended in one way, in the last slots and in some before too."""
+    """Messages to one country with the same end: in the last slots, and in all slots read."""
 
     country: str
     outcome: str
@@ -166,13 +160,13 @@ SELECT country, outcome,
 
 
 async def list_ends(connection: Connection, since: datetime, lately: datetime) -> Sequence[EndCount]:
-    """Return what was counted of ends since a slot, and of these since a later one."""
+    """Return the ends of messages since a slot, and since a later one."""
     return [EndCount(*row) for row in await SQL_ENDS.rows(connection, since=since, lately=lately)]
 
 
 @dataclass(frozen=True, slots=True)
 class CarrierTally:
-    """How often one thing was counted for a carrier, in the last slots and in some before too."""
+    """Messages of one carrier with the same outcome: in the last slots, and in all slots read."""
 
     carrier_id: int
     outcome: str
@@ -196,14 +190,14 @@ SELECT carrier_id, outcome,
 async def list_carrier_outcomes(
     connection: Connection, since: datetime, lately: datetime
 ) -> Sequence[CarrierTally]:
-    """Return what was counted for each carrier since a slot, and of this since a later one, most first."""
+    """Return the outcomes of each carrier since a slot, and since a later one, most frequent first."""
     rows = await SQL_CARRIER_OUTCOMES.rows(connection, since=since, lately=lately, no_carrier=NO_CARRIER)
     return [CarrierTally(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The times for which networks are compared: three that last until now, and those of what is usual."""
+    """The times for which networks are compared: three that last until now, and the usual ones."""
 
     first: datetime
     second: datetime
@@ -213,13 +207,12 @@ class Windows:
 
     @classmethod
     def until(cls, now: datetime, hours: tuple[int, int, int], days: int) -> "Windows":
-        """Return the last so many hours, and the same time of day on as many days before as are usual."""
+        """Return the last hours, and the same time of day on the days before."""
         first, second, third = (slot_of(now - timedelta(hours=one)) for one in hours)
         same = [slot - timedelta(days=day) for day in range(1, days + 1) for slot in _slots(first, now)]
         return cls(first, second, third, [slot for slot in same if slot < third])
 
     def parameters(self, now: datetime) -> Mapping[str, Any]:
-        """Return what the statements need."""
         slots = [*self.usual, *_slots(self.third, now)]
         return {"first": self.first, "second": self.second, "third": self.third, "slots": slots}
 
@@ -238,7 +231,7 @@ _COUNTS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class NetworkTimes:
-    """How many messages to a network took about so long, in each of the windows."""
+    """Messages to a network with about the same latency, in each window."""
 
     step: LatencyStep
     network: str
@@ -247,7 +240,7 @@ class NetworkTimes:
     counts: tuple[int, int, int, int]
 
 
-# Of the hand-overs only lane 0's: how long bulk waits for its turn says nothing of the network.
+# Of the submissions only lane 0's: how long bulk waits for its turn says nothing of the network.
 SQL_NETWORK_TIMES: Final = Statement(f"""
 SELECT step, network, country, bucket, {_COUNTS}
   FROM latencies
@@ -261,7 +254,6 @@ SELECT step, network, country, bucket, {_COUNTS}
 async def list_network_times(
     connection: Connection, windows: Windows, now: datetime
 ) -> Sequence[NetworkTimes]:
-    """Return how long small sends and receipts took, by network."""
     rows = await SQL_NETWORK_TIMES.rows(connection, **windows.parameters(now))
     return [
         NetworkTimes(LatencyStep(row["step"]), row["network"], row["country"], row["bucket"], tuple(row)[4:])
@@ -271,7 +263,7 @@ async def list_network_times(
 
 @dataclass(frozen=True, slots=True)
 class NetworkEnds:
-    """How many messages to a network ended, and how many of them were delivered, in each of the windows."""
+    """Messages to a network with the same outcome, in each window."""
 
     network: str
     country: str
@@ -292,7 +284,6 @@ SELECT network, country, outcome, {_COUNTS}
 async def list_network_ends(
     connection: Connection, windows: Windows, now: datetime, outcomes: Sequence[str]
 ) -> Sequence[NetworkEnds]:
-    """Return how many messages ended in these ways, by network."""
     rows = await SQL_NETWORK_ENDS.rows(connection, **windows.parameters(now), outcomes=outcomes)
     return [NetworkEnds(row["network"], row["country"], row["outcome"], tuple(row)[3:]) for row in rows]
 
@@ -310,13 +301,13 @@ WITH old AS MATERIALIZED (
 SELECT count(*) FROM old
 """
 
-# Nobody writes to so old a slot, so its rows stay where they are.
+# Old slots are not written any more, so a ctid stays valid.
 SQL_DELETE_OLD: Final = Statement(_DELETE.format(table="latencies"))
 SQL_DELETE_OLD_OUTCOMES: Final = Statement(_DELETE.format(table="outcomes"))
 
 
 async def delete_old(connection: Connection, now: datetime, count_max: int) -> int:
-    """Forget slots of long ago, up to so many rows of each table, and return how many."""
+    """Delete old slots, at most `count_max` rows of each table, and return how many."""
     before = now - timedelta(days=DAYS_KEPT)
     return int(await SQL_DELETE_OLD.value(connection, before=before, count_max=count_max)) + int(
         await SQL_DELETE_OLD_OUTCOMES.value(connection, before=before, count_max=count_max)

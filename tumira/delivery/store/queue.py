@@ -1,8 +1,8 @@
-"""Which messages wait for a carrier, and who takes the next ones?
+"""The queue of messages that wait for a carrier, and the claim that takes the next ones.
 
-A waiting message stands in exactly one of three tables: `queue` (for its turn), `in_flight` (claimed by a
-worker) and `retries` (for a moment). Whoever moves one holds the message's row first, but for the claim: it
-takes queue rows that nobody else holds, and then only messages that are still `queued`.
+A waiting message is in exactly one of three tables: `queue` (for its turn), `in_flight` (claimed by a worker)
+and `retries` (until a moment). The message's row is locked before it moves, except by the claim: it takes
+queue rows that nobody has locked, and then only messages that are still `queued`.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ LaneKey = tuple[str, int]
 
 
 class ClaimRequest(Struct, frozen=True):
-    """How many messages to claim in one country: of lane 0, and with what lane 0 leaves free, of lane 1.
+    """How many messages to claim in one country: from lane 0, and with what lane 0 leaves, from lane 1.
 
     Messages that avoid the carrier `avoided` are left to another one.
     """
@@ -40,8 +40,6 @@ class ClaimRequest(Struct, frozen=True):
 
 
 class ClaimedMessage(Struct, frozen=True):
-    """A message that is ours to hand over."""
-
     id: MessageId
     batch_id: BatchId
     account_id: AccountId
@@ -133,8 +131,8 @@ SELECT message_id, country, lane, turn, again, avoid
  ORDER BY lane, turn
 """)
 
-# A message that was settled meanwhile is not `queued` any more; it is not returned, and let go of below.
-# It locks messages and then batches by id, as everybody does, because it finds them by walking through their
+# A message that was settled meanwhile is not `queued` any more; it is not returned, and leaves flight below.
+# It locks messages and then batches by id, like all writers, because it finds them by walking through their
 # primary keys: that holds on a connection with `IN_KEY_ORDER`. To lock them by a SELECT first would do the
 # same under any plan, and made a claim take a quarter longer.
 SQL_START: Final = Statement("""
@@ -174,8 +172,8 @@ async def claim(
 ) -> Sequence[ClaimedMessage] | None:
     """Claim the next messages, at most `total`, lane 0 first; None if nothing waits.
 
-    The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it hands any
-    of them over, and also when all that was taken out of the queue turned out to be settled.
+    The connection has the settings `KEY_LOOKUPS` and `IN_KEY_ORDER`. The caller commits before it submits any
+    of them, and also when everything taken out of the queue turned out to be settled.
     """
     taken = await SQL_TAKE.rows(
         connection,
@@ -234,12 +232,10 @@ SQL_AVOIDED: Final = Statement("SELECT DISTINCT country, avoid FROM queue WHERE 
 
 
 async def list_avoided(connection: Connection) -> Collection[tuple[str, int]]:
-    """Return in which countries messages wait that avoid which carriers."""
     return {(row["country"], row["avoid"]) for row in await SQL_AVOIDED.rows(connection)}
 
 
 async def _start(connection: Connection, taken: Sequence[asyncpg.Record]) -> Sequence[ClaimedMessage]:
-    """Move messages that were taken out of the queue to `sending`, and return those that still wait."""
     ids = [row[0] for row in taken]
     low, high = min(ids), max(ids)
     rows = await SQL_START.rows(
@@ -278,22 +274,19 @@ SELECT message_id
 
 
 async def list_claimed(connection: Connection, ids: Sequence[UUID], worker: str) -> frozenset[UUID]:
-    """Return which of these messages a worker has claimed."""
     return frozenset(row[0] for row in await SQL_LIST_CLAIMED.rows(connection, ids=ids, worker=worker))
 
 
 def batch_low(message_id: UUID) -> UUID:
-    """Return the lowest id that the batch of this message can have."""
     return message_bounds(BatchId(message_id))[0]
 
 
 def batch_high(message_id: UUID) -> UUID:
-    """Return the highest id that the batch of this message can have."""
     return message_bounds(BatchId(message_id))[1]
 
 
 class PastAttempts(Struct, frozen=True):
-    """What was done about a message before: which segments a carrier took, and what went wrong."""
+    """Earlier attempts to submit a message: the segments taken, and how often it was retried and resent."""
 
     taken: frozenset[int]
     reference: int | None
@@ -317,7 +310,6 @@ SELECT message_id, kind
 
 
 async def read_past_attempts(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, PastAttempts]:
-    """Return what was done about these messages before."""
     bounds = {"ids": ids, "low": min(ids), "high": max(ids)}
     parts = await SQL_PARTS_BEFORE.rows(connection, **bounds)
     incidents = await SQL_INCIDENTS_BEFORE.rows(connection, **bounds)
@@ -351,7 +343,6 @@ RETURNING country, lane, turn
 
 
 async def publish_clocks(connection: Connection, turns: Mapping[LaneKey, int]) -> Mapping[LaneKey, int]:
-    """Let everybody know the highest turns that were claimed, and return the highest that anybody did."""
     rows = await SQL_PUBLISH.rows(
         connection,
         countries=[country for country, _ in turns],
@@ -369,5 +360,4 @@ SELECT country
 
 
 async def list_waiting_countries(connection: Connection) -> Sequence[str]:
-    """Return the countries for which messages wait."""
     return [row["country"] for row in await SQL_WAITING.rows(connection)]

@@ -1,4 +1,4 @@
-"""Which message is a receipt about, and what is kept of those that match none?"""
+"""Segments that receipts may be about, and receipts that match none."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,8 +15,6 @@ from tumira.postgres.statement import Statement
 
 
 class Match(Struct, frozen=True):
-    """A segment whose carrier's id is spelt like one of a receipt's; `place` says which receipt's."""
-
     place: int
     key: str
     message_id: MessageId
@@ -56,7 +54,6 @@ async def find_segments(
     keys: Sequence[tuple[int, str]],
     bounds: tuple[UUID, UUID],
 ) -> Sequence[Match]:
-    """Find segments by the spellings of their carrier's id, each given with the place of its receipt."""
     rows = await SQL_FIND_SEGMENTS.rows(
         connection,
         carrier_id=carrier_id,
@@ -69,7 +66,7 @@ async def find_segments(
 
 
 class Doubt(Struct, frozen=True):
-    """A try to hand over a message that ended in doubt: the carrier's ids may not have been learnt."""
+    """A submission that ended in doubt: the carrier ids may be unknown."""
 
     recipient: str
     message_id: MessageId
@@ -79,7 +76,7 @@ class Doubt(Struct, frozen=True):
     status: str
 
 
-# One more than this is too many to tell anything by the number.
+# With more than this, the number says nothing.
 DOUBTS_MAX: Final = 50
 
 # Also of messages that have ended: a receipt may be about a try that another one made needless.
@@ -115,7 +112,6 @@ SELECT wanted.recipient, doubt.message_id, doubt.claimed_at,
 async def list_doubts(
     connection: Connection, carrier_id: int, recipients: Sequence[str], bounds: tuple[UUID, UUID]
 ) -> Sequence[Doubt]:
-    """Return the tries in doubt to these numbers, digits alone, about which a receipt to them may be."""
     rows = await SQL_DOUBTS.rows(
         connection,
         carrier_id=carrier_id,
@@ -128,8 +124,6 @@ async def list_doubts(
 
 
 class KnownPart(Struct, frozen=True):
-    """A segment whose carrier's id is known."""
-
     message_id: MessageId
     number: int
     attempt: int
@@ -146,7 +140,6 @@ SELECT message_id, number, attempt, carrier_ref, answered_at
 
 
 async def list_known_parts(connection: Connection, ids: Sequence[UUID]) -> Sequence[KnownPart]:
-    """Return the segments of these messages whose carrier's id is known."""
     rows = await SQL_KNOWN_PARTS.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return [KnownPart(*row) for row in rows]
 
@@ -169,7 +162,6 @@ SELECT DISTINCT message.recipient
 async def list_being_submitted(
     connection: Connection, carrier_id: int, numbers: Sequence[str], bounds: tuple[UUID, UUID]
 ) -> frozenset[str]:
-    """Return to which of these numbers a carrier is being handed a message; its receipt may be ahead."""
     rows = await SQL_BEING_SUBMITTED.rows(
         connection, carrier_id=carrier_id, numbers=numbers, low=bounds[0], high=bounds[1]
     )
@@ -191,7 +183,7 @@ SELECT %(carrier_id)s, carrier_ref, recipient, state, error, receipt,
 async def insert_unmatched(
     connection: Connection, carrier_id: int, receipts: Sequence[tuple[Receipt, datetime]]
 ) -> None:
-    """Keep receipts that match nothing yet, each with the time when it came by the clock of this machine."""
+    """Keep receipts that match nothing yet, each with its time of arrival by this machine's clock."""
     now = datetime.now(UTC)
     await SQL_INSERT_UNMATCHED.rows(
         connection,
@@ -208,7 +200,7 @@ async def insert_unmatched(
 _KEPT: Final = "id, carrier_id, carrier_ref, recipient, state, error, receipt, received_at"
 
 # As many of each carrier, so that none waits behind another. Each waits again for as long as it is old, and
-# ten minutes at most. By a clock that stands still, so that the index tells what is due.
+# ten minutes at most. By the time of the statement, so that the index is used.
 SQL_CLAIM_DUE: Final = Statement(f"""
 UPDATE unmatched_receipts
    SET next_try_at = clock_timestamp()
@@ -231,14 +223,14 @@ RETURNING {_KEPT}
 
 
 async def claim_due(connection: Connection, count_max: int) -> Mapping[int, Sequence[UnmatchedReceipt]]:
-    """Take receipts whose next try is due, so many of each carrier, and set the try after it."""
+    """Take receipts whose retry is due, at most `count_max` per carrier, and schedule the next retry."""
     taken: dict[int, list[UnmatchedReceipt]] = {}
     for row in await SQL_CLAIM_DUE.rows(connection, count_max=count_max):
         taken.setdefault(row["carrier_id"], []).append(_unmatched(row))
     return taken
 
 
-# Of the receipts to one number so many, the newest first; that many tell nothing.
+# The most receipts to one number that are read, newest first; this many prove nothing.
 TO_NUMBER_MAX: Final = 50
 
 SQL_TO_NUMBERS: Final = Statement(f"""
@@ -258,7 +250,6 @@ SELECT kept.*
 async def list_to_numbers(
     connection: Connection, carrier_id: int, ends: Collection[str]
 ) -> Sequence[UnmatchedReceipt]:
-    """Return the receipts of a carrier to numbers with these last digits that match nothing."""
     rows = await SQL_TO_NUMBERS.rows(
         connection, carrier_id=carrier_id, ends=sorted(set(ends)), count_max=TO_NUMBER_MAX
     )
@@ -269,14 +260,13 @@ def _unmatched(row: asyncpg.Record) -> UnmatchedReceipt:
     return UnmatchedReceipt(row[0], row[1], Receipt(*row[2:7]), row[7])
 
 
-# Not by waiting: whoever else holds one settles its message, and may wait for that.
+# Without waiting: the holder of a locked one settles its message, and may wait for us.
 SQL_LOCK: Final = Statement("""
 SELECT id FROM unmatched_receipts WHERE id = ANY(%(ids)s::bigint[]) FOR UPDATE SKIP LOCKED
 """)
 
 
 async def lock_free(connection: Connection, ids: Sequence[int]) -> frozenset[int]:
-    """Hold those of these receipts that are still there and that nobody else holds."""
     return frozenset(row["id"] for row in await SQL_LOCK.rows(connection, ids=ids))
 
 
@@ -284,7 +274,6 @@ SQL_DELETE: Final = Statement("DELETE FROM unmatched_receipts WHERE id = ANY(%(i
 
 
 async def delete(connection: Connection, ids: Sequence[int]) -> None:
-    """Forget receipts that have found their message."""
     await SQL_DELETE.rows(connection, ids=ids)
 
 
@@ -299,7 +288,7 @@ SELECT count(*) FROM deleted
 
 
 async def delete_old(connection: Connection) -> int:
-    """Forget receipts that matched nothing in 72 hours, and return how many."""
+    """Delete receipts that matched nothing in 72 hours, and return how many."""
     return int(await SQL_DELETE_OLD.value(connection))
 
 
@@ -330,5 +319,5 @@ SELECT count(*) FROM deleted
 
 
 async def delete_beyond(connection: Connection, kept_max: int, count_max: int) -> int:
-    """Forget the oldest receipts of carriers of which more are kept than this, and return how many."""
+    """Delete the oldest receipts of carriers with more than `kept_max`, and return how many."""
     return int(await SQL_DELETE_BEYOND.value(connection, kept_max=kept_max, count_max=count_max))

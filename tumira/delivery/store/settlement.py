@@ -1,8 +1,8 @@
-"""How is written what became of messages? A group of them at once, under locks taken in one order.
+"""Writes the settlement of a group of messages, under locks taken in one order.
 
-Messages first, then their batches, then the accounts that get money back, then the counters of events, then
-the traffic of the days, each by its key. Statements find rows by a list of ids, and by the bounds of these,
-which name the weeks to look in.
+Messages first, then their batches, then the accounts that are refunded, then the event counters, then the
+daily totals, each by key. Statements find rows by a list of ids and by its bounds, which select the weekly
+partitions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from tumira.postgres.statement import Statement
 
 
 class LockedMessage(Struct, frozen=True):
-    """A message as it stands while we hold it."""
+    """A message under a row lock."""
 
     id: MessageId
     batch_id: BatchId
@@ -50,13 +50,11 @@ SQL_LOCK_FREE: Final = Statement(_LOCKED + "SKIP LOCKED")
 
 
 async def lock_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
-    """Hold these messages until the end of the transaction; unknown ones are left out."""
     rows = await SQL_LOCK.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row[0]: LockedMessage(*row) for row in rows}
 
 
 async def lock_free_messages(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, LockedMessage]:
-    """Hold those of these messages that nobody else holds."""
     rows = await SQL_LOCK_FREE.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row[0]: LockedMessage(*row) for row in rows}
 
@@ -74,7 +72,6 @@ SELECT message_id, number, state, error
 async def list_states(
     connection: Connection, ids: Sequence[UUID]
 ) -> Sequence[tuple[UUID, int, str, str | None]]:
-    """Return what receipts said of the segments of these messages, as they came."""
     rows = await SQL_STATES.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return [(row["message_id"], row["number"], row["state"], row["error"]) for row in rows]
 
@@ -88,7 +85,6 @@ SELECT DISTINCT message_id, number
 
 
 async def list_numbers(connection: Connection, ids: Sequence[UUID]) -> Sequence[tuple[UUID, int]]:
-    """Return which segments of these messages a carrier is known to have taken."""
     rows = await SQL_NUMBERS.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return [(row["message_id"], row["number"]) for row in rows]
 
@@ -104,7 +100,6 @@ SELECT id, pending
 
 
 async def lock_batches(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, int]:
-    """Hold these batches, and return how many messages of each are not final yet."""
     rows = await SQL_LOCK_BATCHES.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row["id"]: row["pending"] for row in rows}
 
@@ -115,7 +110,6 @@ SELECT id FROM accounts WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR NO KEY U
 
 
 async def lock_accounts(connection: Connection, ids: Sequence[AccountId]) -> None:
-    """Hold the accounts that get money back."""
     await SQL_LOCK_ACCOUNTS.rows(connection, ids=ids)
 
 
@@ -131,8 +125,6 @@ class MessageChange(Struct):
 
 
 class NewPart(Struct, gc=False):
-    """A segment that a carrier took, and its receipt if that came with it. The columns of `parts`."""
-
     message_id: MessageId
     number: int
     attempt: int
@@ -150,8 +142,6 @@ class NewPart(Struct, gc=False):
 
 
 class PartReport(Struct, frozen=True):
-    """A receipt for a segment that was recorded before."""
-
     message_id: MessageId
     number: int
     attempt: int
@@ -162,21 +152,10 @@ class PartReport(Struct, frozen=True):
 
 
 class BatchChange(Struct, frozen=True):
-    """How many more messages of a batch are final, what was paid back, and whether these were the last."""
-
     id: BatchId
     settled: int
     refunded: Decimal
     completed: bool
-
-
-class Refund(Struct, frozen=True):
-    """The cost of a message, paid back."""
-
-    account_id: AccountId
-    batch_id: BatchId
-    message_id: MessageId
-    amount: Decimal
 
 
 _MOVE: Final = """
@@ -243,7 +222,7 @@ async def write(
     reports: Sequence[PartReport],
     batches: Sequence[BatchChange],
 ) -> int:
-    """Write what was decided about messages that we hold; `landed` are those no longer in flight.
+    """Write the decisions about locked messages; `landed` are those no longer in flight.
 
     Return how many of these were in flight.
     """
@@ -298,7 +277,6 @@ def _batches(batches: Sequence[BatchChange]) -> dict[str, Any]:
 
 
 async def add_parts(connection: Connection, parts: Sequence[NewPart]) -> None:
-    """Record segments that a carrier took."""
     await connection.copy_records_to_table(
         "parts", records=map(structs.astuple, parts), columns=NewPart.__struct_fields__
     )
@@ -337,19 +315,18 @@ SELECT 0
 """)
 
 
-async def refund(connection: Connection, refunds: Sequence[Refund]) -> None:
-    """Pay back the cost of messages; their accounts are held by us."""
+async def refund(connection: Connection, messages: Sequence[LockedMessage]) -> None:
     totals: dict[AccountId, Decimal] = {}
-    for one in refunds:
-        totals[one.account_id] = totals.get(one.account_id, Decimal(0)) + one.amount
+    for one in messages:
+        totals[one.account_id] = totals.get(one.account_id, Decimal(0)) + one.cost
     await SQL_REFUND.value(
         connection,
         account_ids=list(totals),
         totals=list(totals.values()),
-        owner_ids=[one.account_id for one in refunds],
-        amounts=[one.amount for one in refunds],
-        batch_ids=[one.batch_id for one in refunds],
-        message_ids=[one.message_id for one in refunds],
+        owner_ids=[one.account_id for one in messages],
+        amounts=[one.cost for one in messages],
+        batch_ids=[one.batch_id for one in messages],
+        message_ids=[one.id for one in messages],
     )
 
 
@@ -357,5 +334,4 @@ SQL_REFUND_RULES: Final = Statement("SELECT id, refund FROM carriers")
 
 
 async def list_refund_rules(connection: Connection) -> Mapping[int, frozenset[str]]:
-    """Return which final statuses each carrier's messages are paid back for, removed carriers included."""
     return {row["id"]: frozenset(row["refund"]) for row in await SQL_REFUND_RULES.rows(connection)}

@@ -1,7 +1,7 @@
-"""What happened to a message, and when?"""
+"""The timeline of a message."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -19,10 +19,10 @@ from tumira.sending import lifecycle
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One thing that happened; `at` is None where nobody wrote down the time.
+    """An event in the life of a message; `at` is None where the time was not recorded.
 
-    Where the message waits for a moment, `at` is that moment. `attempt` counts how often a segment had been
-    sent before; `state` and `error` are the receipt's words.
+    While the message waits, `at` is the end of the wait. `attempt` counts earlier submissions of the segment;
+    `state` and `error` are those of the receipt.
     """
 
     at: datetime | None
@@ -37,8 +37,6 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A message without its text, and all that happened to it, in order."""
-
     message_id: MessageId
     batch_id: BatchId
     account_id: AccountId
@@ -53,7 +51,12 @@ class Timeline:
     entries: Sequence[TimelineEntry]
 
 
-# Of things that happened at the same moment, the one that led to the other stands first.
+_ENTRY_FIELDS: Final = tuple(field.name for field in fields(TimelineEntry))
+_MESSAGE_FIELDS: Final = tuple(
+    field.name for field in fields(Timeline) if field.name not in {"message_id", "entries"}
+)
+
+# Of events at the same moment, the cause comes before its effect.
 _ORDER: Final[Mapping[str, int]] = {
     event: place
     for place, event in enumerate(
@@ -76,9 +79,9 @@ _ORDER: Final[Mapping[str, int]] = {
     )
 }
 
-# One statement, so that all of it is of one moment. Each piece names the message itself, which tells the week
+# One statement, so that it sees one moment. Each part names the message itself, which selects the week
 # to look in. The queue is not searched: it has no way from a message to its place there, and a message that
-# is `queued` and waits nowhere else stands in it.
+# is `queued` and waits nowhere else is in it.
 _READ: Final = """
 WITH happened AS (
     SELECT claimed_at AS at, 'claimed' AS event, min(carrier_id) AS carrier_id, NULL::smallint AS part,
@@ -132,7 +135,6 @@ SQL_READ: Final = Statement(_READ)
 
 
 async def read(connection: Connection, message_id: MessageId) -> Timeline | None:
-    """Return what happened to any account's message, for the operator; None for an unknown one."""
     return _timeline(await SQL_READ.rows(connection, **_named(message_id)))
 
 
@@ -140,7 +142,6 @@ SQL_READ_FOR: Final = Statement(_READ + "   AND m.account_id = %(account_id)s")
 
 
 async def read_for(connection: Connection, account_id: AccountId, message_id: MessageId) -> Timeline | None:
-    """Return what happened to an account's message; None for an unknown one and for somebody else's."""
     return _timeline(await SQL_READ_FOR.rows(connection, **_named(message_id), account_id=account_id))
 
 
@@ -159,20 +160,8 @@ def _timeline(rows: Sequence[asyncpg.Record]) -> Timeline | None:
     entries = [_entry(row) for row in rows if row["event"] is not None]
     entries.extend(_known_from_the_message(message, entries))
     entries.sort(key=_moment)
-    return Timeline(
-        message_id=message["id"],
-        batch_id=message["batch_id"],
-        account_id=message["account_id"],
-        recipient=message["recipient"],
-        country=message["country"],
-        status=message["status"],
-        failure_reason=message["failure_reason"],
-        segments=message["segments"],
-        cost=message["cost"],
-        created_at=message["created_at"],
-        reference=message["reference"],
-        entries=entries,
-    )
+    known = {name: message[name] for name in _MESSAGE_FIELDS}
+    return Timeline(message_id=message["id"], entries=entries, **known)
 
 
 def _entry(row: asyncpg.Record) -> TimelineEntry:
@@ -181,16 +170,7 @@ def _entry(row: asyncpg.Record) -> TimelineEntry:
         detail = without_quote(detail)
     elif row["event"] == "refunded":
         detail = f"{money.write(Decimal(detail))} USD"
-    return TimelineEntry(
-        row["at"],
-        row["event"],
-        row["carrier"],
-        row["part"],
-        row["attempt"],
-        row["state"],
-        row["error"],
-        detail,
-    )
+    return TimelineEntry(**{name: row[name] for name in _ENTRY_FIELDS} | {"detail": detail})
 
 
 def _known_from_the_message(
@@ -207,7 +187,6 @@ def _known_from_the_message(
 
 
 def _ended_at(message: asyncpg.Record, entries: Sequence[TimelineEntry]) -> datetime | None:
-    """Return when a message got its final status, as far as anybody wrote it down."""
     # Money goes back in the transaction that settles the message.
     written: datetime | None = message["delivered_at"] or message["refunded_at"]
     if written is None and message["status"] in {"undelivered", "expired"}:

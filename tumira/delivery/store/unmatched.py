@@ -1,7 +1,6 @@
-"""Which receipts match nothing, and which segments may they be about?
+"""Unmatched receipts for the operator, and the segments that they may be about.
 
-Segments are looked for by the carrier's id, in the spellings that are tried anyway and whatever the number,
-and by the number, whatever the id. What is found is for an operator to judge.
+Segments are found by the carrier id with any number, and by the number with any id.
 """
 
 from collections.abc import Sequence
@@ -18,14 +17,14 @@ from tumira.sending import recipients
 
 # Above all numbers that a receipt can have.
 LATEST: Final = 2**63 - 1
-# So many segments are looked at for each spelling of an id, and so many messages for each number.
+# Segments read for each spelling of an id, and messages for each number.
 SEGMENTS_MAX: Final = 3
 MESSAGES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ListedReceipt:
-    """A receipt that matches nothing, over which carrier it came, and when it is tried again."""
+    """An unmatched receipt with its carrier and its next retry."""
 
     id: int
     carrier_id: int
@@ -55,7 +54,6 @@ SQL_LIST: Final = Statement(
 async def list_before(
     connection: Connection, count_max: int, before: int = LATEST
 ) -> Sequence[ListedReceipt]:
-    """Return receipts that came before one of them, newest first."""
     rows = await SQL_LIST.rows(connection, before=before, count_max=count_max)
     return [_unmatched(*row) for row in rows]
 
@@ -64,7 +62,6 @@ SQL_FIND: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s")
 
 
 async def find(connection: Connection, receipt_id: int) -> ListedReceipt | None:
-    """Return a receipt, or None when it has found its message or was dismissed."""
     row = await SQL_FIND.row(connection, receipt_id=receipt_id)
     return None if row is None else _unmatched(*row)
 
@@ -74,7 +71,6 @@ SQL_LOCK: Final = Statement(_UNMATCHED + "WHERE u.id = %(receipt_id)s FOR UPDATE
 
 
 async def lock(connection: Connection, receipt_id: int) -> ListedReceipt | None:
-    """Hold a receipt until the end of the transaction; None as above."""
     row = await SQL_LOCK.row(connection, receipt_id=receipt_id)
     return None if row is None else _unmatched(*row)
 
@@ -96,21 +92,18 @@ SELECT count(*) FROM (SELECT FROM unmatched_receipts LIMIT %(count_max)s) AS cou
 
 
 async def count(connection: Connection, count_max: int) -> int:
-    """Return how many there are, or this many where there are more."""
     return int(await SQL_COUNT.value(connection, count_max=count_max))
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateSegment:
-    """A segment that a receipt may be about; `place` says which receipt's."""
-
     place: int
     message_id: MessageId
     number: int
     attempt: int
     account_id: AccountId
     recipient: str
-    # Where its message stands, and the word of its own last receipt.
+    # The status of its message, and the state of the segment's own last receipt.
     status: str
     state: str | None
     carrier_id: int
@@ -152,7 +145,6 @@ SQL_BY_ID: Final = Statement(f"""
 async def list_by_id(
     connection: Connection, keys: Sequence[tuple[int, int, str]], bounds: tuple[UUID, UUID]
 ) -> Sequence[CandidateSegment]:
-    """Find segments by the place of a receipt, its carrier and a spelling of its id, whatever the number."""
     rows = await SQL_BY_ID.rows(
         connection,
         places=[place for place, _, _ in keys],
@@ -189,8 +181,7 @@ SQL_OF_MESSAGES: Final = Statement(f"""
 async def list_by_number(
     connection: Connection, numbers: Sequence[tuple[int, str, UUID]], low: UUID
 ) -> Sequence[CandidateSegment]:
-    """Find segments by the place of a receipt, the number and a bound of ids, whatever the carrier's id."""
-    # What was made after the receipt came cannot be what it is about.
+    # A receipt is not about a message that was made after it came.
     found = [
         (place, sent.id)
         for place, number, high in numbers

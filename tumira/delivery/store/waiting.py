@@ -1,4 +1,4 @@
-"""How does a waiting message move from one place to another? Its row in `messages` is held by the caller."""
+"""Moves waiting messages between queue, retries and flight; the caller has locked their rows."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from tumira.core.ids import BatchId, MessageId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
-# Whoever could take a message instead has had time to; then the carrier that it avoids may have it again.
+# Another carrier has had time to take the message; then the one that it avoids may have it again.
 AVOID_S: Final = 60.0
 
 
 class QueueEntry(Struct, frozen=True):
-    """A place in the queue; without a turn it is the clock's.
+    """A place in the queue; without a turn it gets the lane's clock.
 
     `avoid` is the carrier at which it was in doubt: another one takes it if there is one.
     """
@@ -44,7 +44,6 @@ SELECT entry.country, entry.lane,
 
 
 async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None:
-    """Let messages wait for their turn."""
     await SQL_ENQUEUE.rows(
         connection,
         message_ids=[entry.message_id for entry in entries],
@@ -58,8 +57,6 @@ async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None
 
 
 class Retry(Struct, frozen=True):
-    """A wait before another try, or in doubt for a receipt."""
-
     message_id: MessageId
     wait_s: float
     in_doubt: bool
@@ -75,7 +72,6 @@ SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, 
 
 
 async def insert_retries(connection: Connection, delays: Sequence[Retry]) -> None:
-    """Let messages wait for a while."""
     await SQL_INSERT_RETRIES.rows(
         connection,
         message_ids=[delay.message_id for delay in delays],
@@ -86,14 +82,12 @@ async def insert_retries(connection: Connection, delays: Sequence[Retry]) -> Non
 
 
 class DueRetry(Struct, frozen=True):
-    """A message whose wait is over."""
-
     message_id: MessageId
     in_doubt: bool
     carrier_id: int | None
 
 
-# By a clock that stands still, so that the index tells what is due: else all that waits would be looked at.
+# By the time of the statement, so that the index is used: else all of `retries` would be read.
 SQL_LIST_DUE: Final = Statement("""
 SELECT message_id, in_doubt, carrier_id
   FROM retries
@@ -104,7 +98,6 @@ SELECT message_id, in_doubt, carrier_id
 
 
 async def list_due(connection: Connection, count_max: int) -> Sequence[DueRetry]:
-    """Return messages whose wait is over; they have to be held, and looked for again, before they move."""
     return [DueRetry(*row) for row in await SQL_LIST_DUE.rows(connection, count_max=count_max)]
 
 
@@ -117,11 +110,11 @@ RETURNING message_id, in_doubt, carrier_id
 
 
 async def claim_due(connection: Connection, ids: Sequence[UUID]) -> Sequence[DueRetry]:
-    """Take messages that we hold out of `retries`, as far as they are still due there."""
+    """Take locked messages out of `retries`, as far as they are still due."""
     return [DueRetry(*row) for row in await SQL_CLAIM_DUE.rows(connection, ids=ids)]
 
 
-# Where a message stands in the queue: its country, lane and turn.
+# The place of a message in the queue: its country, lane and turn.
 QueuePlace = tuple[str, int, int]
 
 # Rows of the queue are not waited for: who claims one of these holds it and will wait for the message that we
@@ -172,8 +165,8 @@ async def delete_waiting(
 ) -> None:
     """Take messages, given with their countries, out of wherever they wait.
 
-    Each waits in one place. Those whose place in the queue is known are looked for there, and the others, and
-    any that have moved since, in the small tables; the queue is read only for what is in none of these.
+    Each is in one place. Known places in the queue are tried first, then the small tables; the whole queue is
+    read only for messages that are in none of these.
     """
     left = set(countries)
     if known:
@@ -201,7 +194,6 @@ RETURNING message_id, claimed_at
 
 
 async def end_flight(connection: Connection, ids: Sequence[UUID], worker: str) -> Mapping[UUID, datetime]:
-    """Take messages out of flight as far as this worker still has them there; return when it claimed each."""
     return {row[0]: row[1] for row in await SQL_END_FLIGHT.rows(connection, ids=ids, worker=worker)}
 
 
@@ -215,7 +207,6 @@ SELECT message_id, carrier_id
 
 
 async def list_in_flight(connection: Connection, worker: str, count_max: int) -> Mapping[UUID, int]:
-    """Return messages that a worker has claimed, with the carrier each was meant for."""
     rows = await SQL_OF_WORKER.rows(connection, worker=worker, count_max=count_max)
     return {row[0]: row[1] for row in rows}
 
@@ -235,7 +226,7 @@ DELETE FROM workers
 
 
 async def delete_worker(connection: Connection, worker: str) -> None:
-    """Note that a worker has ended by itself."""
+    """Note that a worker has shut down."""
     await SQL_DELETE_WORKER.rows(connection, worker=worker)
 
 
@@ -252,7 +243,7 @@ RETURNING id
 
 
 async def adopt_orphans(connection: Connection) -> int:
-    """Bring back to memory the workers whose claims outlived them, so that they are found dead again."""
+    """Insert the workers again whose claims outlived them, so that they are found dead."""
     return len(await SQL_ADOPT_ORPHANS.rows(connection))
 
 
@@ -271,8 +262,6 @@ async def count_recipients(connection: Connection, ids: Sequence[BatchId]) -> Ma
 
 
 class Incident(Struct, frozen=True):
-    """Something that did not go smoothly with a message."""
-
     message_id: MessageId
     kind: str
     carrier_id: int | None
@@ -292,7 +281,6 @@ SELECT *
 
 
 async def insert_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
-    """Write down what did not go smoothly."""
     await SQL_INSERT_INCIDENTS.rows(
         connection,
         message_ids=[incident.message_id for incident in incidents],
@@ -322,7 +310,7 @@ async def list_older(
 ) -> Mapping[UUID, QueuePlace | None]:
     """Return waiting messages that were accepted before this id, without those in doubt.
 
-    Each comes with its place in the queue, or None if it waits for another try.
+    Each comes with its place in the queue, or None if it waits for a retry.
     """
     rows = await SQL_LIST_OLD.rows(connection, before=before, count_max=count_max)
     return {
@@ -337,7 +325,6 @@ SELECT message_id, country, lane, turn FROM queue WHERE country = %(country)s LI
 
 
 async def list_of_country(connection: Connection, country: str, count_max: int) -> Mapping[UUID, QueuePlace]:
-    """Return messages that wait for a country, with their places in the queue."""
     rows = await SQL_LIST_OF_COUNTRY.rows(connection, country=country, count_max=count_max)
     return {message_id: (where, lane, turn) for message_id, where, lane, turn in rows}
 
@@ -366,7 +353,7 @@ SELECT messages.id
 async def list_unconfirmed(
     connection: Connection, low: UUID, high: UUID, sent_before: datetime, count_max: int
 ) -> Sequence[UUID]:
-    """Return messages of open batches between these ids that were handed over before a moment."""
+    """Return messages of open batches between these ids that were sent before a moment."""
     rows = await SQL_LIST_UNCONFIRMED.rows(
         connection, low=low, high=high, sent_before=sent_before, count_max=count_max
     )

@@ -16,7 +16,7 @@ from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import MessageId
 from tumira.delivery.outcomes import Ended, Outcome
-from tumira.delivery.settle import settle_locked
+from tumira.delivery.settle import settle
 from tumira.delivery.store import settlement
 from tumira.operations.backup import dump as backups
 from tumira.operations.backup import restored
@@ -189,7 +189,7 @@ async def end_parked(database: Database, progress: Progress) -> int:
             outcomes: list[Outcome] = [
                 Ended(MessageId(one), "sending", "unconfirmed", None, incident="hold") for one in ids
             ]
-            await settle_locked(connection, held, outcomes, worker="")
+            await settle(connection, outcomes, locked=held, worker="")
         ended += len(ids)
         progress(ended)
 
