@@ -6,10 +6,10 @@ Error messages never repeat a part of the URL in which the password could be.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from tumira.core import urls
 from tumira.pricing import segments
 from tumira.pricing.segments import Encoding
 
@@ -23,11 +23,7 @@ _SYSTEM_ID_MAX: Final = 15
 _PASSWORD_MAX: Final = 8
 _SOURCE_MAX: Final = 11
 
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
-# RFC 1123, section 2.1, with the underscore that some names have.
-_LABEL: Final = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PARAMETER_NAME: Final = re.compile(r"[A-Za-z_]{1,20}")
 _SOURCE_NUMBER: Final = re.compile(r"\+?[0-9]{3,15}")
@@ -99,7 +95,6 @@ def parse(url: str, password: str | None = None) -> CarrierSettings:
 
 
 def write(settings: CarrierSettings) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     query = {
         "window": settings.window_size,
         "tps": settings.tps,
@@ -117,39 +112,29 @@ def write(settings: CarrierSettings) -> str:
     ]
     scheme = "smpps" if settings.tls else "smpp"
     user = quote(settings.system_id, safe="")
-    return f"{scheme}://{user}:{_HIDDEN}@{host}:{settings.port}?{'&'.join(shown)}"
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    authority = urls.write_authority(settings.host, settings.port)
+    return f"{scheme}://{user}:{_HIDDEN}@{authority}?{'&'.join(shown)}"
 
 
 def _read_place(place: str) -> tuple[str, int]:
-    if place.startswith("["):
-        host, bracket, port = place[1:].partition("]")
-        try:
-            host = str(IPv6Address(host)) if bracket else ""
-        except AddressValueError:
-            host = ""
-        is_named = host != "" and port[:1] in {"", ":"}
-        colon, port = port[:1], port[1:]
+    host, port = urls.split_port(place) or ("", None)
+    if host.startswith("["):
+        address = urls.parse_ipv6(host)
+        is_named = address is not None
+        host = str(address)
     else:
-        host, colon, port = place.partition(":")
         host = host.lower()
-        is_named = _HOST.fullmatch(host) is not None
+        is_named = urls.is_host_name(host)
     if not is_named:
         raise ValueError(
             "The URL names no host after the last @; write a name such as smpp.example.com, an address such "
             "as 192.0.2.1, or [2001:db8::1] in brackets."
         )
-    return host, _read_number("The port", port, 1, 65535) if colon else PORT_DEFAULT
+    return host, PORT_DEFAULT if port is None else _read_number("The port", port, 1, urls.PORT_MAX)
 
 
 def _read_credential(what: str, text: str, least: int, most: int) -> str:
-    decoded = _unquote(text)
+    decoded = urls.unescape(text)
     if decoded is None or not _VISIBLE.fullmatch(decoded):
         raise ValueError(f"The {what} must be visible ASCII characters; write a % in it as %25.")
     if not least <= len(decoded) <= most:
@@ -157,16 +142,6 @@ def _read_credential(what: str, text: str, least: int, most: int) -> str:
             f"The {what} must have {least} to {most} characters, as SMPP demands; ask the carrier for such."
         )
     return decoded
-
-
-def _unquote(text: str) -> str | None:
-    """Undo the percent-encoding; None when it is not one. A plus stays a plus."""
-    if _BAD_ESCAPE.search(text):
-        return None
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        return None
 
 
 def _read_query(query: str) -> dict[str, Any]:
@@ -179,7 +154,7 @@ def _read_query(query: str) -> dict[str, Any]:
             raise ValueError(f"A carrier's URL has {named}; those it has are {', '.join(_PARAMETERS)}.")
         if name in given:
             raise ValueError(f"The URL has {name} twice; give it once.")
-        decoded = _unquote(value)
+        decoded = urls.unescape(value)
         if decoded is None:
             raise ValueError(f"The value of {name} is not percent-encoded UTF-8; write a % in it as %25.")
         given[name] = decoded

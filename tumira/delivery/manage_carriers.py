@@ -10,6 +10,7 @@ import asyncpg
 
 from tumira import audit_log
 from tumira.audit_log import OPERATOR, Actor
+from tumira.core import urls
 from tumira.core.errors import FieldError, OperatorError
 from tumira.delivery import carrier_url
 from tumira.delivery.carrier_url import CarrierSettings
@@ -87,7 +88,7 @@ async def add_carrier(
         async with database.transaction() as connection:
             known = None if countries is None else await _known(connection, countries)
             # Under another name, the simulator still reaches handsets and no phones.
-            simulator = carrier_url.is_loopback(settings.host) and await carriers.is_simulator_port(
+            simulator = urls.is_loopback(settings.host) and await carriers.is_simulator_port(
                 connection, settings.port
             )
             is_new = await carriers.upsert(connection, name, settings, known, priority, simulator=simulator)

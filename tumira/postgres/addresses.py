@@ -6,13 +6,13 @@ No message quotes a piece of the URL: with one character in the wrong place a pa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
+from tumira.core import urls
 from tumira.core.errors import OperatorError
 
 HOSTS_MAX: Final = 5
 PORT: Final = 5432
-PORT_MAX: Final = 65_535
 
 # What a server has to be to be used. Each of our processes writes, so a standby is of no use to any.
 READ_WRITE: Final = "read-write"
@@ -31,7 +31,7 @@ class Host:
     def __str__(self) -> str:
         if self.name.startswith("/"):
             return self.name
-        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+        return urls.write_authority(self.name, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class Address:
 
 def read_address(url: str) -> Address:
     """Read a URL as PostgreSQL's own programs do."""
+    parts = urls.parse(url, many_hosts=True)
+    if parts is None:
+        raise _url_error("cannot be read as a URL")
     try:
-        parts = urlsplit(url)
         query = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise _url_error("cannot be read as a URL") from None
@@ -55,7 +57,7 @@ def read_address(url: str) -> Address:
     if parts.fragment or "@" in parts.path:
         raise _url_error("has a # or a / in its user or password: write them as %23 and %2F")
     options = {name: values[-1] for name, values in query.items()}
-    hosts = _hosts(parts.netloc, options)
+    hosts = _hosts(parts.authority, options)
     if len(hosts) > HOSTS_MAX:
         raise _url_error(f"names {len(hosts)} hosts; {HOSTS_MAX} are the most that can be tried in time")
     return Address(url, hosts, _target(options, hosts))
@@ -86,15 +88,14 @@ def _hosts(netloc: str, options: Mapping[str, str]) -> Sequence[Host]:
 
 
 def _host(place: int, text: str, port: int) -> Host:
-    if text.startswith("["):
-        name, closed, rest = text[1:].partition("]")
-        if not closed or (rest and not rest.startswith(":")):
-            raise _url_error(f"has an IPv6 address as host {place} that is not written like [::1]:5432")
-        return _named(place, name, _port(place, rest[1:]) if rest else port)
     if text.startswith("/"):
         return _named(place, text, port)
-    name, separator, after = text.partition(":")
-    return _named(place, name, _port(place, after) if separator else port)
+    split = urls.split_port(text)
+    if split is None or (text.startswith("[") and not split[0].endswith("]")):
+        raise _url_error(f"has an IPv6 address as host {place} that is not written like [::1]:5432")
+    name, port_text = split
+    name = name[1:-1] if name.startswith("[") else name
+    return _named(place, name, port if port_text is None else _port(place, port_text))
 
 
 def _named(place: int, name: str, port: int) -> Host:
@@ -104,9 +105,10 @@ def _named(place: int, name: str, port: int) -> Host:
 
 
 def _port(place: int, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= PORT_MAX):
-        raise _url_error(f"has a port in place {place} that is not a number from 1 to {PORT_MAX}")
-    return int(text)
+    port = urls.parse_port(text)
+    if port is None:
+        raise _url_error(f"has a port in place {place} that is not a number from 1 to {urls.PORT_MAX}")
+    return port
 
 
 def _target(options: Mapping[str, str], hosts: Sequence[Host]) -> str:

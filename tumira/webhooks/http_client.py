@@ -13,10 +13,10 @@ import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final, cast
 
 from tumira.core.dns import Resolve
+from tumira.core.urls import is_ip_address
 from tumira.webhooks.addresses import is_public
 from tumira.webhooks.http_response import HttpResponse, ResponseReader
 from tumira.webhooks.url import Target
@@ -303,7 +303,7 @@ class WebhookClient:
 
     async def _connect(self, address: str) -> _Connection:
         """Connect to this address; the name is for TLS alone."""
-        assert _is_literal(address)
+        assert is_ip_address(address)
         loop = asyncio.get_running_loop()
         secured = self._tls is not None
         _, connection = await loop.create_connection(
@@ -329,7 +329,7 @@ async def resolve_public(
     """Return the addresses of a target; raises NotPublicError if any of them is not public."""
     host = target.host
     addresses: Sequence[str]
-    if _is_literal(host):
+    if is_ip_address(host):
         addresses = (host,)
     else:
         try:
@@ -343,17 +343,9 @@ async def resolve_public(
         raise CallFailedError(f"{host} does not resolve to an address.")
     # One private address refuses the name: a name that mixes them waits for a call to reach the private one.
     if not allow_private and not all(is_public(address) for address in addresses):
-        verb = "is" if _is_literal(host) else "resolves to"
+        verb = "is" if is_ip_address(host) else "resolves to"
         raise NotPublicError(f"{host} {verb} an address that is not public.")
     return addresses[:_ADDRESSES_MAX]
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _tls_words(error: ssl.SSLError, host: str) -> str:

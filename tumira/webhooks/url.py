@@ -1,21 +1,22 @@
-"""Which URL may a customer give for webhooks, and what do we call for it?"""
+"""The URLs of webhook endpoints: which ones customers may give, and what is called for them."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 from typing import Final
 from urllib.parse import quote
+
+from tumira.core import urls
 
 URL_MAX: Final = 2048
 
 _PORT_HTTPS: Final = 443
 _PORT_HTTP: Final = 80
-_PORT_MAX: Final = 65535
-# Below it live the services of operating systems, mail among them; 443 is the one of them that is meant.
+# Lower ports are those of system services, mail among them; of those only 443 is allowed.
 _PORT_FREE: Final = 1024
-# Their servers take what we send for a broken client, and some lock the sender out after a few of those.
-_PORTS_OF_OTHERS: Final[Mapping[int, str]] = {
+# Ports of other protocols: their servers see our calls as a broken client, and some then block the sender.
+_OTHER_PROTOCOLS: Final[Mapping[int, str]] = {
     1433: "SQL Server",
     1521: "Oracle",
     1723: "PPTP",
@@ -40,15 +41,10 @@ _PORTS_OF_OTHERS: Final[Mapping[int, str]] = {
     27017: "MongoDB",
 }
 
-# RFC 1123, section 2.1, with the underscore that some names have.
-_LABEL: Final = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-# Names that resolvers answer with this machine or with its own network: RFC 6761, 6762, 8375, and the one
-# that ICANN keeps for private use.
+# Names that resolve to this machine or its own network: RFC 6761, 6762, 8375, and the name that ICANN keeps
+# for private use.
 _INSIDE: Final = ("localhost", "local", "internal", "home.arpa")
-# Python's codec follows IDNA 2003, which makes another name of these than browsers do.
+# Python's codec follows IDNA 2003, which maps these to other names than browsers do.
 _DEVIATIONS: Final = frozenset("ßẞς\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}")
 
 # As inet_aton of the C library reads an address: decimal, octal or hexadecimal, in one to four parts.
@@ -60,7 +56,7 @@ _PATH_SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What we call: `path` has the query with it, and all of it is ASCII."""
+    """The server to call; `path` includes the query, and all parts are ASCII."""
 
     url: str
     tls: bool
@@ -70,12 +66,11 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Return what the Host header says."""
         return _write_authority(self.host, self.port, tls=self.tls)
 
 
 def parse(url: str, *, allow_private: bool) -> Target:
-    """Read a URL; a ValueError says in one sentence what to change."""
+    """Check a URL; a ValueError says in one sentence what to change."""
     _check_characters(url)
     scheme, _, rest = url.partition("://")
     tls = scheme.lower() == "https"
@@ -86,12 +81,15 @@ def parse(url: str, *, allow_private: bool) -> Target:
     place, path = rest[:end], rest[end:]
     if "@" in place:
         raise ValueError("The URL must have no user and password; every call is signed instead.")
-    host, port_text = _split_place(place)
+    split = urls.split_port(place)
+    if split is None:
+        raise ValueError("After the ] of an IPv6 address the URL may only have a port, as in [::1]:8443.")
+    host, port_text = split
     host = _read_host(host, allow_private=allow_private)
     port = _read_port(port_text, tls=tls, allow_private=allow_private)
     path = _read_path(path)
     written = f"http{'s' if tls else ''}://{_write_authority(host, port, tls=tls)}{path}"
-    # Escapes make it longer, and what we keep must still be read as a URL when it is called.
+    # Escapes make it longer, and the stored URL is checked again when it is called.
     if len(written) > URL_MAX:
         raise ValueError(f"The URL must have at most {URL_MAX:,} characters, each escape counted as three.")
     return Target(url=written, tls=tls, host=host, port=port, path=path)
@@ -104,7 +102,7 @@ def _check_characters(url: str) -> None:
         raise ValueError(
             "The URL must have no spaces, line ends or control characters; write a space as %20."
         )
-    # Some programs read it as a slash, and then another host than we do.
+    # Some programs read it as a slash, and so find another host than we do.
     if "\\" in url:
         raise ValueError("The URL must have no backslash; write it as %5C.")
     if "#" in url:
@@ -114,21 +112,8 @@ def _check_characters(url: str) -> None:
 
 
 def _write_authority(host: str, port: int, *, tls: bool) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return shown if port == (_PORT_HTTPS if tls else _PORT_HTTP) else f"{shown}:{port}"
-
-
-def _split_place(place: str) -> tuple[str, str | None]:
-    """Part the host, an IPv6 address in its brackets, from the port."""
-    if place.startswith("["):
-        host, bracket, rest = place.partition("]")
-        host += bracket
-        colon, port = rest[:1], rest[1:]
-        if colon not in {"", ":"}:
-            raise ValueError("After the ] of an IPv6 address the URL may only have a port, as in [::1]:8443.")
-    else:
-        host, colon, port = place.partition(":")
-    return host, port if colon else None
+    is_default = port == (_PORT_HTTPS if tls else _PORT_HTTP)
+    return urls.write_authority(host, None if is_default else port)
 
 
 def _read_host(text: str, *, allow_private: bool) -> str:
@@ -137,9 +122,9 @@ def _read_host(text: str, *, allow_private: bool) -> str:
         is_literal = True
     else:
         host = _to_ascii(text).removesuffix(".")
-        if not _HOST.fullmatch(host):
+        if not urls.is_host_name(host):
             raise ValueError("The URL must name a host, as in https://hooks.example.com/tumira.")
-        # No name ends in a number, so what does is an address in one of its spellings.
+        # No name ends in a number, so this is an address in one of its spellings.
         is_literal = _PART.fullmatch(host.rpartition(".")[2]) is not None
         if is_literal:
             host = _read_literal_4(host)
@@ -171,18 +156,15 @@ def _to_ascii(host: str) -> str:
 
 
 def _read_literal_6(text: str) -> str:
-    try:
-        address = IPv6Address(text[1:].removesuffix("]"))
-    except AddressValueError:
-        address = None
+    address = urls.parse_ipv6(text)
     # A zone names an interface of one machine; it has no meaning to another.
-    if address is None or address.scope_id is not None or not text.endswith("]"):
+    if address is None or address.scope_id is not None:
         raise ValueError("The brackets must hold an IPv6 address, as in [2001:db8::1].")
     return str(address)
 
 
 def _read_literal_4(host: str) -> str:
-    """Return an address, in whatever spelling a resolver would take, as four decimal numbers."""
+    """Write an address, in any spelling that a resolver accepts, as four decimal numbers."""
     parts = host.split(".")
     numbers = [_read_part(part) for part in parts[:_PARTS_MAX]]
     # The last number fills all the octets that the ones before it leave.
@@ -196,7 +178,7 @@ def _read_literal_4(host: str) -> str:
 
 
 def _read_part(part: str) -> int:
-    """Return the number, or one that no address has."""
+    """Return the number, or a number that is too large for every address."""
     too_large: Final = 1 << 32
     if not _PART.fullmatch(part):
         return too_large
@@ -211,20 +193,20 @@ def _read_port(text: str | None, *, tls: bool, allow_private: bool) -> int:
     # RFC 3986, section 6.2.3: a colon without a port means the default.
     if not text:
         return _PORT_HTTPS if tls else _PORT_HTTP
-    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= _PORT_MAX:
-        raise ValueError(f"The port must be a whole number from 1 to {_PORT_MAX}.")
-    port = int(text)
+    port = urls.parse_port(text)
+    if port is None:
+        raise ValueError(f"The port must be a whole number from 1 to {urls.PORT_MAX}.")
     if allow_private:
         return port
     if port != _PORT_HTTPS and port < _PORT_FREE:
         raise ValueError(f"The port must be {_PORT_HTTPS} or one from {_PORT_FREE} on.")
-    if port in _PORTS_OF_OTHERS:
-        raise ValueError(f"The port {port} is that of {_PORTS_OF_OTHERS[port]}; choose another one.")
+    if port in _OTHER_PROTOCOLS:
+        raise ValueError(f"The port {port} is that of {_OTHER_PROTOCOLS[port]}; choose another one.")
     return port
 
 
 def _read_path(text: str) -> str:
-    if _BAD_ESCAPE.search(text):
+    if urls.has_bad_escape(text):
         raise ValueError("The path of the URL has a % that begins no escape; write it as %25.")
     path = quote(text, safe=_PATH_SAFE)
     return path if path.startswith("/") else "/" + path

@@ -8,10 +8,10 @@ from enum import Enum, auto
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
 
+from tumira.core import urls
 from tumira.core.errors import OperatorError
 from tumira.core.settings.payments import Payments, read_payments
 from tumira.core.settings.tracing import Tracing, read_tracing
@@ -40,16 +40,14 @@ _SMTP_SHAPE: Final = (
 )
 _MAIL_FROM_SHAPE: Final = "write it as no-reply@sms.example or as Tumira <no-reply@sms.example>."
 
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 # Passwords that are made for programs are often written in groups, with spaces between.
 _CREDENTIAL: Final = re.compile(r"[\x20-\x7e]{1,255}")
-# RFC 1123, section 2.1, with the underscore that some names have.
-_LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 _ATOM: Final = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 # RFC 5321, sections 4.1.2 and 4.5.3.1, without quoted names and numbers for hosts, which hardly anybody has.
-MAIL_ADDRESS: Final = re.compile(rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_ATOM}(\.{_ATOM})*@(?:{_HOST.pattern})")
+MAIL_ADDRESS: Final = re.compile(
+    rf"(?=.{{3,254}}\Z)(?=[^@]{{1,64}}@){_ATOM}(\.{_ATOM})*@(?:{urls.HOST_NAME.pattern})"
+)
 _NAMED_ADDRESS: Final = re.compile(r'("(?P<quoted>[^"\\<>]*)"|(?P<name>[^"\\<>]*))\s*<(?P<address>[^<>]*)>')
 
 
@@ -225,12 +223,10 @@ def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
     name = PREFIX + "SMTP_URL"
     if name not in values:
         return None
-    try:
-        parts = urlsplit(values[name])
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        # Not chained: its words may hold the password.
-        raise OperatorError(f"{name} has no host or port that can be read: {_SMTP_SHAPE}") from None
+    parts = urls.parse(values[name])
+    if parts is None:
+        raise OperatorError(f"{name} has no host or port that can be read: {_SMTP_SHAPE}")
+    host, port = parts.host, parts.port
     if parts.scheme not in {"smtp", "smtps"}:
         raise OperatorError(
             f"{name} must begin with smtp:// or, for TLS from the start, with smtps://: {_SMTP_SHAPE}"
@@ -238,16 +234,16 @@ def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
     # The URL is read without its line breaks and tabs, so that it has to be looked at whole.
     is_plain = _VISIBLE.fullmatch(values[name]) is not None
     has_more = parts.path not in {"", "/"} or bool(parts.query or parts.fragment)
-    if has_more or not is_plain or not _is_host(host) or port == 0:
+    if has_more or not is_plain or not urls.is_host(host) or port == 0:
         raise OperatorError(f"{name} is no address of a mail server: {_SMTP_SHAPE}")
-    user, password = _credential(parts.username), _credential(parts.password)
-    if (user is None) != (password is None) or ("@" in parts.netloc and user is None):
+    user, password = _credential(parts.user), _credential(parts.password)
+    if (user is None) != (password is None) or ("@" in parts.authority and user is None):
         raise OperatorError(f"The user and password of {name} cannot be read: {_SMTP_SHAPE}")
     if parts.scheme == "smtps":
         encryption, usual_port = Encryption.FROM_START, _SMTPS_PORT
     else:
         # On this machine nobody listens in.
-        needs_tls = password is not None and not _is_loopback(host)
+        needs_tls = password is not None and not urls.is_loopback(host)
         encryption = Encryption.REQUIRED if needs_tls else Encryption.WHEN_OFFERED
         usual_port = _SMTP_PORT if user is None else _SUBMISSION_PORT
     return Smtp(host, port or usual_port, encryption, user, password, sender_name, sender_address)
@@ -255,10 +251,8 @@ def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
 
 def _credential(text: str | None) -> str | None:
     """Undo the percent-encoding; None where nothing is given, or nothing that a mail server can be told."""
-    if text is None or _BAD_ESCAPE.search(text):
-        return None
-    decoded = unquote(text)
-    return decoded if _CREDENTIAL.fullmatch(decoded) else None
+    decoded = None if text is None else urls.unescape(text)
+    return decoded if decoded is not None and _CREDENTIAL.fullmatch(decoded) else None
 
 
 def _mail_from(values: Mapping[str, str], public_url: str) -> tuple[str, str]:
@@ -276,33 +270,14 @@ def _mail_from(values: Mapping[str, str], public_url: str) -> tuple[str, str]:
 
 
 def _mail_domain(public_url: str) -> str:
-    try:
-        host = urlsplit(public_url).hostname or ""
-    except ValueError:
-        host = ""
+    parts = urls.parse(public_url)
+    host = "" if parts is None else parts.host
     try:
         address = ip_address(host)
     except ValueError:
-        return host if _HOST.fullmatch(host) else "localhost"
+        return host if urls.is_host_name(host) else "localhost"
     # RFC 5321, section 4.1.3.
     return f"[IPv6:{address}]" if address.version == 6 else f"[{address}]"  # noqa: PLR2004 - IP's own number
-
-
-def _is_host(text: str) -> bool:
-    if ":" not in text:
-        return _HOST.fullmatch(text) is not None
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _local_url(host: str, port: int) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
+from tumira.core import urls
 from tumira.core.errors import OperatorError
 
 PREFIX: Final = "TUMIRA_"
@@ -247,13 +246,10 @@ def _base(name: str, text: str) -> str:
     wrong = OperatorError(
         f"{PREFIX}{name} is no address of a provider: write https://host, and http:// only for this machine."
     )
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        raise wrong from None
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
-    if not is_safe or not host or parts.username is not None or parts.fragment or not text.isprintable():
+    parts = urls.parse(text)
+    if parts is None or not parts.host or parts.user is not None or parts.fragment or not text.isprintable():
+        raise wrong
+    if parts.scheme != "https" and not (parts.scheme == "http" and urls.is_loopback(parts.host)):
         raise wrong
     return text.rstrip("/")
 
@@ -262,10 +258,3 @@ def _number(name: str, text: str, highest: int) -> int:
     if not (_DIGITS.fullmatch(text) and 1 <= int(text) <= highest):
         raise OperatorError(f"{PREFIX}{name} is {text!r}; it must be a number from 1 to {highest}.")
     return int(text)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

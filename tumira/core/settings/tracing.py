@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
+from tumira.core import urls
 from tumira.core.errors import OperatorError
 
 SHARE: Final = "0.01"
@@ -33,12 +33,8 @@ def read_tracing(values: Mapping[str, str]) -> Tracing | None:
     url = values.get("TUMIRA_OTLP_URL")
     if url is None:
         return None
-    try:
-        parts = urlsplit(url)
-        is_whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_whole = False
-    if not is_whole:
+    parts = urls.parse(url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.host or parts.port == 0:
         raise OperatorError(
             "TUMIRA_OTLP_URL is no address of a collector: write it as http://collector:4318."
         )
