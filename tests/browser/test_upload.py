@@ -29,7 +29,7 @@ from tumira.audit_log import OPERATOR
 from tumira.content import review as review_refusals
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
-from tumira.html.forms import FILE_BYTES_MAX
+from tumira.html.form_body import FILE_BYTES_MAX
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.uploads import checks as file_checks

@@ -284,7 +284,7 @@ def test_no_more_keys_are_made_in_a_day_than_allowed_however_many_are_revoked(se
     fill_with_revoked(service, person, KEYS_A_DAY_MAX, "1 hour")
     refused = person.browser.post(KEYS, data={"name": "one more", "scope": list(ALL)})
     assert refused.status_code == 422
-    assert "Try tomorrow" in alert(refused)
+    assert "Try again tomorrow" in alert(refused)
     service.sql("UPDATE api_keys SET created_at = created_at - interval '1 day'")
     make_key(person, "one more")
 

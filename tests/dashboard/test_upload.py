@@ -17,7 +17,7 @@ import pytest
 from tests.support.identity.people import Person, alert, at_once, count, goes_to, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.core.ids import UPLOAD, AccountId, UploadId, write_id
-from tumira.html.forms import FILE_BYTES_MAX
+from tumira.html.form_body import FILE_BYTES_MAX
 from tumira.identity import manage_accounts
 from tumira.postgres.pool import Database
 from tumira.uploads.send import send_next_chunk

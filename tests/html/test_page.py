@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from tumira.html import page as layout
 from tumira.html.cookies import TOKEN_MAX, Cookie
-from tumira.html.forms import BODY_BYTES_MAX, FIELDS_MAX, Form, read_body, read_form
+from tumira.html.form_body import BODY_BYTES_MAX, FIELDS_MAX, FormBody, read_body, read_fields
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.page import Assets, Templates, asset_route
 from tumira.html.tables import neutral, write_rows
@@ -145,23 +145,23 @@ def test_limits_count_against_what_a_subscriber_cannot_choose(client: str | None
 
 async def refusal_of(request: Request) -> int:
     with pytest.raises(HTTPException) as refused:
-        await read_form(request)
+        await read_fields(request)
     return refused.value.status_code
 
 
 async def test_a_form_is_read_in_however_many_pieces_it_comes() -> None:
     body = b"name=Zo%C3%AB+Moyo&scope=a&scope=b&empty=&text=one%0D%0Atwo%0Dthree"
     for pieces in (1, 7, len(body)):
-        form = await read_form(make_request(headers=FORM, body=body, pieces=pieces))
+        form = await read_fields(make_request(headers=FORM, body=body, pieces=pieces))
         assert form.text("name") == "Zoë Moyo"
-        assert form.all("scope") == ["a", "b"]
+        assert form.getlist("scope") == ["a", "b"]
         assert form.raw("text") == "one\ntwo\nthree"
-        assert (form.text("empty"), form.text("missing"), form.all("missing")) == ("", "", ())
+        assert (form.text("empty"), form.text("missing"), form.getlist("missing")) == ("", "", [])
 
 
 async def test_a_type_is_read_whatever_its_case_and_parameters() -> None:
     headers = {"Content-Type": "Application/X-WWW-Form-URLEncoded ; charset=UTF-8"}
-    assert (await read_form(make_request(headers=headers, body=b"a=1"))).text("a") == "1"
+    assert (await read_fields(make_request(headers=headers, body=b"a=1"))).text("a") == "1"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ async def test_what_is_no_form_is_refused(kind: str) -> None:
 
 async def test_a_form_that_is_too_large_is_refused_before_all_of_it_came() -> None:
     largest = b"a=" + b"x" * (BODY_BYTES_MAX - 2)
-    assert len((await read_form(make_request(headers=FORM, body=largest))).text("a")) == BODY_BYTES_MAX - 2
+    assert len((await read_fields(make_request(headers=FORM, body=largest))).text("a")) == BODY_BYTES_MAX - 2
     assert await refusal_of(make_request(headers=FORM, body=largest + b"x")) == 413
 
     came = 0
@@ -202,14 +202,17 @@ async def test_a_form_that_is_too_large_is_refused_before_all_of_it_came() -> No
 
 async def test_a_form_with_too_many_fields_is_refused() -> None:
     fields = [b"a=1"] * FIELDS_MAX
-    assert len((await read_form(make_request(headers=FORM, body=b"&".join(fields)))).all("a")) == FIELDS_MAX
+    assert (
+        len((await read_fields(make_request(headers=FORM, body=b"&".join(fields)))).getlist("a"))
+        == FIELDS_MAX
+    )
     assert await refusal_of(make_request(headers=FORM, body=b"&".join([*fields, b"a=1"]))) == 400
     assert await refusal_of(make_request(headers=FORM, body=b"&".join(fields * 100))) == 400
 
 
 async def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert await refusal_of(make_request(headers=FORM, body="name=Zoë".encode())) == 400
-    form = await read_form(make_request(headers=FORM, body=b"a=x%00y&b=%FF%FE&c=%ED%A0%80&d=%zz&%00=1"))
+    form = await read_fields(make_request(headers=FORM, body=b"a=x%00y&b=%FF%FE&c=%ED%A0%80&d=%zz&%00=1"))
     assert form.raw("a") == "xy"
     for name in "bc":
         assert set(form.raw(name)) == {"\N{REPLACEMENT CHARACTER}"}
@@ -219,7 +222,7 @@ async def test_bytes_that_are_no_text_do_no_harm() -> None:
 @given(st.binary(max_size=200))
 async def test_whatever_is_posted_is_read_or_refused(body: bytes) -> None:
     try:
-        read = (await read_form(make_request(headers=FORM, body=body))).raw("a")
+        read = (await read_fields(make_request(headers=FORM, body=body))).raw("a")
     except HTTPException as refused:
         read = str(refused.status_code)
     assert "\x00" not in read
@@ -227,7 +230,7 @@ async def test_whatever_is_posted_is_read_or_refused(body: bytes) -> None:
 
 @given(st.text())
 def test_what_was_filled_in_can_always_be_stored(value: str) -> None:
-    read = Form({"a": [value.encode(errors="replace").decode()]}).raw("a")
+    read = FormBody({"a": [value.encode(errors="replace").decode()]}).raw("a")
     assert "\x00" not in read
     assert "\r" not in read
     read.encode()

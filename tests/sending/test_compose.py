@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from typing import Final
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -29,7 +30,7 @@ async def test_a_price_that_changes_in_the_last_moment_is_not_charged(
     async with open_batchers(database_url, 1) as batchers:
         shown = await compose.examine(batchers.database, caller.id, draft)
         await set_price(batchers.database, Price("sms", "ZW", Decimal("0.05"), PriceStatus.ACTIVE), OPERATOR)
-        token = compose.new_token()
+        token = str(uuid4())
         assert isinstance(
             await compose.send(batchers.batchers[0], caller.id, token, draft, shown), ValidationFailed
         )

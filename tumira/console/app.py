@@ -7,7 +7,6 @@ from typing import Final
 from starlette.routing import Route
 
 from tumira.console.pages import (
-    account_forms,
     accounts,
     carriers,
     changes,
@@ -16,7 +15,6 @@ from tumira.console.pages import (
     receipts,
     sign_in,
     system,
-    top_up_forms,
     top_ups,
     traffic,
     webhooks,
@@ -60,9 +58,7 @@ class Console:
             system,
             changes,
             accounts,
-            account_forms,
             top_ups,
-            top_up_forms,
             carriers,
             receipts,
             webhooks,

@@ -9,11 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tumira import audit_log
+from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.delivery.manage_carriers import list_simulated
 from tumira.html.cookies import Cookie
-from tumira.html.guards import READING, refuse_foreign_writes
+from tumira.html.guards import READING, address_of, refuse_foreign_writes
 from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.code_rules import CodeLimits
@@ -79,6 +81,11 @@ class CustomerSession:
     @property
     def account_id(self) -> AccountId:
         return self.customer.account_id
+
+    @property
+    def actor(self) -> Actor:
+        """Return who changes something, for the history of changes."""
+        return Actor(audit_log.OWNER, address_of(self.request))
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Answer with a page inside the dashboard."""

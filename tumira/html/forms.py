@@ -1,213 +1,261 @@
-"""What did somebody fill in? Reads posted forms, bounded, as text alone, and a file as bytes."""
+"""Declared forms: fields, limits and messages in one place, validated by WTForms.
 
-import asyncio
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PureWindowsPath
-from typing import Final
-from urllib.parse import parse_qsl
+They carry no token: `guards.refuse_foreign_writes` refuses writes from other sites before the session
+is read.
+"""
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+from uuid import UUID
 
-BODY_BYTES_MAX: Final = 256 * 1024
-FIELDS_MAX: Final = 100
-FILE_BYTES_MAX: Final = 5 * 1024 * 1024
-FILE_NAME_MAX: Final = 100
-# On a bad line five megabytes take this long.
-UPLOAD_S: Final = 600
+import wtforms
+from starlette.requests import Request
+from wtforms.validators import ValidationError
 
-# What PostgreSQL cannot store. Halves of surrogate pairs cannot come out of UTF-8.
-_NUL: Final = "\x00"
-_LINE_END: Final = re.compile(r"\r\n?")
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]+")
+from tumira.core import money
+from tumira.core.ids import made_at_ms, new_id, read_id, write_id
+from tumira.html.form_body import FormBody, read_fields
 
+TYPED_MAX: Final = 40
+NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
+NOT_A_NUMBER: Final = "Write a whole number, in figures."
+TICK_ONE: Final = "Tick at least one."
+YEARS: Final = range(2000, 2100)
+# A page that was open for longer may show a price or a rate that has changed.
+FORM_AGE_MAX_MS: Final = 24 * 3600 * 1000
+# The clock of the machine that showed the form may be a little ahead.
+FORM_AHEAD_MAX_MS: Final = 60_000
 
-class Form:
-    """The fields of a form, each with the values given."""
+_ID_VERSION: Final = 7
 
-    def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
-        self._fields = fields
-
-    def text(self, name: str) -> str:
-        """Return what was filled in, without spaces around it; nothing if the field is missing."""
-        return self.raw(name).strip()
-
-    def raw(self, name: str) -> str:
-        """Return what was filled in as it is; the end of a line, which forms send as two, as one."""
-        values = self._fields.get(name, ())
-        return _LINE_END.sub("\n", values[0]).replace(_NUL, "") if values else ""
-
-    def all(self, name: str) -> Sequence[str]:
-        """Return the values of all ticked boxes of a name."""
-        return self._fields.get(name, ())
+# Says what is wrong with a value; None if nothing is.
+Rule = Callable[[Any], str | None]
 
 
-async def read_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Read a body that is not larger than allowed."""
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > bytes_max:
-                raise HTTPException(413, "This form is too large")
-    except ClientDisconnect as error:
-        # Nobody reads this answer any more; it only ends the request in good order.
-        raise HTTPException(400, "This form did not come whole") from error
-    return bytes(body)
+class Form(wtforms.Form):
+    """A form that was posted: its fields by name, and a message for each field that is wrong."""
+
+    faults: dict[str, str]
+
+    @classmethod
+    async def read(cls, request: Request) -> Self:
+        return cls.parse(await read_fields(request))
+
+    @classmethod
+    def parse_query(cls, request: Request) -> Self:
+        query = request.query_params
+        return cls.parse(FormBody({name: query.getlist(name) for name in query}))
+
+    @classmethod
+    def parse(cls, body: FormBody) -> Self:
+        form = cls(body)
+        form.validate()
+        form.faults = {
+            _key(name): str(field.errors[0]) for name, field in form._fields.items() if field.errors
+        }
+        return form
+
+    @property
+    def filled(self) -> dict[str, str]:
+        """What was typed, to be shown again beside the faults; secrets are left out."""
+        shown = {name: field for name, field in self._fields.items() if isinstance(field, Text)}
+        return {_key(name): field.typed for name, field in shown.items() if not field.is_secret}
 
 
-async def read_form(request: Request) -> Form:
-    """Read a posted form."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "This is not a form")
-    body = await read_body(request)
-    fields: dict[str, list[str]] = {}
-    try:
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="replace", max_num_fields=FIELDS_MAX
-        )
-    except ValueError as error:
-        raise HTTPException(400, "This form cannot be read") from error
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value)
-    return Form(fields)
+def _key(name: str) -> str:
+    # `from_` is the field `from`, which Python keeps for itself.
+    return name.rstrip("_")
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file that somebody chose; without a name and empty if they chose none."""
+class Text(wtforms.Field):
+    """Text without spaces around it, cut at `cut` characters, and held to rules."""
 
-    name: str
-    data: bytes
+    data: str
 
+    def __init__(
+        self,
+        *rules: Rule,
+        clean: Callable[[str], str] = str.strip,
+        cut: int | None = None,
+        is_secret: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(validators=[_apply(rule) for rule in rules], default="", **options)
+        self.is_secret = is_secret
+        self.typed = ""
+        self._clean = clean
+        self._cut = cut
 
-async def read_upload(request: Request, file_bytes_max: int = FILE_BYTES_MAX) -> tuple[Form, File]:
-    """Read a posted form with a file in it; of one that is too large nothing is kept."""
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
-    boundary = options.get(b"boundary", b"")
-    if kind != b"multipart/form-data" or not boundary:
-        raise HTTPException(415, "This is not a form with a file")
-    declared = request.headers.get("content-length", "0")
-    # Whoever says at once that it is too much need not send it.
-    if declared.isdecimal() and int(declared) > file_bytes_max + BODY_BYTES_MAX:
-        raise _too_large(file_bytes_max)
-    parts = _Parts(file_bytes_max)
-    try:
-        async with asyncio.timeout(UPLOAD_S):
-            await parts.read(request, boundary)
-    except TimeoutError as error:
-        raise HTTPException(408, "The file took too long to arrive; try it on a better line") from error
-    except (FormParserError, ClientDisconnect) as error:
-        raise HTTPException(400, "This form did not come whole; send it again") from error
-    return parts.form(), parts.file()
+    def process_formdata(self, valuelist: Sequence[str]) -> None:
+        self.typed = self._clean(valuelist[0] if valuelist else "")[: self._cut]
+        self.data = self.convert(self.typed)
 
-
-def _too_large(file_bytes_max: int) -> HTTPException:
-    return HTTPException(
-        413, f"The file is larger than {file_bytes_max // (1024 * 1024)} MB; split it, and send the parts"
-    )
+    def convert(self, text: str) -> Any:
+        """Return the value of a text; raise ValueError with the message for the page."""
+        return text
 
 
-class _Parts:
-    """Collects the parts of a form as they arrive."""
+class Secret(Text):
+    """A password: neither stripped nor shown again."""
 
-    def __init__(self, file_bytes_max: int) -> None:
-        self._file_bytes_max = file_bytes_max
-        self._fields: dict[str, list[str]] = {}
-        self._file_name: str | None = None
-        self._file = bytearray()
-        self._count = 0
-        self._bytes_of_fields = 0
-        self._is_whole = False
-        # Of the part that is arriving.
-        self._header = bytearray()
-        self._header_value = bytearray()
-        self._disposition = b""
-        self._name: str | None = None
-        self._is_file = False
-        self._value = bytearray()
-
-    async def read(self, request: Request, boundary: bytes) -> None:
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin,
-                "on_header_field": self._take_header,
-                "on_header_value": self._take_header_value,
-                "on_header_end": self._end_header,
-                "on_headers_finished": self._end_headers,
-                "on_part_data": self._take,
-                "on_part_end": self._end,
-                "on_end": self._finish,
-            },
-        )
-        async for piece in request.stream():
-            parser.write(piece)
-        if not self._is_whole:
-            raise FormParserError
-
-    def form(self) -> Form:
-        return Form(self._fields)
-
-    def file(self) -> File:
-        return File(self._file_name or "", bytes(self._file))
-
-    def _begin(self) -> None:
-        self._count += 1
-        if self._count > FIELDS_MAX:
-            raise FormParserError
-        self._disposition = b""
-        self._name = None
-        self._is_file = False
-        self._value.clear()
-
-    def _take_header(self, data: bytes, start: int, end: int) -> None:
-        self._header += data[start:end]
-
-    def _take_header_value(self, data: bytes, start: int, end: int) -> None:
-        self._header_value += data[start:end]
-
-    def _end_header(self) -> None:
-        if bytes(self._header).lower() == b"content-disposition":
-            self._disposition = bytes(self._header_value)
-        self._header.clear()
-        self._header_value.clear()
-
-    def _end_headers(self) -> None:
-        _, options = parse_options_header(self._disposition)
-        self._name = options.get(b"name", b"").decode(errors="replace")
-        if b"filename" not in options:
-            return
-        if self._file_name is not None:
-            raise HTTPException(400, "Choose one file; these are several")
-        self._is_file = True
-        self._file_name = _file_name(options[b"filename"])
-
-    def _take(self, data: bytes, start: int, end: int) -> None:
-        if self._is_file:
-            if len(self._file) + end - start > self._file_bytes_max:
-                raise _too_large(self._file_bytes_max)
-            self._file += data[start:end]
-            return
-        self._bytes_of_fields += end - start
-        if self._bytes_of_fields > BODY_BYTES_MAX:
-            raise HTTPException(413, "This form is too large")
-        self._value += data[start:end]
-
-    def _end(self) -> None:
-        if not self._is_file and self._name is not None:
-            self._fields.setdefault(self._name, []).append(self._value.decode(errors="replace"))
-
-    def _finish(self) -> None:
-        self._is_whole = True
+    def __init__(self, *rules: Rule, cut: int | None = None, **options: Any) -> None:
+        super().__init__(*rules, clean=str, cut=cut, is_secret=True, **options)
 
 
-def _file_name(given: bytes) -> str:
-    """Return what a file is called, without the folders that some browsers name too."""
-    name = PureWindowsPath(_UNPRINTABLE.sub(" ", given.decode(errors="replace"))).name
-    return name[:FILE_NAME_MAX].strip()
+class Amount(Text):
+    """An amount in US dollars; None where the field was left empty."""
+
+    data: Decimal | None  # type: ignore[assignment]
+
+    def __init__(
+        self, *rules: Rule, fault: str = NOT_AN_AMOUNT, is_needed: bool = False, **options: Any
+    ) -> None:
+        super().__init__(*rules, cut=TYPED_MAX, **options)
+        self._fault = fault
+        self._is_needed = is_needed
+
+    def convert(self, text: str) -> Decimal | None:
+        if not text and not self._is_needed:
+            return None
+        amount = money.parse(text)
+        if amount is None:
+            raise ValueError(self._fault)
+        return amount
+
+
+class Whole(Text):
+    """A whole number within bounds."""
+
+    data: int  # type: ignore[assignment]
+
+    def __init__(self, least: int, most: int, fault: str = NOT_A_NUMBER, **options: Any) -> None:
+        super().__init__(**options)
+        self._least, self._most = least, most
+        self._fault = fault
+
+    def convert(self, text: str) -> int:
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(self._most))
+        if not is_number or not self._least <= int(text) <= self._most:
+            raise ValueError(self._fault)
+        return int(text)
+
+
+class Choice(Text):
+    """One of a few values."""
+
+    def __init__(self, values: Iterable[str], fault: str = "Choose one of the list.", **options: Any) -> None:
+        known = frozenset(values)
+        super().__init__(lambda value: None if value in known else fault, **options)
+
+
+class Day(Text):
+    """A day; None where the field was left empty."""
+
+    data: date | None  # type: ignore[assignment]
+
+    def convert(self, text: str) -> date | None:
+        if not text:
+            return None
+        try:
+            day = date.fromisoformat(text)
+        except ValueError:
+            day = None
+        if day is None or day.year not in YEARS:
+            raise ValueError("Write the date like 2026-11-16.")
+        return day
+
+
+class Flag(Text):
+    """A box that is ticked, or a value that was chosen."""
+
+    data: bool  # type: ignore[assignment]
+
+    def __init__(self, *rules: Rule, value: str | None = None, **options: Any) -> None:
+        super().__init__(*rules, **options)
+        self._value = value
+
+    def convert(self, text: str) -> bool:
+        return bool(text) if self._value is None else text == self._value
+
+
+class Ticked(wtforms.Field):
+    """The ticked boxes of a list, in its order."""
+
+    data: Sequence[str]
+
+    def __init__(self, values: Iterable[str], **options: Any) -> None:
+        super().__init__(validators=[_apply(needed(TICK_ONE))], **options)
+        self._values = tuple(values)
+
+    def process_formdata(self, valuelist: Sequence[str]) -> None:
+        self.data = [value for value in self._values if value in valuelist]
+
+
+class PeriodForm(Form):
+    """A filter of a list by days, which stays in the address of its pages."""
+
+    from_ = Day(name="from")
+    to = Day()
+
+    def validate_to(self, field: Day) -> None:
+        if self.from_.data is not None and field.data is not None and field.data < self.from_.data:
+            raise ValidationError("This is before the first day; choose the same day or a later one.")
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether nothing is filtered."""
+        return not any(self.filled.values())
+
+    def path(self, path: str, **more: str) -> str:
+        """Write the address of a page about the same filter."""
+        query = urlencode({name: value for name, value in {**self.filled, **more}.items() if value})
+        return f"{path}?{query}" if query else path
+
+
+class FormId(Text):
+    """The id that a form was shown with, so that a form that is posted twice is carried out once.
+
+    The action claims the id in its transaction: as the primary key of a top-up, as the idempotency key of a
+    message, or with `audit_log.claim_form`. None for an id that is too old, or that we did not make.
+    """
+
+    data: UUID | None  # type: ignore[assignment]
+
+    def __init__(self, prefix: str, **options: Any) -> None:
+        super().__init__(is_secret=True, **options)
+        self._prefix = prefix
+
+    def convert(self, text: str) -> UUID | None:
+        form_id = read_id(self._prefix, text)
+        if form_id is None or form_id.version != _ID_VERSION:
+            return None
+        age_ms = time.time_ns() // 1_000_000 - made_at_ms(form_id)
+        return form_id if -FORM_AHEAD_MAX_MS <= age_ms <= FORM_AGE_MAX_MS else None
+
+
+def new_form_id(prefix: str) -> str:
+    return write_id(prefix, new_id(time.time_ns() // 1_000_000))
+
+
+def needed(fault: str) -> Rule:
+    return lambda value: None if value else fault
+
+
+def at_most(length: int) -> Rule:
+    return lambda value: f"At most {length} characters." if len(value) > length else None
+
+
+def _apply(rule: Rule) -> Callable[[wtforms.Form, wtforms.Field], None]:
+    def validate(_form: wtforms.Form, field: wtforms.Field) -> None:
+        fault = None if field.process_errors else rule(field.data)
+        if fault is not None:
+            raise ValidationError(fault)
+
+    return validate
+
+
+Faults = Mapping[str, str]

@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-import re
-import secrets
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from hashlib import sha256
-from typing import Final
 
 from msgspec import Struct
 
@@ -32,9 +29,6 @@ from tumira.pricing.quote import REFERENCE_MAX, Quote, SendRequest, quote
 from tumira.pricing.store import get_tariff
 from tumira.sending.batcher import Batcher
 from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Priced, Refused, Send
-
-_TOKEN_BYTES: Final = 24
-_TOKEN: Final = re.compile("[A-Za-z0-9_-]{32}")
 
 
 class Draft(Struct, frozen=True):
@@ -157,16 +151,6 @@ def write_terms(priced: Quote) -> str:
     """Write what somebody is shown before they confirm, so that it can be compared when they do."""
     legs = "".join(f"; {leg.count} to {leg.country} at {money.write(leg.cost)}" for leg in priced.legs)
     return f"{money.write(priced.total_cost)}{legs}; {len(priced.rejected)} rejected"
-
-
-def new_token() -> str:
-    """Make what tells one confirmation from another."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def is_token(text: str) -> bool:
-    """Tell whether this can be such a token."""
-    return _TOKEN.fullmatch(text) is not None
 
 
 async def send(

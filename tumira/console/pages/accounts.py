@@ -1,4 +1,4 @@
-"""Which accounts are there, and what does one of them have and do?"""
+"""Accounts: search, one account with its facts, and what an operator changes about it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,32 @@ from tumira.accounts import store as accounts
 from tumira.accounts.ledger import Transfer
 from tumira.accounts.search import FIRST, LAST, FoundAccount, SearchCursor
 from tumira.accounts.store import SYSTEM, Account
-from tumira.console.session import OperatorSession, Services, view
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.console.top_up_words import STATES, name_of
+from tumira.core import money
 from tumira.core.days import local_day
+from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, BATCH, KEY, TOP_UP, AccountId, read_id, write_id
 from tumira.html import chart
-from tumira.html.forms import Form
+from tumira.html.forms import (
+    NOT_AN_AMOUNT,
+    TYPED_MAX,
+    Amount,
+    Faults,
+    Flag,
+    Form,
+    FormId,
+    Text,
+    Whole,
+    at_most,
+    needed,
+    new_form_id,
+)
+from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
+from tumira.identity import manage_accounts
+from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
+from tumira.identity.person_rules import clean_name
 from tumira.identity.store import logins, sessions
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
@@ -40,6 +59,9 @@ ENDPOINTS_SHOWN: Final = 20
 TRANSFERS_SHOWN: Final = 15
 TOP_UPS_SHOWN: Final = 10
 CHANGES_SHOWN: Final = 10
+FORM: Final = "prs_"
+NOTE_MAX: Final = 500
+RATE_MAX: Final = 1_000_000
 
 # What is said after a change, by the name under which the form comes back.
 DONE: Final = {
@@ -54,7 +76,57 @@ DONE: Final = {
     "no-factor": "There was no second factor in use any more.",
 }
 
-Faults = Mapping[str, str]
+
+class SearchForm(Form):
+    q = Text(cut=QUERY_MAX)
+    after = Text()
+    word = Text(cut=QUERY_MAX)
+    phone = Text(cut=QUERY_MAX)
+
+
+class Note(Text):
+    """Why an operator changes something, in one line."""
+
+    def __init__(self, *, is_needed: bool = True, **options: Any) -> None:
+        rules = (at_most(NOTE_MAX), needed("Say why.")) if is_needed else (at_most(NOTE_MAX),)
+        super().__init__(*rules, clean=clean_name, **options)
+
+
+class CreditForm(Form):
+    amount = Amount(needed(NOT_AN_AMOUNT), is_needed=True)
+    direction = Text(clean=lambda text: "debit" if text.strip() == "debit" else "credit")
+    credit_note = Note()
+
+    @property
+    def signed(self) -> Decimal:
+        assert self.amount.data is not None
+        return -self.amount.data if self.direction.data == "debit" else self.amount.data
+
+
+class ConfirmCreditForm(CreditForm):
+    press = FormId(FORM)
+
+
+class SuspendForm(Form):
+    suspend_note = Note()
+    what = Flag(value="lift", is_secret=True)
+
+
+class LimitsForm(Form):
+    rate = Whole(1, RATE_MAX, f"A whole number from 1 to {RATE_MAX:,}.", cut=TYPED_MAX)
+    daily_limit = Amount()
+    call_limit = Amount()
+    weight = Whole(1, WEIGHT_MAX, f"A whole number from 1 to {WEIGHT_MAX}.", cut=TYPED_MAX)
+    limits_note = Note(is_needed=False)
+
+
+class ReviewForm(Form):
+    review_note = Note(is_needed=False)
+    what = Flag(value="consent", is_secret=True)
+
+
+class FactorForm(Form):
+    factor_note = Note()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +140,17 @@ class Line:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
-    return [view(services, ACCOUNTS, show_accounts), view(services, ACCOUNTS + "/{id}", show_account)]
+    one = ACCOUNTS + "/{id}"
+    return [
+        view(services, ACCOUNTS, show_accounts),
+        view(services, one, show_account),
+        change(services, one + "/credit", ask_credit),
+        change(services, one + "/credit/confirm", credit),
+        change(services, one + "/suspension", suspend),
+        change(services, one + "/limits", limit),
+        change(services, one + "/review", review),
+        change(services, one + "/second-factor", drop_factor),
+    ]
 
 
 def path_of(account_id: AccountId) -> str:
@@ -79,9 +160,8 @@ def path_of(account_id: AccountId) -> str:
 
 async def show_accounts(session: OperatorSession) -> Response:
     """Show the accounts that are looked for, or the newest."""
-    query = session.request.query_params
-    asked = Form({name: query.getlist(name) for name in ("q", "after", "word", "phone")})
-    text = asked.text("q")[:QUERY_MAX]
+    asked = SearchForm.parse_query(session.request)
+    text = asked.q.data
     account_id = read_id(ACCOUNT, text)
     async with session.database.connection() as connection:
         if account_id is not None and await accounts.find(connection, AccountId(account_id)) is not None:
@@ -91,23 +171,23 @@ async def show_accounts(session: OperatorSession) -> Response:
         "accounts.html.jinja",
         query=text,
         found=[(path_of(one.id), one) for one in found],
-        is_first=not asked.text("after"),
+        is_first=not asked.after.data,
         is_cut=is_cut,
         following=None if following is None else f"{ACCOUNTS}?{urlencode(following)}",
     )
 
 
 async def _search(
-    connection: Connection, text: str, asked: Form
+    connection: Connection, text: str, asked: SearchForm
 ) -> tuple[Sequence[FoundAccount], Mapping[str, str] | None, bool]:
     """Return a page of accounts, the query of the page after it, and whether too many were looked at."""
-    after = AccountId(read_id(ACCOUNT, asked.text("after")) or FIRST)
+    after = AccountId(read_id(ACCOUNT, asked.after.data) or FIRST)
     if not text:
         found, has_more = await account_search.list_newest(
             connection, PAGE, LAST if after == FIRST else after
         )
         return found, {"after": write_id(ACCOUNT, found[-1].id)} if has_more else None, False
-    word, phone = asked.text("word")[:QUERY_MAX], asked.text("phone")[:QUERY_MAX]
+    word, phone = asked.word.data, asked.phone.data
     if not word:
         tariff = await get_tariff(connection)
         codes = [one.calling_code for one in tariff.destinations]
@@ -227,3 +307,117 @@ def _line(transfer: Transfer) -> Line:
         what = "Top-up" if came else "Top-up taken back"
     about = transfer.note or ("" if transfer.batch_id is None else write_id(BATCH, transfer.batch_id))
     return Line(what, transfer.amount if came else -transfer.amount, about, transfer)
+
+
+async def ask_credit(session: OperatorSession) -> Response:
+    """Show what is about to be credited or debited, before anything is."""
+    form = await CreditForm.read(session.request)
+    account = await find_account(session)
+    amount, takes = form.amount.data, form.direction.data == "debit"
+    if takes and amount is not None and amount > account.balance:
+        form.faults["amount"] = f"The account has less than that: {write_usd(account.balance)}."
+    if form.faults or amount is None:
+        return await account_page(session, form.faults, 422, **form.filled)
+    return session.page(
+        "money_confirm.html.jinja",
+        title="Take this from the account?" if takes else "Give this to the account?",
+        facts={
+            "Account": f"{account.business}, {account.name}",
+            "Balance now": write_usd(account.balance),
+            "Debit" if takes else "Credit": write_usd(amount),
+            "Balance after": write_usd(account.balance + form.signed),
+            "Note, which the customer sees": form.credit_note.data,
+        },
+        fields={**form.filled, "amount": money.write(amount), "press": new_form_id(FORM)},
+        action=f"{path_of(account.id)}/credit/confirm",
+        button=f"{'Debit' if takes else 'Credit'} {write_usd(amount)}",
+        back=path_of(account.id),
+    )
+
+
+async def credit(session: OperatorSession) -> Response:
+    """Credit or debit what was confirmed, once."""
+    form = await ConfirmCreditForm.read(session.request)
+    account = await find_account(session)
+    if form.faults or form.press.data is None:
+        return await account_page(session, form.faults or {"amount": "Fill in the form again."}, 422)
+    actor = session.actor
+    try:
+        await manage_accounts.credit(
+            session.database,
+            account.id,
+            form.signed,
+            note=form.credit_note.data,
+            actor=actor.name,
+            address=actor.address,
+            press=form.press.data,
+        )
+    except AlreadySubmittedError:
+        return _done(account.id, "again")
+    except OperatorError as error:
+        return await account_page(session, {"": str(error)}, 409)
+    return _done(account.id, "credit")
+
+
+async def suspend(session: OperatorSession) -> Response:
+    form = await SuspendForm.read(session.request)
+    account = await find_account(session)
+    if form.faults:
+        return await account_page(session, form.faults, 422, **form.filled)
+    lifts = form.what.data
+    await manage_accounts.suspend(
+        session.database, account.id, suspended=not lifts, actor=session.actor, note=form.suspend_note.data
+    )
+    return _done(account.id, "lifted" if lifts else "suspended")
+
+
+async def limit(session: OperatorSession) -> Response:
+    form = await LimitsForm.read(session.request)
+    account = await find_account(session)
+    if form.faults:
+        return await account_page(session, form.faults, 422, **form.filled)
+    await manage_accounts.limit(
+        session.database,
+        account.id,
+        rate_limit=form.rate.data,
+        daily_limit=form.daily_limit.data,
+        change_daily=True,
+        call_limit=form.call_limit.data,
+        change_call=True,
+        weight=form.weight.data,
+        actor=session.actor,
+        note=form.limits_note.data,
+    )
+    return _done(account.id, "limits")
+
+
+async def review(session: OperatorSession) -> Response:
+    """Note whether an account lets us read its refused texts."""
+    form = await ReviewForm.read(session.request)
+    account = await find_account(session)
+    note, consent = form.review_note.data, form.what.data
+    # Consent has to be proved when it is asked about; withdrawing it needs no reason.
+    if consent and not note:
+        form.faults["review_note"] = "Say why."
+    if form.faults:
+        return await account_page(session, form.faults, 422, **form.filled)
+    await manage_accounts.review(
+        session.database, account.id, consent=consent, actor=session.actor, note=note
+    )
+    return _done(account.id, "consent" if consent else "no-consent")
+
+
+async def drop_factor(session: OperatorSession) -> Response:
+    """Turn off the second factor of an owner who has lost it."""
+    form = await FactorForm.read(session.request)
+    account = await find_account(session)
+    if form.faults:
+        return await account_page(session, form.faults, 422, **form.filled)
+    was_on = await manage_accounts.drop_factor(
+        session.database, account.id, actor=session.actor, note=form.factor_note.data
+    )
+    return _done(account.id, "factor" if was_on else "no-factor")
+
+
+def _done(account_id: AccountId, what: str) -> Response:
+    return redirect(f"{path_of(account_id)}?done={what}")

@@ -1,6 +1,6 @@
-"""How is each carrier, what does it make of its messages, and how is one added, changed and removed?
+"""Carriers: health and outcomes of each, and how one is added, tested, changed and removed.
 
-A carrier's password comes in with its URL or beside it and is never shown again, not even in a form that
+A carrier's password comes in with its URL or beside it, and is never shown again, not even in a form that
 comes back.
 """
 
@@ -23,21 +23,21 @@ from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.store import binds
 from tumira.delivery.store import latency as latencies
 from tumira.delivery.store.latency import CarrierTally
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import Faults, Form, Text, Whole
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 
 CARRIERS: Final = "/operator/carriers"
 ONE: Final = CARRIERS + "/{name}"
 URL_MAX: Final = 1_000
-# Somebody waits for the page meanwhile.
+# The operator waits for the page meanwhile.
 TRIAL: Final = SmppTimeouts(bind_s=5, enquire_answer_s=4, unbind_s=1)
 
 DONE: Final = {
     "added": "The carrier is added. A worker binds to it within seconds.",
     "first": "The carrier is added. A worker binds to it within seconds. The simulator gets no more messages "
     "that this carrier can take, not even while it is away; remove the simulator to empty its handsets.",
-    "changed": "The carrier is changed. Workers bind to it anew within seconds.",
+    "changed": "The carrier is changed. Workers bind to it again within seconds.",
     "same": "Nothing was different, so nothing was changed.",
     "removed": "The carrier is removed. Workers part from it once what is under way is answered.",
 }
@@ -52,14 +52,38 @@ LABELS: Final = {
     "confirmed": "Name of the carrier",
 }
 
-_NUMBER: Final = re.compile("[0-9]{1,9}")
+_NUMBER_MAX: Final = 10**9 - 1
 _COUNTRIES: Final = re.compile(r"[\s,;]+")
 
-Faults = Mapping[str, str]
+
+class _CarrierForm(Form):
+    countries = Text(cut=URL_MAX)
+    priority = Whole(0, _NUMBER_MAX, cut=URL_MAX)
+
+    def list_countries(self) -> Sequence[str] | None:
+        """Return the countries by their two letters; None for every country."""
+        return [one.upper() for one in _COUNTRIES.split(self.countries.data) if one] or None
+
+
+class NewCarrierForm(_CarrierForm):
+    name = Text(cut=URL_MAX)
+    url = Text(
+        lambda url: f"The URL of a carrier has at most {URL_MAX} characters." if len(url) > URL_MAX else None,
+        is_secret=True,
+    )
+    password = Text(is_secret=True)
+
+
+class SettingsForm(_CarrierForm):
+    window = Whole(0, _NUMBER_MAX, cut=URL_MAX)
+    tps = Whole(0, _NUMBER_MAX, cut=URL_MAX)
+
+
+class RemoveForm(Form):
+    confirmed = Text()
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, CARRIERS, show_carriers),
         view(services, ONE, show_carrier),
@@ -71,7 +95,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_carriers(session: OperatorSession) -> Response:
-    """Show all carriers, those that are used first in front."""
     return await _list(session, {})
 
 
@@ -95,7 +118,7 @@ async def _list(
 
 
 async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[CarrierTally]]:
-    """Return for which countries no carrier works, and what was counted of all carriers."""
+    """Return the countries without a working carrier, and the outcomes of all carriers."""
     now = datetime.now(UTC)
     since, lately = (latencies.slot_of(now - back) for back in (DAY, HOUR))
     async with session.database.connection() as connection:
@@ -106,7 +129,6 @@ async def _read(session: OperatorSession) -> tuple[Sequence[str], Sequence[Carri
 
 
 async def show_carrier(session: OperatorSession) -> Response:
-    """Show one carrier, with what can be done about it."""
     return await _page(session, {})
 
 
@@ -166,56 +188,45 @@ async def _state(session: OperatorSession) -> CarrierState:
 
 
 async def add(session: OperatorSession) -> Response:
-    """Add a carrier by its URL."""
-    form = await read_form(session.request)
-    filled = _filled(form, "name", "countries", "priority")
-    faults: dict[str, str] = {}
-    priority = _read_number(form, "priority", faults)
-    url = form.text("url")
-    if len(url) > URL_MAX:
-        faults["url"] = f"The URL of a carrier has at most {URL_MAX} characters."
-    if not faults:
+    form = await NewCarrierForm.read(session.request)
+    if not form.faults:
         try:
             await manage_carriers.add_carrier(
                 session.database,
-                filled["name"],
-                url,
-                _read_countries(filled["countries"]),
-                priority,
+                form.name.data,
+                form.url.data,
+                form.list_countries(),
+                form.priority.data,
                 actor=session.actor,
                 replace=False,
-                password=form.text("password") or None,
+                password=form.password.data or None,
             )
             simulated = await manage_carriers.list_simulated(session.database)
             is_first = len(simulated) < len(session.simulated)
             return redirect(CARRIERS + ("?done=first" if is_first else "?done=added"))
         except OperatorError as error:
-            faults[_field_of(error)] = str(error)
-    return await _list(session, faults, 422, filled)
+            form.faults[_field_of(error)] = str(error)
+    return await _list(session, form.faults, 422, form.filled)
 
 
 async def change_settings(session: OperatorSession) -> Response:
-    """Change when a carrier is used and how much it is given."""
     state = await _state(session)
-    form = await read_form(session.request)
-    filled = _filled(form, "countries", "priority", "window", "tps")
-    faults: dict[str, str] = {}
-    numbers = {name: _read_number(form, name, faults) for name in ("priority", "window", "tps")}
-    if not faults:
+    form = await SettingsForm.read(session.request)
+    if not form.faults:
         try:
             changed = await manage_carriers.change_carrier(
                 session.database,
                 state.carrier.name,
-                priority=numbers["priority"],
-                countries=_read_countries(filled["countries"]),
-                window_size=numbers["window"],
-                tps=numbers["tps"],
+                priority=form.priority.data,
+                countries=form.list_countries(),
+                window_size=form.window.data,
+                tps=form.tps.data,
                 actor=session.actor,
             )
             return redirect(f"{CARRIERS}/{state.carrier.name}?done={'changed' if changed else 'same'}")
         except OperatorError as error:
-            faults[_field_of(error)] = str(error)
-    return await _page(session, faults, 422, filled=filled)
+            form.faults[_field_of(error)] = str(error)
+    return await _page(session, form.faults, 422, filled=form.filled)
 
 
 async def try_carrier(session: OperatorSession) -> Response:
@@ -232,8 +243,8 @@ async def remove(session: OperatorSession) -> Response:
     """Take a carrier out of use, once its name was typed."""
     state = await _state(session)
     name = state.carrier.name
-    form = await read_form(session.request)
-    if form.text("confirmed") != name:
+    form = await RemoveForm.read(session.request)
+    if form.confirmed.data != name:
         return await _page(session, {"confirmed": f"Type {name} to remove it."}, 422)
     try:
         await manage_carriers.remove_carrier(session.database, name, actor=session.actor)
@@ -244,23 +255,6 @@ async def remove(session: OperatorSession) -> Response:
 
 def _done(session: OperatorSession) -> str | None:
     return DONE.get(session.request.query_params.get("done", ""))
-
-
-def _filled(form: Form, *names: str) -> dict[str, str]:
-    return {name: form.text(name)[:URL_MAX] for name in names}
-
-
-def _read_number(form: Form, name: str, faults: dict[str, str]) -> int:
-    text = form.text(name)
-    if not _NUMBER.fullmatch(text):
-        faults[name] = "Write a whole number, in figures."
-        return 0
-    return int(text)
-
-
-def _read_countries(text: str) -> Sequence[str] | None:
-    """Return the countries by their two letters; None for every one."""
-    return [one.upper() for one in _COUNTRIES.split(text) if one] or None
 
 
 def _field_of(error: OperatorError) -> str:

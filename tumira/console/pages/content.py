@@ -1,4 +1,4 @@
-"""Which texts were refused, who asks us to look again, and which forms of text are allowed or refused?"""
+"""Refused texts, requests for review, and the templates that allow or refuse texts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from tumira.content.reviews import Review
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, Text
 from tumira.html.redirect import redirect
 
 CONTENT: Final = "/operator/content"
@@ -54,7 +54,24 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX: Final = re.compile("[0-9a-f]{64}")
 
-Faults = Mapping[str, str]
+
+class TemplateForm(Form):
+    text = Text(clean=str, cut=2 * TEMPLATE_MAX)
+    verdict = Choice(dict(VERDICTS), "Choose one of the two.", cut=10)
+    note = Text(cut=2 * NOTE_MAX)
+
+
+def _check_account(text: str) -> str | None:
+    is_right = not text or read_id(ACCOUNT, text) is not None
+    return None if is_right else "Write the account's id, as in acc_…, or nothing for all accounts."
+
+
+class NewTemplateForm(TemplateForm):
+    account = Text(_check_account, cut=TYPED_MAX)
+
+
+class DismissForm(Form):
+    answer = Text(cut=2 * NOTE_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,53 +176,38 @@ def _key(session: OperatorSession) -> tuple[AccountId, bytes]:
 
 
 async def decide(session: OperatorSession) -> Response:
-    """Allow or refuse texts like this one, for its account, and so answer who asked."""
+    """Allow or refuse texts like this one for its account, which answers the request for review."""
     account_id, digest = _key(session)
-    form = await read_form(session.request)
-    filled = _filled(form)
-    verdict, faults = _read_verdict(filled)
-    if verdict is None:
-        return await _refusal(session, faults, 422, **filled)
+    form = await TemplateForm.read(session.request)
+    if form.faults:
+        return await _refusal(session, form.faults, 422, **form.filled)
+    verdict = TemplateVerdict(form.verdict.data)
     try:
         await review_refusals.add_template(
             session.database,
-            filled["text"],
+            form.text.data,
             account_id,
             verdict,
-            note=filled["note"],
+            note=form.note.data,
             actor=session.actor,
             answers=digest,
         )
     except OperatorError as error:
-        return await _refusal(session, {"text": str(error)}, 422, **filled)
+        return await _refusal(session, {"text": str(error)}, 422, **form.filled)
     return redirect(CONTENT + ("?done=allowed" if verdict is TemplateVerdict.ALLOW else "?done=refused"))
 
 
 async def dismiss(session: OperatorSession) -> Response:
     """Leave a text refused."""
     account_id, digest = _key(session)
-    answer = (await read_form(session.request)).text("answer")[: 2 * NOTE_MAX]
+    form = await DismissForm.read(session.request)
     try:
         await review_refusals.dismiss(
-            session.database, account_id, digest, answer=answer, actor=session.actor
+            session.database, account_id, digest, answer=form.answer.data, actor=session.actor
         )
     except OperatorError as error:
-        return await _refusal(session, {"answer": str(error)}, 422, answer=answer)
+        return await _refusal(session, {"answer": str(error)}, 422, **form.filled)
     return redirect(CONTENT + "?done=dismissed")
-
-
-def _filled(form: Form) -> dict[str, str]:
-    return {
-        "text": form.raw("text")[: 2 * TEMPLATE_MAX],
-        "verdict": form.text("verdict")[:10],
-        "note": form.text("note")[: 2 * NOTE_MAX],
-    }
-
-
-def _read_verdict(filled: Mapping[str, str]) -> tuple[TemplateVerdict | None, Faults]:
-    if filled["verdict"] not in {value for value, _ in VERDICTS}:
-        return None, {"verdict": "Choose one of the two."}
-    return TemplateVerdict(filled["verdict"]), {}
 
 
 async def show_templates(session: OperatorSession) -> Response:
@@ -249,26 +251,21 @@ async def _templates(
 
 
 async def add_template(session: OperatorSession) -> Response:
-    """Allow or refuse a form of text, for an account or for everybody."""
-    form = await read_form(session.request)
-    filled = _filled(form) | {"account": form.text("account")[:40]}
-    verdict, faults = _read_verdict(filled)
-    account_id = read_id(ACCOUNT, filled["account"]) if filled["account"] else None
-    if filled["account"] and account_id is None:
-        faults = {**faults, "account": "Write the account's id, as in acc_…, or nothing for all accounts."}
-    if verdict is None or faults:
-        return await _templates(session, faults, 422, **filled)
+    form = await NewTemplateForm.read(session.request)
+    if form.faults:
+        return await _templates(session, form.faults, 422, **form.filled)
+    account_id = read_id(ACCOUNT, form.account.data)
     try:
         await review_refusals.add_template(
             session.database,
-            filled["text"],
+            form.text.data,
             None if account_id is None else AccountId(account_id),
-            verdict,
-            note=filled["note"],
+            TemplateVerdict(form.verdict.data),
+            note=form.note.data,
             actor=session.actor,
         )
     except OperatorError as error:
-        return await _templates(session, {"text": str(error)}, 422, **filled)
+        return await _templates(session, {"text": str(error)}, 422, **form.filled)
     return redirect(TEMPLATES + "?done=added")
 
 

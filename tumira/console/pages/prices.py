@@ -1,4 +1,4 @@
-"""What does a segment cost where, now and later, and how does the operator change that?"""
+"""Prices per country: what counts now, what is scheduled, and new countries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
-from tumira.core import money
 from tumira.core.errors import OperatorError
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import TYPED_MAX, Amount, Choice, Faults, Flag, Form, Text
 from tumira.html.page import LOCAL
 from tumira.html.redirect import redirect
 from tumira.identity.person_rules import NAME_MAX, check_name, clean_name
@@ -25,8 +24,6 @@ PRICES: Final = "/operator/prices"
 CHANNEL: Final = "sms"
 NATIONAL_LENGTH_MAX: Final = 14
 LENGTHS_MAX: Final = 5
-# Longer than anything that can be right.
-TYPED_MAX: Final = 40
 
 DONE: Final = {
     "added": "The country is added. It can be sent to once it has a price that is charged.",
@@ -52,9 +49,66 @@ LABELS: Final = {
     "lengths": "Digits after it",
 }
 
+_NO_COUNTRY: Final = "Choose a country of the list."
 _NO_PRICE: Final = "Write it in US dollars with at most four decimals, as in 0.0190."
 
-Faults = Mapping[str, str]
+
+def _check_country(text: str) -> str | None:
+    is_code = len(text) == 2 and text.isascii() and text.isalpha()  # noqa: PLR2004 - ISO 3166
+    return None if is_code else "Write the two letters of the country, as in ZM."
+
+
+def _check_calling_code(text: str) -> str | None:
+    code = text.removeprefix("+")
+    is_code = code.isascii() and code.isdigit() and 1 <= len(code) <= 4 and code[0] != "0"  # noqa: PLR2004 - E.164
+    return None if is_code else "Write one to four digits, as in 260."
+
+
+def _check_lengths(text: str) -> str | None:
+    fault = "Write how many digits follow the calling code, as in 9, or 8, 9."
+    return None if _read_lengths(text) else fault
+
+
+class DestinationForm(Form):
+    new_country = Text(_check_country, cut=TYPED_MAX)
+    name = Text(check_name, clean=lambda text: clean_name(text)[:NAME_MAX])
+    calling_code = Text(_check_calling_code, cut=TYPED_MAX)
+    lengths = Text(_check_lengths, cut=TYPED_MAX)
+
+
+class PriceForm(Form):
+    country = Text(cut=TYPED_MAX)
+    price = Amount(fault=_NO_PRICE, is_needed=True)
+    status = Choice(dict(STATUSES), "Choose one of the two.", cut=TYPED_MAX)
+    confirmed = Flag(value="yes", is_secret=True)
+
+
+def _read_moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=LOCAL) if moment.tzinfo is None else None
+
+
+def _check_moment(text: str) -> str | None:
+    moment = _read_moment(text)
+    if moment is None:
+        return "Write a day and a time, as in 2030-01-31T06:00."
+    is_past = moment <= datetime.now(LOCAL)
+    return "This moment has passed; choose a later one, or set the price now." if is_past else None
+
+
+class ScheduleForm(Form):
+    later_country = Text(cut=TYPED_MAX)
+    later_price = Amount(fault=_NO_PRICE, is_needed=True)
+    from_at = Text(_check_moment, cut=TYPED_MAX)
+    confirmed = Flag(value="yes", is_secret=True)
+
+
+class WithdrawForm(Form):
+    country = Text()
+    from_at = Text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +122,6 @@ class Line:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, PRICES, show_prices),
         change(services, PRICES + "/destinations", add_destination),
@@ -79,7 +132,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_prices(session: OperatorSession) -> Response:
-    """Show all countries and prices, and the forms."""
     return await _page(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
@@ -130,36 +182,20 @@ def _active(tariff: Tariff, country: str) -> Decimal | None:
 
 
 async def add_destination(session: OperatorSession) -> Response:
-    """Add a country."""
-    form = await read_form(session.request)
-    filled = {name: form.text(name)[:TYPED_MAX] for name in ("new_country", "calling_code", "lengths")}
-    filled["name"] = clean_name(form.text("name"))[:NAME_MAX]
-    code = filled["calling_code"].removeprefix("+")
-    lengths = _read_lengths(filled["lengths"])
-    faults = {}
-    if not (len(filled["new_country"]) == 2 and _is_letters(filled["new_country"])):  # noqa: PLR2004 - ISO 3166
-        faults["new_country"] = "Write the two letters of the country, as in ZM."
-    elif filled["new_country"].upper() in _names(await _tariff(session)):
-        faults["new_country"] = "This country is in the list already."
-    fault = check_name(filled["name"])
-    if fault is not None:
-        faults["name"] = fault
-    if not (code.isascii() and code.isdigit() and 1 <= len(code) <= 4 and code[0] != "0"):  # noqa: PLR2004 - E.164
-        faults["calling_code"] = "Write one to four digits, as in 260."
-    if not lengths:
-        faults["lengths"] = "Write how many digits follow the calling code, as in 9, or 8, 9."
-    if faults:
-        return await _page(session, faults, 422, filled)
-    added = Destination(filled["new_country"].upper(), code, filled["name"], lengths)
+    form = await DestinationForm.read(session.request)
+    country = form.new_country.data.upper()
+    if country in _names(await _tariff(session)):
+        form.faults["new_country"] = "This country is in the list already."
+    if form.faults:
+        return await _page(session, form.faults, 422, form.filled)
+    added = Destination(
+        country, form.calling_code.data.removeprefix("+"), form.name.data, _read_lengths(form.lengths.data)
+    )
     try:
         await actions.add_destination(session.database, added, session.actor)
     except OperatorError as error:
-        return await _page(session, {"": str(error)}, 422, filled)
+        return await _page(session, {"": str(error)}, 422, form.filled)
     return redirect(PRICES + "?done=added")
-
-
-def _is_letters(text: str) -> bool:
-    return text.isascii() and text.isalpha()
 
 
 def _read_lengths(text: str) -> tuple[int, ...]:
@@ -173,71 +209,43 @@ def _read_lengths(text: str) -> tuple[int, ...]:
 
 async def set_price(session: OperatorSession) -> Response:
     """Set a price, once the operator has seen the old one beside it."""
-    form = await read_form(session.request)
-    filled = {name: form.text(name)[:TYPED_MAX] for name in ("country", "price", "status")}
+    form = await PriceForm.read(session.request)
     tariff = await _tariff(session)
-    price_usd = money.parse(filled["price"])
-    faults = {}
-    if filled["country"] not in _names(tariff):
-        faults["country"] = "Choose a country of the list."
-    if price_usd is None:
-        faults["price"] = _NO_PRICE
-    if filled["status"] not in {value for value, _ in STATUSES}:
-        faults["status"] = "Choose one of the two."
-    if faults or price_usd is None:
-        return await _page(session, faults, 422, filled)
-    price = Price(CHANNEL, filled["country"], price_usd, PriceStatus(filled["status"]))
-    if not _is_confirmed(form):
-        return _confirm(session, tariff, PRICES + "/set", filled, price)
+    if form.country.data not in _names(tariff):
+        form.faults["country"] = _NO_COUNTRY
+    if form.faults or form.price.data is None:
+        return await _page(session, form.faults, 422, form.filled)
+    price = Price(CHANNEL, form.country.data, form.price.data, PriceStatus(form.status.data))
+    if not form.confirmed.data:
+        return _confirm(session, tariff, PRICES + "/set", form.filled, price)
     await actions.set_price(session.database, price, session.actor)
     return redirect(PRICES + ("?done=set" if price.status is PriceStatus.ACTIVE else "?done=announced"))
 
 
 async def schedule(session: OperatorSession) -> Response:
-    """Have a price count from a moment on, once the operator has seen the present one beside it."""
-    form = await read_form(session.request)
-    filled = {name: form.text(name)[:TYPED_MAX] for name in ("later_country", "later_price", "from_at")}
+    """Schedule a price, once the operator has seen the present one beside it."""
+    form = await ScheduleForm.read(session.request)
     tariff = await _tariff(session)
-    price_usd = money.parse(filled["later_price"])
-    from_at = _read_moment(filled["from_at"])
-    faults = {}
-    if filled["later_country"] not in _names(tariff):
-        faults["later_country"] = "Choose a country of the list."
-    if price_usd is None:
-        faults["later_price"] = _NO_PRICE
-    if from_at is None:
-        faults["from_at"] = "Write a day and a time, as in 2030-01-31T06:00."
-    elif from_at <= datetime.now(LOCAL):
-        faults["from_at"] = "This moment has passed; choose a later one, or set the price now."
-    if faults or price_usd is None or from_at is None:
-        return await _page(session, faults, 422, filled)
-    price = Price(CHANNEL, filled["later_country"], price_usd, PriceStatus.ACTIVE)
-    if not _is_confirmed(form):
-        return _confirm(session, tariff, PRICES + "/schedule", filled, price, from_at)
+    from_at = _read_moment(form.from_at.data)
+    if form.later_country.data not in _names(tariff):
+        form.faults["later_country"] = _NO_COUNTRY
+    if form.faults or form.later_price.data is None or from_at is None:
+        return await _page(session, form.faults, 422, form.filled)
+    price = Price(CHANNEL, form.later_country.data, form.later_price.data, PriceStatus.ACTIVE)
+    if not form.confirmed.data:
+        return _confirm(session, tariff, PRICES + "/schedule", form.filled, price, from_at)
     try:
         await schedule_price(
             session.database,
             channel=price.channel,
             country=price.country,
-            price_usd=price_usd,
+            price_usd=price.price_usd,
             from_at=from_at,
             actor=session.actor,
         )
     except OperatorError as error:
-        return await _page(session, {"from_at": str(error)}, 422, filled)
+        return await _page(session, {"from_at": str(error)}, 422, form.filled)
     return redirect(PRICES + "?done=scheduled")
-
-
-def _read_moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=LOCAL) if moment.tzinfo is None else None
-
-
-def _is_confirmed(form: Form) -> bool:
-    return form.text("confirmed") == "yes"
 
 
 def _confirm(
@@ -260,14 +268,13 @@ def _confirm(
 
 
 async def withdraw(session: OperatorSession) -> Response:
-    """Withdraw a price that does not count yet."""
-    form = await read_form(session.request)
+    form = await WithdrawForm.read(session.request)
     try:
-        from_at = datetime.fromisoformat(form.text("from_at"))
+        from_at = datetime.fromisoformat(form.from_at.data)
         await withdraw_price(
             session.database,
             channel=CHANNEL,
-            country=form.text("country"),
+            country=form.country.data,
             from_at=from_at.astimezone(LOCAL),
             actor=session.actor,
         )

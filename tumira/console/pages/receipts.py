@@ -1,10 +1,10 @@
-"""Which receipts match nothing, how would they match, and what does an operator make of one?
+"""Receipts that match no message: candidates, matching by hand and dismissing.
 
 Neither the text of a receipt, which may quote the message, nor the whole number is shown.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -20,7 +20,7 @@ from tumira.delivery import place_receipts, receipt_rules
 from tumira.delivery.place_receipts import NOTE_MAX, Candidate, mask
 from tumira.delivery.store import unmatched
 from tumira.delivery.store.unmatched import LATEST, ListedReceipt
-from tumira.html.forms import read_form
+from tumira.html.forms import Faults, Form, Text
 from tumira.html.page import write_plural
 from tumira.html.redirect import redirect
 
@@ -42,7 +42,16 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")
 _DIGITS_MAX: Final = len(str(LATEST))
 _CHOICE_PARTS: Final = 3
 
-Faults = Mapping[str, str]
+
+class MatchForm(Form):
+    segment = Text(
+        lambda text: "Choose the message that the receipt is about." if _read_segment(text) is None else None
+    )
+    note = Text()
+
+
+class DismissForm(Form):
+    why = Text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +180,7 @@ async def show_receipt(session: OperatorSession) -> Response:
 
 
 async def _page(
-    session: OperatorSession, faults: Faults, status: int = 200, filled: Mapping[str, str] | None = None
+    session: OperatorSession, faults: Faults, status: int = 200, filled: dict[str, str] | None = None
 ) -> Response:
     async with session.database.connection() as connection:
         kept = await unmatched.find(connection, _receipt_id(session))
@@ -185,7 +194,7 @@ async def _page(
         row=row,
         can_match=any(one.candidate.is_open for one in row.guesses),
         faults=faults,
-        filled=filled or {"segment": "", "note": "", "why": ""},
+        filled={"segment": "", "note": "", "why": ""} | (filled or {}),
         labels=LABELS,
         note_max=NOTE_MAX,
     )
@@ -202,17 +211,16 @@ def _read_number(text: str, default: int) -> int:
 
 async def match(session: OperatorSession) -> Response:
     """Settle the chosen message as the receipt says."""
-    form = await read_form(session.request)
-    filled = {"segment": form.text("segment"), "note": form.text("note"), "why": ""}
-    segment = _read_segment(filled["segment"])
+    form = await MatchForm.read(session.request)
+    segment = _read_segment(form.segment.data)
     if segment is None:
-        return await _page(session, {"segment": "Choose the message that the receipt is about."}, 422, filled)
+        return await _page(session, form.faults, 422, form.filled)
     try:
         await place_receipts.match_by_hand(
-            session.database, _receipt_id(session), segment, filled["note"], session.actor
+            session.database, _receipt_id(session), segment, form.note.data, session.actor
         )
     except FieldError as error:
-        return await _page(session, {error.field: str(error)}, 422, filled)
+        return await _page(session, {error.field: str(error)}, 422, form.filled)
     except OperatorError as error:
         raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=matched")
@@ -228,12 +236,11 @@ def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
 
 async def dismiss(session: OperatorSession) -> Response:
     """Forget a receipt."""
-    form = await read_form(session.request)
-    filled = {"segment": "", "note": "", "why": form.text("why")}
+    form = await DismissForm.read(session.request)
     try:
-        await place_receipts.dismiss(session.database, _receipt_id(session), filled["why"], session.actor)
+        await place_receipts.dismiss(session.database, _receipt_id(session), form.why.data, session.actor)
     except FieldError as error:
-        return await _page(session, {"why": str(error)}, 422, filled)
+        return await _page(session, {"why": str(error)}, 422, form.filled)
     except OperatorError as error:
         raise HTTPException(404, str(error).removesuffix(".")) from None
     return redirect(RECEIPTS + "?done=dismissed")

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from tumira.console.session import HOME, SIGN_IN, Services, find_operator, public
 from tumira.html import qr_code
-from tumira.html.forms import read_form
+from tumira.html.form_body import read_fields
 from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, totp
@@ -67,7 +67,7 @@ async def show_form(services: Services, request: Request) -> Response:
 
 async def enter(services: Services, request: Request) -> Response:
     """Compare the password, and lead on to the second factor or to setting it up."""
-    form = await read_form(request)
+    form = await read_fields(request)
     written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
     async with services.database.connection() as connection:
         phone = read_phone(await get_tariff(connection), written)
@@ -93,7 +93,7 @@ async def show_code(services: Services, _request: Request) -> Response:
 
 async def finish(services: Services, request: Request) -> Response:
     """Begin the session of who has the second factor too."""
-    form = await read_form(request)
+    form = await read_fields(request)
     token = services.session_cookie.read(request)
     if token is None:
         return redirect(SIGN_IN)
@@ -138,7 +138,7 @@ async def _set_up(services: Services, request: Request, faults: Faults, status: 
 
 async def set_up(services: Services, request: Request) -> Response:
     """Keep the password and the second factor, and show the recovery codes this once."""
-    form = await read_form(request)
+    form = await read_fields(request)
     token = services.session_cookie.read(request)
     begun = None if token is None else await operator_access.begin_factor(services.database, token)
     if begun is None or token is None:

@@ -1,4 +1,4 @@
-"""What runs, on which database, does everything add up, and who may come in here?"""
+"""The system page: nodes, database, audits and operators."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tumira import VERSION
 from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, OPERATOR, OperatorId, read_id, write_id
-from tumira.html.forms import read_form
+from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, Text
 from tumira.html.redirect import redirect
 from tumira.identity import operators as operator_access
 from tumira.identity.person_rules import check_name, clean_name
@@ -34,7 +34,6 @@ NODES_MAX: Final = 200
 STEPS_SHOWN: Final = 3
 LEDGERS_SHOWN: Final = 20
 OPERATORS_MAX: Final = 200
-PHONE_MAX: Final = 40
 # A worker says every second that it lives, a web process twice a minute.
 WORKER_LATE: Final = timedelta(seconds=10)
 WEB_LATE: Final = timedelta(seconds=90)
@@ -55,7 +54,11 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
 _HUNDRED: Final = 100
 
-Faults = Mapping[str, str]
+
+class OperatorForm(Form):
+    name = Text(check_name, clean=clean_name)
+    phone = Text(cut=TYPED_MAX)
+    role = Choice(dict(ROLES), "Choose one of the two.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,6 @@ class Given:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, SYSTEM, show_system),
         change(services, SYSTEM + "/audit", ask_audit),
@@ -86,7 +88,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_system(session: OperatorSession) -> Response:
-    """Show all of it."""
     return await _page(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
@@ -156,42 +157,30 @@ def _broken(ended: Audit) -> Sequence[BrokenPromise]:
 
 
 async def ask_audit(session: OperatorSession) -> Response:
-    """Have a worker run an audit."""
     asked = await run_audit.ask_audit(session.database, session.actor)
     return redirect(SYSTEM + ("?done=asked" if asked else "?done=waiting"))
 
 
 async def add_operator(session: OperatorSession) -> Response:
-    """Let somebody in, and show the password of their first sign-in this once."""
-    form = await read_form(session.request)
-    filled = {
-        "name": clean_name(form.text("name")),
-        "phone": form.text("phone")[:PHONE_MAX],
-        "role": form.text("role"),
-    }
-    faults = {}
-    fault = check_name(filled["name"])
-    if fault is not None:
-        faults["name"] = fault
-    if filled["role"] not in {value for value, _ in ROLES}:
-        faults["role"] = "Choose one of the two."
-    if faults:
-        return await _page(session, faults, 422, filled=filled)
+    """Add an operator, and show the password of their first sign-in this once."""
+    form = await OperatorForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422, filled=form.filled)
     try:
         password = await operator_access.create(
             session.database,
-            phone=filled["phone"],
-            name=filled["name"],
-            role=Role(filled["role"]),
+            phone=form.phone.data,
+            name=form.name.data,
+            role=Role(form.role.data),
             actor=session.actor,
         )
     except OperatorError as error:
-        return await _page(session, {"phone": str(error)}, 422, filled=filled)
-    return await _page(session, {}, given=Given(filled["phone"], password))
+        return await _page(session, {"phone": str(error)}, 422, filled=form.filled)
+    return await _page(session, {}, given=Given(form.phone.data, password))
 
 
 async def reset_operator(session: OperatorSession) -> Response:
-    """Give somebody a new first password, and show it this once."""
+    """Give an operator a new first password, and show it this once."""
     operator = await _operator(session)
     try:
         password = await operator_access.reset(session.database, phone=operator.phone, actor=session.actor)
@@ -201,7 +190,6 @@ async def reset_operator(session: OperatorSession) -> Response:
 
 
 async def remove_operator(session: OperatorSession) -> Response:
-    """Let somebody in no more."""
     operator = await _operator(session)
     try:
         await operator_access.remove(session.database, phone=operator.phone, actor=session.actor)
@@ -211,7 +199,7 @@ async def remove_operator(session: OperatorSession) -> Response:
 
 
 async def _operator(session: OperatorSession) -> Operator:
-    """Return which operator is meant: not oneself, who would be left outside by a slip."""
+    """Return the operator to change; not oneself, because a slip would lock the operator out."""
     operator_id = read_id(OPERATOR, str(session.request.path_params["id"]))
     if operator_id is None:
         raise HTTPException(404, "There is no such operator")

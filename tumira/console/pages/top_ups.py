@@ -1,8 +1,9 @@
-"""Which top-ups need somebody to look at them, and what happened to one?"""
+"""Top-ups: those that need a decision, one with its history, and how an operator settles it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -10,19 +11,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import store as accounts
+from tumira.accounts.store import Account
+from tumira.console.pages.accounts import Note
 from tumira.console.pages.accounts import path_of as path_of_account
-from tumira.console.session import OperatorSession, Services, view
+from tumira.console.session import OperatorSession, Services, change, view
 from tumira.console.top_up_words import STATES, name_of, write_money
+from tumira.core import money
+from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
+from tumira.html.forms import TYPED_MAX, Faults, Form, Text, at_most
 from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
+from tumira.identity import manage_accounts
+from tumira.identity.person_rules import clean_name
 from tumira.postgres.connection import Connection
 from tumira.topups import lists as top_up_lists
+from tumira.topups import settle as settle_top_up
 from tumira.topups import store as top_ups
 from tumira.topups.lists import ListedTopUp, Movement
 from tumira.topups.reconcile_rules import write_exact
 from tumira.topups.settle import can_poll
-from tumira.topups.states import Currency, TopUp, TopUpState, may_resolve
+from tumira.topups.states import Currency, TopUp, TopUpState, may_resolve, to_usd
 from tumira.topups.store import LAST
 from tumira.topups.usdt import deposits
 
@@ -30,9 +39,9 @@ TOP_UPS: Final = "/operator/top-ups"
 SHOWN: Final = 10
 PAGE: Final = 50
 DEPOSITS_SHOWN: Final = 100
-TYPED_MAX: Final = 40
+REFERENCE_MAX: Final = 100
 
-# In the order in which somebody has to look at them.
+# In the order in which they need attention.
 PARTS: Final = {
     "doubt": "In doubt",
     "reversed": "Taken back by the provider",
@@ -46,7 +55,21 @@ DONE: Final = {
     "lifted": "The account may send again.",
 }
 
-Faults = Mapping[str, str]
+
+class DecisionForm(Form):
+    outcome = Text(clean=lambda text: "not-paid" if text.strip() == "not-paid" else "paid")
+    paid = Text(cut=TYPED_MAX)
+    reference = Text(at_most(REFERENCE_MAX), clean=clean_name)
+    note = Note()
+
+    @property
+    def amount(self) -> Decimal | None:
+        """What the provider took; None where nothing was paid."""
+        return money.parse(self.paid.data) if self.outcome.data == "paid" else None
+
+
+class LiftForm(Form):
+    lift_note = Note()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +103,15 @@ class Event:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
-    return [view(services, TOP_UPS, show_top_ups), view(services, TOP_UPS + "/{id}", show_top_up)]
+    one = TOP_UPS + "/{id}"
+    return [
+        view(services, TOP_UPS, show_top_ups),
+        view(services, one, show_top_up),
+        change(services, one + "/ask", ask_again),
+        change(services, one + "/resolve", ask_resolve),
+        change(services, one + "/resolve/confirm", resolve),
+        change(services, one + "/lift", lift),
+    ]
 
 
 def path_of(top_up_id: TopUpId) -> str:
@@ -208,3 +238,87 @@ def _story(top_up: TopUp, movements: Sequence[Movement]) -> Sequence[Event]:
     if top_up.due_at is not None:
         found.append(Event(top_up.due_at, "A worker looks at it again"))
     return sorted(found, key=lambda event: event.at)
+
+
+async def ask_again(session: OperatorSession) -> Response:
+    """Have a worker ask the provider again."""
+    top_up = await find_top_up(session)
+    try:
+        await settle_top_up.poll_again(session.database, top_up.id, session.actor)
+    except OperatorError as error:
+        return await top_up_page(session, {"": str(error)}, 409)
+    return redirect(f"{path_of(top_up.id)}?done=asked")
+
+
+async def _read_decision(session: OperatorSession) -> tuple[TopUp, DecisionForm]:
+    form = await DecisionForm.read(session.request)
+    top_up = await find_top_up(session)
+    if form.outcome.data == "paid" and (not form.amount or to_usd(form.amount, top_up.rate) <= 0):
+        form.faults["paid"] = f"Write what the provider took, in {top_up.currency}, like 5 or 12.50."
+    return top_up, form
+
+
+async def ask_resolve(session: OperatorSession) -> Response:
+    """Show what a decision comes to, before it is carried out."""
+    top_up, form = await _read_decision(session)
+    if form.faults:
+        return await top_up_page(session, form.faults, 422, **form.filled)
+    async with session.database.connection() as connection:
+        account = await accounts.find(connection, top_up.account_id)
+    assert account is not None
+    return session.page(
+        "money_confirm.html.jinja",
+        title="Nothing was paid?" if form.amount is None else "Credit this top-up?",
+        facts=_comes_to(top_up, account, form),
+        fields=form.filled,
+        action=f"{path_of(top_up.id)}/resolve/confirm",
+        button="Nothing was paid" if form.amount is None else "Credit it",
+        back=path_of(top_up.id),
+    )
+
+
+def _comes_to(top_up: TopUp, account: Account, form: DecisionForm) -> Mapping[str, str]:
+    facts = {
+        "Account": f"{account.business}, {account.name}",
+        "Top-up": f"{name_of(top_up.method, top_up.provider)}, {write_id(TOP_UP, top_up.id)}",
+    }
+    if form.amount is None:
+        facts["Credited"] = "nothing"
+    else:
+        amount = to_usd(form.amount, top_up.rate)
+        facts["The provider took"] = write_money(form.amount, top_up.currency)
+        facts["Credited"] = write_usd(amount)
+        facts["Balance after"] = write_usd(account.balance + amount)
+        facts["Reference"] = form.reference.data or top_up.provider_reference or "none"
+    return {**facts, "Note": form.note.data}
+
+
+async def resolve(session: OperatorSession) -> Response:
+    """Carry a decision out; a top-up is decided once, so a second press finds it decided."""
+    top_up, form = await _read_decision(session)
+    if form.faults:
+        return await top_up_page(session, form.faults, 422, **form.filled)
+    try:
+        await settle_top_up.resolve(
+            session.database,
+            top_up.id,
+            paid=form.amount,
+            provider_reference=form.reference.data or None,
+            note=form.note.data,
+            actor=session.actor,
+        )
+    except OperatorError as error:
+        return await top_up_page(session, {"": str(error)}, 409)
+    return redirect(f"{path_of(top_up.id)}?done={form.outcome.data}")
+
+
+async def lift(session: OperatorSession) -> Response:
+    """Let an account send again whose top-up was taken back."""
+    form = await LiftForm.read(session.request)
+    top_up = await find_top_up(session)
+    if form.faults:
+        return await top_up_page(session, form.faults, 422, **form.filled)
+    await manage_accounts.suspend(
+        session.database, top_up.account_id, suspended=False, actor=session.actor, note=form.lift_note.data
+    )
+    return redirect(f"{path_of(top_up.id)}?done=lifted")

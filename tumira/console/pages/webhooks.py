@@ -1,4 +1,4 @@
-"""Which endpoints of customers are in trouble, and how does an operator bring one back to life?"""
+"""Customers' webhook endpoints that fail, lag or are disabled, and how an operator repairs them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
-from tumira.html.forms import read_form
+from tumira.html.forms import Choice, Flag, Form
 from tumira.html.redirect import redirect
 from tumira.webhooks import endpoints
 from tumira.webhooks.endpoints import (
@@ -55,9 +55,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
+class EnableForm(Form):
+    from_now = Flag(value="yes")
+
+
+class ReplayForm(Form):
+    period = Choice(PERIODS, "Choose of which time events are sent again.")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An endpoint in trouble, in words."""
+    """An endpoint in error, in words."""
 
     one: UnhealthyEndpoint
     id: str
@@ -80,7 +88,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_endpoints(session: OperatorSession) -> Response:
-    """Show the endpoints in trouble: those that fail, those far behind, those that are disabled."""
+    """Show the endpoints in error: those that fail, those far behind, those that are disabled."""
     return await _page(session)
 
 
@@ -130,7 +138,7 @@ def _row(one: UnhealthyEndpoint) -> Row:
 
 
 def _error(one: UnhealthyEndpoint) -> str:
-    """Say what became of the last try."""
+    """Describe the last attempt."""
     if one.problem is not None:
         return one.problem
     if one.last_status is not None:
@@ -153,8 +161,7 @@ def _read_place(text: str) -> UnhealthyCursor | None:
 
 async def enable(session: OperatorSession) -> Response:
     """Send to an endpoint again."""
-    form = await read_form(session.request)
-    from_now = form.text("from_now") == "yes"
+    from_now = (await EnableForm.read(session.request)).from_now.data
     try:
         await enable_endpoint(session.database, _endpoint_id(session), session.actor, from_now=from_now)
     except NoEndpointError:
@@ -166,12 +173,13 @@ async def enable(session: OperatorSession) -> Response:
 
 async def replay(session: OperatorSession) -> Response:
     """Have what failed in some time sent again."""
-    form = await read_form(session.request)
-    back = PERIODS.get(form.text("period"))
-    if back is None:
-        return await _page(session, 422, "Choose of which time events are sent again.")
+    form = await ReplayForm.read(session.request)
+    if form.faults:
+        return await _page(session, 422, form.faults["period"])
     try:
-        count = await replay_failed_for_owner(session.database, _endpoint_id(session), session.actor, back)
+        count = await replay_failed_for_owner(
+            session.database, _endpoint_id(session), session.actor, PERIODS[form.period.data]
+        )
     except NoEndpointError:
         raise _gone() from None
     except EndpointError as error:

@@ -1,4 +1,4 @@
-"""Which batches were sent, and what became of them and of each of their messages?"""
+"""Batches and messages: search, progress, one message's timeline, and downloads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_i
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
-from tumira.html.forms import Form
+from tumira.html.forms import Choice, PeriodForm, Text
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.pricing.destinations import Tariff
@@ -35,7 +35,7 @@ MESSAGES: Final = "/dashboard/messages"
 
 PAGE: Final = 50
 MESSAGES_PAGE: Final = 100
-# So many rows are written in a few milliseconds, during which nobody else is answered.
+# Writing this many rows takes a few milliseconds, during which no other request is answered.
 PIECE: Final = 250
 ROWS_MAX: Final = 100_000
 # A search that finds little looks at many batches for each row.
@@ -46,8 +46,6 @@ DOWNLOADS_AT_ONCE: Final = 2
 # What carriers report before a message has ended.
 ON_ITS_WAY: Final = frozenset({"ENROUTE", "ACCEPTD", "UNKNOWN"})
 
-YEARS: Final = range(2000, 2100)
-FIELDS: Final = ("number", "reference", "status", "from", "to")
 STANDINGS: Final = {
     Standing.ANY: "any",
     Standing.QUEUED: "queued",
@@ -56,7 +54,7 @@ STANDINGS: Final = {
     Standing.REFUNDED: "with refunds",
 }
 
-# The bar is so many units wide, and no share of it so narrow that it could not be seen.
+# The width of the bar in its units, and the narrowest share that can still be seen.
 _BAR: Final = 1000
 _SHARE_MIN: Final = 8
 
@@ -101,33 +99,36 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A search as it was filled in, what it means, and what is wrong with it."""
+class SearchForm(PeriodForm):
+    number = Text()
+    reference = Text()
+    status = Choice(["", *Standing], clean=lambda text: "" if text.strip() == Standing.ANY else text.strip())
 
-    given: Mapping[str, str]
-    search: Search
-    faults: Mapping[str, str]
-
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether all batches are asked for."""
-        return not any(value for name, value in self.given.items() if (name, value) != ("status", "any"))
-
-    def path(self, path: str, **more: str) -> str:
-        """Write the address of a page about the same search."""
-        query = urlencode({name: value for name, value in {**self.given, **more}.items() if value})
-        return f"{path}?{query}" if query else path
+    def search(self, tariff: Tariff) -> Search | None:
+        """Return what to look for; None if something is wrong with the form."""
+        number = read_phone(tariff, self.number.data) if self.number.data else None
+        if self.number.data and number is None:
+            self.faults["number"] = "Write the number with its country code, like +263 77 120 0001."
+        if self.faults:
+            return None
+        first, last = self.from_.data, self.to.data
+        return Search(
+            number=number,
+            reference=self.reference.data or None,
+            standing=Standing(self.status.data or Standing.ANY),
+            since=archive.LOWEST if first is None else _first_id_of(first),
+            before=archive.HIGHEST if last is None else _first_id_of(last + timedelta(days=1)),
+        )
 
 
 async def show_batches(session: CustomerSession) -> Response:
     """Show the newest batches, or those that were searched for."""
+    asked = SearchForm.parse_query(session.request)
     before = session.request.query_params.get("before")
     async with session.database.connection() as connection:
-        asked = _read_search(await get_tariff(connection), _form(session))
+        search = asked.search(await get_tariff(connection))
         results = None
-        if not asked.faults:
-            search = asked.search
+        if search is not None:
             if before is not None:
                 search = replace(search, before=min(search.before, _read(BATCH, before, "page")))
             results = await archive.search(connection, session.account_id, search, PAGE)
@@ -136,6 +137,7 @@ async def show_batches(session: CustomerSession) -> Response:
         "batches.html.jinja",
         422 if asked.faults else 200,
         asked=asked,
+        number=None if search is None else search.number,
         results=results,
         is_first=before is None,
         newest=asked.path(BATCHES),
@@ -146,48 +148,6 @@ async def show_batches(session: CustomerSession) -> Response:
         batch_name=_batch_name,
         message_name=_message_name,
     )
-
-
-def _form(session: CustomerSession) -> Form:
-    query = session.request.query_params
-    return Form({name: query.getlist(name) for name in FIELDS})
-
-
-def _read_search(tariff: Tariff, form: Form) -> Asked:
-    given = {name: form.text(name) for name in FIELDS}
-    faults: dict[str, str] = {}
-    number = None
-    if given["number"]:
-        number = read_phone(tariff, given["number"])
-        if number is None:
-            faults["number"] = "Write the number with its country code, like +263 77 120 0001."
-    standing = given["status"] or Standing.ANY
-    if standing not in STANDINGS:
-        faults["status"] = "Choose one of the list."
-        standing = Standing.ANY
-    days = {name: _read_day(given[name]) for name in ("from", "to")}
-    faults |= {
-        name: "Write the date like 2026-11-16." for name, day in days.items() if given[name] and day is None
-    }
-    first, last = days["from"], days["to"]
-    if first is not None and last is not None and last < first:
-        faults["to"] = "This is before the first day; choose the same day or a later one."
-    search = Search(
-        number=number,
-        reference=given["reference"] or None,
-        standing=Standing(standing),
-        since=archive.LOWEST if first is None else _first_id_of(first),
-        before=archive.HIGHEST if last is None else _first_id_of(last + timedelta(days=1)),
-    )
-    return Asked(given, search, faults)
-
-
-def _read_day(text: str) -> date | None:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return day if day.year in YEARS else None
 
 
 def _first_id_of(day: date) -> UUID:
@@ -354,12 +314,11 @@ class Downloads:
     async def batches(self, session: CustomerSession) -> Response:
         """Download the batches that were searched for."""
         async with session.database.connection() as connection:
-            asked = _read_search(await get_tariff(connection), _form(session))
-        if asked.faults:
+            search = SearchForm.parse_query(session.request).search(await get_tariff(connection))
+        if search is None:
             raise HTTPException(422, "This search cannot be read; go back and change it")
-        return _download(
-            session, f"batches-{local_day(datetime.now(UTC))}.csv", self._found(session, asked.search)
-        )
+        name = f"batches-{local_day(datetime.now(UTC))}.csv"
+        return _download(session, name, self._found(session, search))
 
     async def _found(self, session: CustomerSession, search: Search) -> AsyncIterator[bytes]:
         own = () if search.number is None else FOUND_COLUMNS

@@ -1,4 +1,4 @@
-"""How does somebody write a message, see what it costs, and send it?"""
+"""Compose: write a message, see its price, confirm and send."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from tumira.core.errors import (
     ValidationFailed,
 )
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import Form, FormId, Text, new_form_id
 from tumira.html.page import HEADERS, PRIVATE, write_count, write_plural, write_usd
 from tumira.html.redirect import redirect
 from tumira.pricing import gsm7, segments
@@ -48,6 +48,7 @@ VERDICT: Final = COMPOSE + "/verdict"
 
 # A shorter text says too little to be judged while it is being typed.
 JUDGED_MIN: Final = 10
+FORM: Final = "frm_"
 CHARACTERS_SHOWN: Final = 8
 _UNIT: Final = Decimal("0.0001")
 
@@ -105,8 +106,23 @@ class Advice:
     left: str
 
 
+class DraftForm(Form):
+    recipients = Text(clean=str)
+    message = Text(clean=str)
+    reference = Text()
+    edit = Text()
+
+    @property
+    def draft(self) -> Draft:
+        return Draft(self.recipients.data, self.message.data, self.reference.data)
+
+
+class ConfirmForm(DraftForm):
+    token = FormId(FORM)
+    terms = Text()
+
+
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, COMPOSE, show_form),
         private(services, COMPOSE, look_over, "POST"),
@@ -121,7 +137,7 @@ async def show_form(session: CustomerSession) -> Response:
     return await _fresh_form(session, Draft("", "", ""))
 
 
-async def begin_again(_visit: CustomerSession) -> Response:
+async def begin_again(_session: CustomerSession) -> Response:
     """Lead who comes without a message, after signing in again perhaps, to the form."""
     return redirect(COMPOSE)
 
@@ -136,9 +152,9 @@ async def _fresh_form(session: CustomerSession, draft: Draft) -> Response:
 
 async def look_over(session: CustomerSession) -> Response:
     """Say what is wrong with a message, or ask for confirmation; or show it again to who went back."""
-    form = await read_form(session.request)
-    draft = _draft(form)
-    if form.text("edit"):
+    form = await DraftForm.read(session.request)
+    draft = form.draft
+    if form.edit.data:
         return await _fresh_form(session, draft)
     customer = session.customer
     review = await compose.review(
@@ -151,31 +167,31 @@ async def look_over(session: CustomerSession) -> Response:
     )
     if review.refusals:
         return _form(session, draft, review)
-    return _confirmation(session, draft, review, compose.new_token())
+    return _confirmation(session, draft, review, new_form_id(FORM))
 
 
 async def confirm(session: CustomerSession) -> Response:
     """Send what was shown, once, if it is still so."""
-    form = await read_form(session.request)
-    draft, token = _draft(form), form.text("token")
+    form = await ConfirmForm.read(session.request)
+    draft, form_id = form.draft, form.token.data
     batcher, account_id = session.services.batcher, session.account_id
     review = await compose.examine(session.database, account_id, draft)
     agreed = (
         not review.refusals
         and review.quote is not None
-        and form.text("terms") == compose.write_terms(review.quote)
+        and form.terms.data == compose.write_terms(review.quote)
     )
     decided: str | Refusal = ValidationFailed()
-    if compose.is_token(token):
+    if form_id is not None:
         # What is not as it was shown may be so because it was sent already, by the first of two presses.
         decided = await (
-            compose.send(batcher, account_id, token, draft, review)
+            compose.send(batcher, account_id, str(form_id), draft, review)
             if agreed
-            else compose.find_sent(batcher, account_id, token, draft)
+            else compose.find_sent(batcher, account_id, str(form_id), draft)
         )
     if isinstance(decided, str):
         return redirect(f"/dashboard/batches/{decided}")
-    return _not_sent(session, draft, review, token, decided)
+    return _not_sent(session, draft, review, form.token.typed, decided)
 
 
 def _not_sent(
@@ -189,16 +205,16 @@ def _not_sent(
         case InternalError():
             return _confirmation(session, draft, review, token, 500, refusal.message)
         case IdempotencyConflict():
-            return _confirmation(session, draft, review, compose.new_token(), 409, _USED)
+            return _confirmation(session, draft, review, new_form_id(FORM), 409, _USED)
         case ValidationFailed():
-            return _confirmation(session, draft, review, compose.new_token(), 409, _CHANGED)
+            return _confirmation(session, draft, review, new_form_id(FORM), 409, _CHANGED)
         case _:
             return _form(session, draft, Review(review.tariff, review.entries, review.quote, [refusal]))
 
 
 async def judge(session: CustomerSession) -> Response:
     """Tell the script of the form whether a text could be sent, and if not, which words weighed."""
-    message = (await read_form(session.request)).raw("message")
+    message = (await DraftForm.read(session.request)).message.data
     verdict = screen_text.judge_ahead(message)
     answer: Mapping[str, Any] = {"refused": False}
     if verdict is not None:
@@ -214,10 +230,6 @@ async def judge(session: CustomerSession) -> Response:
                 "drop": offence.drop,
             }
     return JSONResponse(answer, headers={**HEADERS, **PRIVATE})
-
-
-def _draft(form: Form) -> Draft:
-    return Draft(form.raw("recipients"), form.raw("message"), form.text("reference"))
 
 
 def _form(session: CustomerSession, draft: Draft, review: Review) -> Response:

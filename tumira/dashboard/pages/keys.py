@@ -1,6 +1,6 @@
-"""Which API keys does an account have, and how does it get another?"""
+"""API keys: list, create and revoke."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -9,14 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira import audit_log
 from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
-from tumira.audit_log import Actor
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import read_form
-from tumira.html.guards import address_of
+from tumira.html.forms import Faults, Form, Text, Ticked
 from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
@@ -38,8 +35,12 @@ SCOPES: Final = {
 }
 
 
+class KeyForm(Form):
+    name = Text(check_name, clean=clean_name)
+    scopes = Ticked(SCOPES, name="scope")
+
+
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, KEYS, show_keys),
         private(services, KEYS, create, "POST"),
@@ -48,13 +49,12 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_keys(session: CustomerSession) -> Response:
-    """Show all keys, and the form for another."""
     return await _page(session, {}, revoked="revoked" in session.request.query_params)
 
 
 async def _page(
     session: CustomerSession,
-    faults: Mapping[str, str],
+    faults: Faults,
     status: int = 200,
     *,
     name: str = "",
@@ -85,50 +85,31 @@ async def _page(
 
 async def create(session: CustomerSession) -> Response:
     """Make a key, and show it this once."""
-    form = await read_form(session.request)
-    name = clean_name(form.text("name"))
-    given = form.all("scope")
-    scopes = [scope for scope in Scope if scope.value in given]
-    faults = {}
-    fault = check_name(name)
-    if fault is not None:
-        faults["name"] = fault
-    if not scopes:
-        faults["scopes"] = "Tick at least one."
-    if faults:
-        return await _page(session, faults, 422, name=name, scopes=scopes)
+    form = await KeyForm.read(session.request)
+    name, scopes = form.name.data, [Scope(value) for value in form.scopes.data]
+    if form.faults:
+        return await _page(session, form.faults, 422, name=name, scopes=scopes)
     try:
-        _, key = await create_key(session.database, session.account_id, name, scopes, actor=_owner(session))
+        _, key = await create_key(session.database, session.account_id, name, scopes, actor=session.actor)
     except TooManyKeysTodayError:
-        faults[""] = f"You have made {KEYS_A_DAY_MAX} keys within a day, and that is the most. Try tomorrow."
-        return await _page(session, faults, 422, name=name, scopes=scopes)
+        fault = f"You have made {KEYS_A_DAY_MAX} keys in a day, which is the most. Try again tomorrow."
+        return await _page(session, {"": fault}, 422, name=name, scopes=scopes)
     except TooManyKeysError:
-        faults[""] = (
-            f"You have {KEYS_MAX} keys in use, and that is the most. Revoke one that you do not need."
-        )
-        return await _page(session, faults, 422, name=name, scopes=scopes)
+        fault = f"You have {KEYS_MAX} keys in use, which is the most. Revoke one first."
+        return await _page(session, {"": fault}, 422, name=name, scopes=scopes)
     return await _page(session, {}, created=key)
 
 
 async def revoke(session: CustomerSession) -> Response:
-    """End a key's use."""
-    key_id = read_id(KEY, _path_id(session.request))
+    key_id = read_id(KEY, str(session.request.path_params["id"]))
     if key_id is None or not await revoke_own_key(
-        session.database, session.account_id, KeyId(key_id), actor=_owner(session)
+        session.database, session.account_id, KeyId(key_id), actor=session.actor
     ):
         raise HTTPException(404, "You have no such key")
     return redirect(KEYS + "?revoked=1")
 
 
 def _before(request: Request) -> KeyId:
-    """Return the key before which revoked ones are shown; what is no key is the newest."""
+    """Return the key before which revoked ones are shown; the newest if the address names none."""
     read = read_id(KEY, request.query_params.get("before", ""))
     return _NEWEST if read is None else KeyId(read)
-
-
-def _owner(session: CustomerSession) -> Actor:
-    return Actor(audit_log.OWNER, address_of(session.request))
-
-
-def _path_id(request: Request) -> str:
-    return str(request.path_params["id"])

@@ -1,4 +1,4 @@
-"""Where did an account's money come from and go to, and do the entries add up to its balance?"""
+"""The ledger: every entry of an account, the balance after each, and whether they add up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -21,7 +20,7 @@ from tumira.core.ids import ACCOUNT, BATCH, MESSAGE, AccountId, write_id
 from tumira.dashboard.pages.top_up import path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.dashboard.top_up_words import name_of
-from tumira.html.forms import Form
+from tumira.html.forms import Choice, PeriodForm
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
 from tumira.operations.audit_checks import snapshot
@@ -33,7 +32,7 @@ from tumira.topups.lists import LedgerTopUp
 LEDGER: Final = "/dashboard/ledger"
 
 PAGE: Final = 50
-# So many rows are written in a few milliseconds, during which nobody else is answered.
+# Writing this many rows takes a few milliseconds, during which no other request is answered.
 PIECE: Final = 250
 ROWS_MAX: Final = 100_000
 # A search that finds little looks at many entries for each row.
@@ -41,8 +40,6 @@ PIECES_MAX: Final = 1_000
 # However many people download, the others find connections.
 DOWNLOADS_AT_ONCE: Final = 2
 
-FIELDS: Final = ("kind", "from", "to")
-YEARS: Final = range(2000, 2100)
 _ID_DIGITS_MAX: Final = 18
 
 # What was paid and what came back stand in columns of their own: a minus sign at the beginning of a cell is
@@ -66,7 +63,6 @@ _log: Final = structlog.get_logger()
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     downloads = Downloads(asyncio.Semaphore(DOWNLOADS_AT_ONCE))
     return [
         private(services, LEDGER, show_ledger),
@@ -74,30 +70,12 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A filter as it was filled in, what it means, and what is wrong with it."""
-
-    given: Mapping[str, str]
-    kind: EntryKind
-    first_day: date | None
-    last_day: date | None
-    faults: Mapping[str, str]
+class FilterForm(PeriodForm):
+    kind = Choice(["", *EntryKind], clean=lambda text: "" if text.strip() == EntryKind.ALL else text.strip())
 
     @property
-    def is_plain(self) -> bool:
-        """Tell whether all entries are asked for."""
-        return (
-            not self.faults
-            and self.kind is EntryKind.ALL
-            and self.first_day is None
-            and self.last_day is None
-        )
-
-    def path(self, path: str, **more: str) -> str:
-        """Write the address of a page about the same filter."""
-        query = urlencode({name: value for name, value in {**self.given, **more}.items() if value})
-        return f"{path}?{query}" if query else path
+    def wanted(self) -> EntryKind:
+        return EntryKind(self.kind.data or EntryKind.ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +90,14 @@ class Line:
 
     @property
     def top_up_path(self) -> str | None:
-        """Return where the page of the top-up is."""
         return None if self.top_up is None else path_of(self.top_up.id)
 
     @property
     def batch_name(self) -> str | None:
-        """Return the batch as its address has it."""
         return None if self.entry.batch_id is None else write_id(BATCH, self.entry.batch_id)
 
     @property
     def message_name(self) -> str | None:
-        """Return the message as its address has it."""
         return None if self.entry.message_id is None else write_id(MESSAGE, self.entry.message_id)
 
     @property
@@ -133,7 +108,6 @@ class Line:
 
     @property
     def why(self) -> str | None:
-        """Say why a message was paid back."""
         if self.returned is None:
             return None
         reason = FAILURE_REASONS.get(self.returned.failure_reason or "")
@@ -152,7 +126,7 @@ class Piece:
 
 async def show_ledger(session: CustomerSession) -> Response:
     """Show the newest entries, or those that were asked for, and whether all of them add up."""
-    asked = _read_filter(session)
+    asked = FilterForm.parse_query(session.request)
     before = _read_before(session)
     account_id = session.account_id
     piece = None
@@ -163,7 +137,7 @@ async def show_ledger(session: CustomerSession) -> Response:
             bounds = await _bounds(connection, account_id, asked)
             bounds["before"] = min(bounds["before"], before or ledger.LAST)
             piece = await _read(
-                connection, account_id, asked.kind, PAGE, bounds, with_balances=standing.adds_up
+                connection, account_id, asked.wanted, PAGE, bounds, with_balances=standing.adds_up
             )
     is_sound = standing.adds_up and (piece is None or piece.is_sound)
     if not is_sound:
@@ -185,42 +159,13 @@ async def show_ledger(session: CustomerSession) -> Response:
 
 
 def _report(account_id: AccountId, standing: LedgerState) -> None:
-    """Tell the operator, once for each look, that what somebody sees does not add up."""
+    """Report to the operator that a customer sees entries that do not add up."""
     _log.error(
         "ledger does not add up",
         account_id=write_id(ACCOUNT, account_id),
         balance=money.write(standing.balance),
         entries=money.write(standing.total),
     )
-
-
-def _read_filter(session: CustomerSession) -> Asked:
-    query = session.request.query_params
-    form = Form({name: query.getlist(name) for name in FIELDS})
-    given = {name: form.text(name) for name in FIELDS}
-    faults: dict[str, str] = {}
-    kind = EntryKind.ALL
-    if given["kind"] in set(EntryKind):
-        kind = EntryKind(given["kind"])
-    elif given["kind"]:
-        faults["kind"] = "Choose one of the list."
-    first, last = _read_day(given["from"]), _read_day(given["to"])
-    faults |= {
-        name: "Write the date like 2026-11-16."
-        for name, day in (("from", first), ("to", last))
-        if given[name] and day is None
-    }
-    if first is not None and last is not None and last < first:
-        faults["to"] = "This is before the first day; choose the same day or a later one."
-    return Asked(given, kind, first, last, faults)
-
-
-def _read_day(text: str) -> date | None:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return day if day.year in YEARS else None
 
 
 def _read_before(session: CustomerSession) -> int | None:
@@ -232,13 +177,13 @@ def _read_before(session: CustomerSession) -> int | None:
     return int(text)
 
 
-async def _bounds(connection: Connection, account_id: AccountId, asked: Asked) -> dict[str, int]:
+async def _bounds(connection: Connection, account_id: AccountId, asked: FilterForm) -> dict[str, int]:
     """Return between which entries the days lie that were asked for."""
     bounds = {"since": 0, "before": ledger.LAST}
-    if asked.first_day is not None:
-        bounds["since"] = await ledger.first_since(connection, account_id, _midnight(asked.first_day))
-    if asked.last_day is not None:
-        next_day = asked.last_day + timedelta(days=1)
+    if asked.from_.data is not None:
+        bounds["since"] = await ledger.first_since(connection, account_id, _midnight(asked.from_.data))
+    if asked.to.data is not None:
+        next_day = asked.to.data + timedelta(days=1)
         # Nothing later than the day is asked for, also if it has not come yet.
         bounds["before"] = await ledger.first_since(connection, account_id, _midnight(next_day))
     return bounds
@@ -293,8 +238,7 @@ class Downloads:
     turns: asyncio.Semaphore
 
     async def entries(self, session: CustomerSession) -> Response:
-        """Download the entries that were asked for."""
-        asked = _read_filter(session)
+        asked = FilterForm.parse_query(session.request)
         if asked.faults:
             raise HTTPException(422, "This filter cannot be read; go back and change it")
         name = f"ledger-{local_day(datetime.now(UTC))}.csv"
@@ -303,14 +247,14 @@ class Downloads:
             return Response(media_type="text/csv", headers=headers)
         return StreamingResponse(self._pieces(session, asked), media_type="text/csv", headers=headers)
 
-    async def _pieces(self, session: CustomerSession, asked: Asked) -> AsyncIterator[bytes]:
+    async def _pieces(self, session: CustomerSession, asked: FilterForm) -> AsyncIterator[bytes]:
         yield write_rows([COLUMNS])
         account_id = session.account_id
         async with self.turns, snapshot(session.database) as connection:
             standing = await ledger.get_state(connection, account_id)
             bounds = await _bounds(connection, account_id, asked)
         # Between entries of one kind lie many others, all of which would have to be added up.
-        with_balances = asked.kind is EntryKind.ALL and standing.adds_up
+        with_balances = asked.wanted is EntryKind.ALL and standing.adds_up
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
             # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
@@ -318,7 +262,7 @@ class Downloads:
                 piece = await _read(
                     connection,
                     account_id,
-                    asked.kind,
+                    asked.wanted,
                     min(PIECE, left),
                     bounds,
                     with_balances=with_balances,

@@ -17,7 +17,7 @@ from tumira.dashboard.pages.top_up import PAY_BY_USDT, path_of
 from tumira.dashboard.session import VERIFY, CustomerSession, Services, private
 from tumira.dashboard.top_up_words import write_money
 from tumira.html import qr_code
-from tumira.html.forms import Form
+from tumira.html.forms import TYPED_MAX, Form, Text
 from tumira.html.redirect import redirect
 from tumira.topups.start import start_usdt
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN, Currency
@@ -26,9 +26,12 @@ from tumira.topups.usdt.addresses import network_name, payment_link, with_checks
 from tumira.topups.usdt.deposit_rules import Deposit, DepositState
 
 DEPOSITS_MAX: Final = 20
-GIVEN_MAX: Final = 40
 
 _log: Final = structlog.get_logger()
+
+
+class AmountForm(Form):
+    amount = Text(cut=TYPED_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,7 @@ async def show(session: CustomerSession) -> Response:
     if not session.customer.phone_proved:
         # An address is given out with the page, and what is paid there belongs to the account for good.
         return redirect(VERIFY)
-    query = session.request.query_params
-    given = Form({"amount": query.getlist("amount")}).text("amount")[:GIVEN_MAX]
+    given = AmountForm.parse_query(session.request).amount.data
     amount, faults = _read_amount(given)
     try:
         place = await start_usdt(session.database, session.services.payments, session.account_id)

@@ -1,7 +1,6 @@
 """How does somebody pay with a voucher? Its PIN is read, sealed, and never shown again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -10,31 +9,26 @@ from starlette.routing import Route
 
 from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
+from tumira.core.ids import TOP_UP, TopUpId
 from tumira.dashboard import top_up_words
-from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
-from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, path_of
+from tumira.dashboard.pages.top_up import PAY_BY_VOUCHER, STALE, path_of, was_started
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import TYPED_MAX, Faults, Form, FormId, Text, new_form_id
 from tumira.html.redirect import redirect
 from tumira.topups import start as start_voucher
 from tumira.topups.states import TOP_UP_MIN
-from tumira.topups.voucher_pins import TYPED_MAX, Issuer
-
-# The PIN is not among what is given back with a fault.
-GIVEN: Final = ("provider", "value", "phone")
-FIELDS: Final = frozenset({*GIVEN, "pin"})
-GIVEN_MAX: Final = 40
+from tumira.topups.voucher_pins import TYPED_MAX as PIN_TYPED_MAX
+from tumira.topups.voucher_pins import Issuer
 
 _SOUTH_AFRICA: Final = "+27"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What somebody filled in, but for the PIN."""
-
-    provider: str
-    value: str
-    phone: str
+class VoucherForm(Form):
+    provider = Text(cut=TYPED_MAX)
+    value = Text(cut=TYPED_MAX)
+    phone = Text(cut=TYPED_MAX)
+    pin = Text(cut=PIN_TYPED_MAX + 1, is_secret=True)
+    form = FormId(TOP_UP)
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -52,14 +46,16 @@ async def show(session: CustomerSession) -> Response:
     provider = wanted if wanted in issuers else issuers[0].value
     own = session.customer.phone
     # Issuers send change inside their country alone.
-    return _page(session, issuers, Draft(provider, "", own if own.startswith(_SOUTH_AFRICA) else ""), {})
+    phone = own if own.startswith(_SOUTH_AFRICA) else ""
+    draft = {"provider": provider, "value": "", "phone": phone}
+    return _page(session, issuers, draft, {})
 
 
 def _page(
     session: CustomerSession,
     issuers: Sequence[Issuer],
-    draft: Draft,
-    faults: Mapping[str, str],
+    draft: Mapping[str, str],
+    faults: Faults,
     status: int = 200,
 ) -> Response:
     rate = session.services.payments.zar_rate
@@ -71,8 +67,8 @@ def _page(
         asks_phone=any(_sends_change(issuer) for issuer in issuers),
         draft=draft,
         faults=faults,
-        form_id=new_form_id(),
-        typed_max=TYPED_MAX,
+        form_id=new_form_id(TOP_UP),
+        typed_max=PIN_TYPED_MAX,
         smallest=TOP_UP_MIN,
         rate=None if rate is None else rate.rate,
         rate_words=None if rate is None else top_up_words.write_rate(rate.rate, rate.since),
@@ -91,34 +87,29 @@ def _sends_change(issuer: Issuer) -> bool:
 
 async def redeem(session: CustomerSession) -> Response:
     """Start a top-up by a voucher, and lead to it."""
-    form = await read_form(session.request)
+    form = await VoucherForm.read(session.request)
     issuers = await _offered(session)
-    draft = Draft(*(form.text(name)[:GIVEN_MAX] for name in GIVEN))
-    form_id = read_form_id(form.text("form"))
-    if form_id is None:
-        return _page(session, issuers, draft, {"": STALE}, 409)
-    if draft.provider not in issuers:
-        return _page(session, issuers, draft, {"provider": "Choose one of these."}, 422)
+    if form.form.data is None:
+        return _page(session, issuers, form.filled, {"": STALE}, 409)
+    form_id = TopUpId(form.form.data)
+    if form.provider.data not in issuers:
+        return _page(session, issuers, form.filled, {"provider": "Choose one of these."}, 422)
     try:
         top_up_id = await start_voucher.start_voucher(
             session.database,
             session.services.payments,
             session.account_id,
-            Issuer(draft.provider),
-            _pin(form),
-            value=money.parse(draft.value),
-            phone=draft.phone or None,
+            Issuer(form.provider.data),
+            form.pin.data,
+            value=money.parse(form.value.data),
+            phone=form.phone.data or None,
             top_up_id=form_id,
         )
     except OperatorError as error:
         if await was_started(session.database, session.account_id, form_id):
             return redirect(path_of(form_id))
-        return _page(session, issuers, draft, {_field_of(error): str(error)}, 422)
+        return _page(session, issuers, form.filled, {_field_of(error): str(error)}, 422)
     return redirect(path_of(top_up_id))
-
-
-def _pin(form: Form) -> str:
-    return form.text("pin")[: TYPED_MAX + 1]
 
 
 async def _offered(session: CustomerSession) -> Sequence[Issuer]:
@@ -131,4 +122,8 @@ async def _offered(session: CustomerSession) -> Sequence[Issuer]:
 
 def _field_of(error: OperatorError) -> str:
     """Return beside which field a fault stands; none is for the whole form."""
-    return error.field if isinstance(error, FieldError) and error.field in FIELDS else ""
+    return (
+        error.field
+        if isinstance(error, FieldError) and error.field in {"provider", "value", "phone", "pin"}
+        else ""
+    )

@@ -1,7 +1,6 @@
 """How does somebody pay by mobile money or card?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
@@ -11,30 +10,25 @@ from starlette.routing import Route
 
 from tumira.core import money
 from tumira.core.errors import FieldError, OperatorError
-from tumira.dashboard.one_press import STALE, new_form_id, read_form_id, was_started
+from tumira.core.ids import TOP_UP, TopUpId
 from tumira.dashboard.pages.landing import offers
-from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, path_of
+from tumira.dashboard.pages.top_up import AMOUNTS, PAY_BY_WALLET, STALE, path_of, was_started
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, read_form
+from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, FormId, Text, new_form_id
 from tumira.html.redirect import redirect
 from tumira.pricing.store import get_tariff
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow
 from tumira.topups.states import TOP_UP_MAX, TOP_UP_MIN
 
-FIELDS: Final = frozenset({"amount", "wallet", "phone"})
-GIVEN_MAX: Final = 40
-
 _ZIMBABWE: Final = "+263"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What somebody filled in."""
-
-    amount: str
-    wallet: str
-    phone: str
+class WalletForm(Form):
+    amount = Text(cut=TYPED_MAX)
+    wallet = Choice(Wallet, "Choose one of these.", cut=TYPED_MAX)
+    phone = Text(cut=TYPED_MAX)
+    form = FormId(TOP_UP)
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -48,29 +42,24 @@ def routes(services: Services) -> Sequence[Route]:
 async def show(session: CustomerSession) -> Response:
     """Show the form, with an amount in it where one was chosen."""
     _check_offered(session)
-    query = session.request.query_params
-    given = Form({name: query.getlist(name) for name in FIELDS})
+    given = WalletForm.parse_query(session.request).filled
     own = session.customer.phone if session.customer.phone.startswith(_ZIMBABWE) else ""
-    draft = Draft(
-        given.text("amount")[:GIVEN_MAX],
-        given.text("wallet")[:GIVEN_MAX] or Wallet.ECOCASH,
-        given.text("phone")[:GIVEN_MAX] or own,
-    )
+    draft = {**given, "wallet": given["wallet"] or Wallet.ECOCASH, "phone": given["phone"] or own}
     return await _page(session, draft, {})
 
 
 async def _page(
-    session: CustomerSession, draft: Draft, faults: Mapping[str, str], status: int = 200
+    session: CustomerSession, draft: Mapping[str, str], faults: Faults, status: int = 200
 ) -> Response:
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
-    amount = money.parse(draft.amount)
+    amount = money.parse(draft["amount"])
     return session.page(
         "pay_by_wallet.html.jinja",
         status,
         draft=draft,
         faults=faults,
-        form_id=new_form_id(),
+        form_id=new_form_id(TOP_UP),
         wallets=Wallet,
         amounts=AMOUNTS,
         offers=[one for one in offers(tariff, amount or Decimal(0)) if not one.is_coming],
@@ -82,30 +71,27 @@ async def _page(
 
 async def pay(session: CustomerSession) -> Response:
     """Start a top-up, and lead to it."""
-    form = await read_form(session.request)
+    form = await WalletForm.read(session.request)
     _check_offered(session)
-    draft = Draft(
-        form.text("amount")[:GIVEN_MAX], form.text("wallet")[:GIVEN_MAX], form.text("phone")[:GIVEN_MAX]
-    )
-    form_id = read_form_id(form.text("form"))
-    if form_id is None:
-        return await _page(session, draft, {"": STALE}, 409)
-    if draft.wallet not in set(Wallet):
-        return await _page(session, draft, {"wallet": "Choose one of these."}, 422)
+    if form.form.data is None:
+        return await _page(session, form.filled, {"": STALE}, 409)
+    form_id = TopUpId(form.form.data)
+    if form.faults:
+        return await _page(session, form.filled, form.faults, 422)
     try:
         top_up_id = await start_paynow(
             session.database,
             session.services.payments,
             session.account_id,
-            Wallet(draft.wallet),
-            money.parse(draft.amount),
-            draft.phone or None,
+            Wallet(form.wallet.data),
+            money.parse(form.amount.data),
+            form.phone.data or None,
             top_up_id=form_id,
         )
     except OperatorError as error:
         if await was_started(session.database, session.account_id, form_id):
             return redirect(path_of(form_id))
-        return await _page(session, draft, {_field_of(error): str(error)}, 422)
+        return await _page(session, form.filled, {_field_of(error): str(error)}, 422)
     return redirect(path_of(top_up_id))
 
 
@@ -116,4 +102,6 @@ def _check_offered(session: CustomerSession) -> None:
 
 def _field_of(error: OperatorError) -> str:
     """Return beside which field a fault stands; none is for the whole form."""
-    return error.field if isinstance(error, FieldError) and error.field in FIELDS else ""
+    return (
+        error.field if isinstance(error, FieldError) and error.field in {"amount", "wallet", "phone"} else ""
+    )

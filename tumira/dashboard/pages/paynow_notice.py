@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tumira.core.database_errors import is_unavailable
 from tumira.core.ids import TOP_UP, TopUpId, read_id
 from tumira.core.settings.payments import Payments, Paynow
-from tumira.html.forms import read_body
+from tumira.html.form_body import read_body
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers import paynow_messages

@@ -6,10 +6,10 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.pages.settings import SETTINGS, actor_of, fault_of_proof, suspect_of
+from tumira.dashboard.pages.settings import SETTINGS, fault_of_proof, suspect_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
-from tumira.html.forms import read_form
+from tumira.html.form_body import read_fields
 from tumira.html.redirect import redirect
 from tumira.identity import second_factor, totp
 from tumira.identity.person_rules import PASSWORD_MAX
@@ -59,7 +59,7 @@ async def _page(session: CustomerSession, faults: Faults, status: int = 200) -> 
 
 async def begin(session: CustomerSession) -> Response:
     """Make a secret for who knows the password."""
-    form = await read_form(session.request)
+    form = await read_fields(session.request)
     password = form.raw("password")[:PASSWORD_MAX]
     proof = await second_factor.begin(session.database, suspect_of(session), password)
     if proof is not PasswordCheck.RIGHT:
@@ -70,9 +70,9 @@ async def begin(session: CustomerSession) -> Response:
 
 async def confirm(session: CustomerSession) -> Response:
     """Ask for the factor from now on, and show the recovery codes this once."""
-    form = await read_form(session.request)
+    form = await read_fields(session.request)
     result = await second_factor.confirm(
-        session.database, session.account_id, form.text("code")[:40], actor_of(session)
+        session.database, session.account_id, form.text("code")[:40], session.actor
     )
     if result is None:
         return await _page(session, {"code": WRONG_CODE}, 422)
@@ -81,13 +81,13 @@ async def confirm(session: CustomerSession) -> Response:
 
 async def turn_off(session: CustomerSession) -> Response:
     """Ask for the password alone from now on."""
-    form = await read_form(session.request)
+    form = await read_fields(session.request)
     proof = await second_factor.turn_off(
         session.database,
         suspect_of(session),
         form.raw("password")[:PASSWORD_MAX],
         form.text("code")[:40],
-        actor_of(session),
+        session.actor,
     )
     if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof, WRONG)

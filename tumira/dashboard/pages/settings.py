@@ -1,7 +1,6 @@
-"""What may somebody set about their own account, and how do they leave it?"""
+"""Account settings: profile, password, sessions, limits, refused texts, and closing the account."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -12,13 +11,13 @@ from starlette.routing import Route
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.audit_log import Actor
 from tumira.content import store as content_refusals
 from tumira.content.store import ContentRefusal
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form, read_form
+from tumira.html.form_body import read_fields
+from tumira.html.forms import Amount, Faults, Flag, Form, Secret, Text, at_most, needed
 from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import browsers
@@ -43,7 +42,6 @@ CLOSE_WORD: Final = "CLOSE"
 _LATEST: Final = 2**63 - 1
 _DIGEST_BYTES: Final = 32
 
-NOT_AN_AMOUNT: Final = "Write an amount in US dollars, like 5 or 12.50."
 WRONG_PASSWORD: Final = "This is not your password."  # noqa: S105 - what is said about one
 TOO_OFTEN: Final = "Too many attempts. Please try again in a quarter of an hour."
 # What is said after a change, by the name under which the form comes back.
@@ -59,11 +57,45 @@ DONE: Final = {
     "off": "The second factor is off. Your password alone signs you in.",
 }
 
-Faults = Mapping[str, str]
+
+class ProfileForm(Form):
+    name = Text(check_name, clean=clean_name)
+    business = Text(check_name, clean=clean_name)
+
+
+class EmailForm(Form):
+    email = Text(lambda email: check_email(email) if email else None, cut=300)
+
+
+class PasswordForm(Form):
+    current_password = Secret(cut=PASSWORD_MAX)
+    new_password = Secret()
+
+
+class LimitsForm(Form):
+    call_limit = Amount()
+    daily_limit = Amount()
+
+
+class NoticeForm(Form):
+    low_balance = Amount()
+    by_mail = Flag()
+
+
+class ReviewForm(Form):
+    text = Text(
+        lambda text: None if text.strip() else "Paste the text that was refused.", clean=str, cut=TEXT_MAX
+    )
+    note = Text(at_most(NOTE_MAX))
+    consent = Flag(needed("Without this nobody can look at the text."))
+
+
+class CloseForm(Form):
+    word = Text(lambda word: None if word == CLOSE_WORD else f"Write {CLOSE_WORD}, in capital letters.")
+    password_to_close = Secret(cut=PASSWORD_MAX)
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, SETTINGS, show),
         private(services, SETTINGS + "/profile", change_profile, "POST"),
@@ -80,48 +112,29 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def actor_of(session: CustomerSession) -> Actor:
-    """Return who changes something on a page."""
-    return Actor(audit_log.OWNER, address_of(session.request))
-
-
 def suspect_of(session: CustomerSession) -> Requester:
-    """Return who has to say their password once more."""
+    """Return who has to enter their password again."""
     return Requester(session.account_id, session.customer.phone, address_of(session.request))
 
 
 def fault_of_proof(proof: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
-    """Say why a password did not do, and how that is answered."""
+    """Return the message and the status for a password that was not accepted."""
     return (TOO_OFTEN, 429) if proof is PasswordCheck.TOO_OFTEN else (wrong, 422)
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """What stands in the fields: what is set, or what somebody wrote instead and has to correct."""
-
-    name: str
-    business: str
-    email: str
-    call_limit: str
-    daily_limit: str
-    low_balance: str
-    by_mail: bool
-
-
-def _fill(account: Account, contact: Contact) -> _Filled:
-    return _Filled(
-        account.name,
-        account.business,
-        contact.email or "",
-        _write(account.call_limit),
-        _write(account.daily_limit),
-        _write(account.low_balance),
-        contact.low_balance_mail,
-    )
+def _fill(account: Account, contact: Contact) -> dict[str, str | bool]:
+    return {
+        "name": account.name,
+        "business": account.business,
+        "email": contact.email or "",
+        "call_limit": _write(account.call_limit),
+        "daily_limit": _write(account.daily_limit),
+        "low_balance": _write(account.low_balance),
+        "by_mail": contact.low_balance_mail,
+    }
 
 
 def _write(amount: Decimal | None) -> str:
-    """Write an amount as people would type it."""
     if amount is None:
         return ""
     whole, _, decimals = money.write(amount).partition(".")
@@ -130,7 +143,6 @@ def _write(amount: Decimal | None) -> str:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show all settings."""
     return await _page(session, {}, done=session.request.query_params.get("done", ""))
 
 
@@ -148,7 +160,7 @@ async def _page(
     return session.page(
         "settings.html.jinja",
         status,
-        filled=replace(_fill(account, contact), **written),  # type: ignore[arg-type]
+        filled=_fill(account, contact) | written,
         faults=faults,
         said=DONE.get(done),
         factor=factor if factor is not None and factor.since is not None else None,
@@ -162,41 +174,34 @@ def _done(what: str, section: str) -> Response:
 
 
 async def change_profile(session: CustomerSession) -> Response:
-    """Change the names."""
-    form = await read_form(session.request)
-    name, business = (
-        clean_name(form.text("name")),
-        clean_name(form.text("business")),
+    form = await ProfileForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422, **form.filled)
+    await manage_login.change_names(
+        session.database, session.account_id, form.name.data, form.business.data, session.actor
     )
-    found = {"name": check_name(name), "business": check_name(business)}
-    faults = {field: fault for field, fault in found.items() if fault is not None}
-    if faults:
-        return await _page(session, faults, 422, name=name, business=business)
-    await manage_login.change_names(session.database, session.account_id, name, business, actor_of(session))
     return _done("profile", "profile")
 
 
 async def change_email(session: CustomerSession) -> Response:
-    """Change, add or remove the e-mail address."""
-    form = await read_form(session.request)
-    email = form.text("email")[:300]
-    fault = check_email(email) if email else None
-    if fault is not None:
-        return await _page(session, {"email": fault}, 422, email=email)
-    await manage_login.change_email(session.database, session.account_id, email or None, actor_of(session))
+    form = await EmailForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422, **form.filled)
+    await manage_login.change_email(
+        session.database, session.account_id, form.email.data or None, session.actor
+    )
     return _done("email", "contact")
 
 
 async def change_password(session: CustomerSession) -> Response:
-    """Change the password of who knows the old one."""
-    form = await read_form(session.request)
-    old, new = form.raw("current_password")[:PASSWORD_MAX], form.raw("new_password")
+    form = await PasswordForm.read(session.request)
+    old, new = form.current_password.data, form.new_password.data
     customer = session.customer
     weak = check_password(new, customer.name, customer.business, customer.phone)
     if weak is not None:
         return await _page(session, {"new_password": weak}, 422)
     proof = await manage_login.change_password(
-        session.database, suspect_of(session), customer.session_id, old, new, actor_of(session)
+        session.database, suspect_of(session), customer.session_id, old, new, session.actor
     )
     if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof)
@@ -205,58 +210,48 @@ async def change_password(session: CustomerSession) -> Response:
 
 
 async def end_session(session: CustomerSession) -> Response:
-    """End a session somewhere."""
-    await read_form(session.request)
+    await read_fields(session.request)
     session_id = read_id(SESSION, str(session.request.path_params["id"]))
     if session_id is None or not await manage_login.end_session(
-        session.database, session.account_id, session_id, actor_of(session)
+        session.database, session.account_id, session_id, session.actor
     ):
         raise HTTPException(404, "There is no such session; it may have ended already")
     return _done("session", "sessions")
 
 
 async def end_others(session: CustomerSession) -> Response:
-    """End all sessions but this one."""
-    await read_form(session.request)
+    await read_fields(session.request)
     customer = session.customer
     await manage_login.end_other_sessions(
-        session.database, customer.account_id, customer.session_id, actor_of(session)
+        session.database, customer.account_id, customer.session_id, session.actor
     )
     return _done("sessions", "sessions")
 
 
 async def change_limits(session: CustomerSession) -> Response:
-    """Change how much may be spent."""
-    form = await read_form(session.request)
-    written = {name: form.text(name)[:40] for name in ("call_limit", "daily_limit")}
-    amounts = {name: money.parse(text) for name, text in written.items()}
-    faults = {name: NOT_AN_AMOUNT for name, text in written.items() if text and amounts[name] is None}
-    if faults:
-        return await _page(session, faults, 422, **written)
-    await manage_login.change_limits(
-        session.database,
-        session.account_id,
-        SpendLimits(amounts["call_limit"], amounts["daily_limit"]),
-        actor_of(session),
-    )
+    form = await LimitsForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422, **form.filled)
+    limits = SpendLimits(form.call_limit.data, form.daily_limit.data)
+    await manage_login.change_limits(session.database, session.account_id, limits, session.actor)
     return _done("limits", "limits")
 
 
 async def change_notice(session: CustomerSession) -> Response:
-    """Change when the owner is told that the balance is low."""
-    form = await read_form(session.request)
-    written, by_mail = form.text("low_balance")[:40], bool(form.text("by_mail"))
-    below = money.parse(written or "0")
-    if below is None:
-        return await _page(session, {"low_balance": NOT_AN_AMOUNT}, 422, low_balance=written, by_mail=by_mail)
+    form = await NoticeForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422, **form.filled)
     await manage_login.change_notice(
-        session.database, session.account_id, below, actor_of(session), by_mail=by_mail
+        session.database,
+        session.account_id,
+        form.low_balance.data or Decimal(0),
+        session.actor,
+        by_mail=form.by_mail.data,
     )
     return _done("notice", "notice")
 
 
 async def show_review(session: CustomerSession) -> Response:
-    """Ask for the text that was refused, which we do not have."""
     return _review(session, await _refusal(session), {})
 
 
@@ -287,42 +282,29 @@ def _review(
 
 
 async def ask_review(session: CustomerSession) -> Response:
-    """Have the operator look at a refused text."""
-    form = await read_form(session.request)
+    form = await ReviewForm.read(session.request)
     refusal = await _refusal(session)
-    text, note, consent = form.raw("text")[:TEXT_MAX], form.text("note"), bool(form.text("consent"))
-    faults = _review_faults(form, note, consent=consent)
-    if not faults:
+    if not form.faults:
         asked = await manage_login.ask_review(
-            session.database, session.account_id, refusal.digest, text, note, actor_of(session)
+            session.database,
+            session.account_id,
+            refusal.digest,
+            form.text.data,
+            form.note.data,
+            session.actor,
         )
         if asked is ReviewOutcome.DONE:
             return _done("review", "refusals")
-        faults["text"] = "This is not the text that was refused; paste it as it was sent."
-    return _review(session, refusal, faults, 422, text=text, note=note, consent=consent)
-
-
-def _review_faults(form: Form, note: str, *, consent: bool) -> dict[str, str]:
-    faults = {}
-    if not form.text("text"):
-        faults["text"] = "Paste the text that was refused."
-    if len(note) > NOTE_MAX:
-        faults["note"] = f"At most {NOTE_MAX} characters."
-    if not consent:
-        faults["consent"] = "Without this nobody can look at the text."
-    return faults
+        form.faults["text"] = "This is not the text that was refused; paste it as it was sent."
+    return _review(session, refusal, form.faults, 422, **form.filled)
 
 
 async def close(session: CustomerSession) -> Response:
-    """Close the account."""
-    form = await read_form(session.request)
-    if form.text("word") != CLOSE_WORD:
-        return await _page(session, {"word": f"Write {CLOSE_WORD}, in capital letters."}, 422)
+    form = await CloseForm.read(session.request)
+    if form.faults:
+        return await _page(session, form.faults, 422)
     proof = await manage_login.close_account(
-        session.database,
-        suspect_of(session),
-        form.raw("password_to_close")[:PASSWORD_MAX],
-        actor_of(session),
+        session.database, suspect_of(session), form.password_to_close.data, session.actor
     )
     if proof is not PasswordCheck.RIGHT:
         fault, status = fault_of_proof(proof)
@@ -334,7 +316,6 @@ async def close(session: CustomerSession) -> Response:
 
 
 async def show_changes(session: CustomerSession) -> Response:
-    """Show who changed what, the latest first."""
     text = session.request.query_params.get("before", "")
     before = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(_LATEST)) else _LATEST
     async with session.database.connection() as connection:

@@ -22,7 +22,7 @@ from tumira.dashboard.pages.sign_up import (
 )
 from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer, public
 from tumira.html.cookies import Cookie
-from tumira.html.forms import read_form
+from tumira.html.form_body import read_fields
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
@@ -105,7 +105,7 @@ async def _read_phone(services: Services, text: str) -> str | None:
 
 async def enter(services: Services, request: Request) -> Response:
     """Begin a session."""
-    form = await read_form(request)
+    form = await read_fields(request)
     written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
     onward = own_page(form.text("next"))
     phone = await _read_phone(services, written)
@@ -153,7 +153,7 @@ def _second_step(services: Services, onward: str, faults: Faults, status: int = 
 
 async def finish(services: Services, request: Request) -> Response:
     """Begin the session of who has the second factor too."""
-    form = await read_form(request)
+    form = await read_fields(request)
     onward = own_page(form.text("next"))
     cookie = _half_session(services)
     token = cookie.read(request)
@@ -192,7 +192,7 @@ async def show_forgotten(services: Services, _request: Request) -> Response:
 
 async def send_code(services: Services, request: Request) -> Response:
     """Send a code to the number, if it has an account."""
-    form = await read_form(request)
+    form = await read_fields(request)
     written = form.text("phone")[:40]
     phone = await _read_phone(services, written)
     if phone is None:
@@ -232,7 +232,7 @@ async def send_again(services: Services, request: Request) -> Response:
 
 async def set_password(services: Services, request: Request) -> Response:
     """Set the password of who has the code, and sign them in."""
-    form = await read_form(request)
+    form = await read_fields(request)
     verification = await begun(services, request, Purpose.RESET)
     token = services.verification_cookie.read(request)
     if verification is None or token is None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.dashboard.session import HOME, SIGN_IN, VERIFY, Services, find_customer, public
-from tumira.html.forms import read_form
+from tumira.html.form_body import read_fields
 from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
@@ -79,7 +79,7 @@ def _form(services: Services, filled: _Filled, faults: Faults, status: int = 200
 
 async def create(services: Services, request: Request) -> Response:
     """Begin a sign-up, and send its code."""
-    form = await read_form(request)
+    form = await read_fields(request)
     filled = _Filled(
         clean_name(form.text("name")),
         clean_name(form.text("business")),
@@ -204,7 +204,7 @@ async def confirm(services: Services, request: Request) -> Response:
 
 async def verify(services: Services, request: Request) -> Response:
     """Open the account of who has the code."""
-    form = await read_form(request)
+    form = await read_fields(request)
     verification = await begun(services, request, Purpose.SIGN_UP)
     token = services.verification_cookie.read(request)
     if verification is None or token is None:

@@ -1,4 +1,4 @@
-"""How does money come to an account, what does an amount buy, and what was paid lately?"""
+"""Top up: the ways to pay, what an amount buys, and the latest top-ups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from starlette.routing import Route
 
 from tumira.core import money
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.core.ids import TopUpId, read_id, write_id
+from tumira.core.ids import AccountId, TopUpId, read_id, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words
 from tumira.dashboard.pages.landing import SMALLEST_TOP_UP, Offer, offers
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Form
+from tumira.html.forms import Form, Text
 from tumira.html.page import write_usd
+from tumira.postgres.pool import Database
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.store import get_tariff
 from tumira.topups import start as start_voucher
@@ -34,10 +35,16 @@ PAGE: Final = 20
 
 _CENT: Final = Decimal("0.01")
 
+STALE: Final = "This page was open for very long. Check it, and press again."
+
+
+class AmountForm(Form):
+    amount = Text()
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to pay: its name, what somebody needs for it, and the page on which it begins."""
+    """A way to pay: its name, what it needs, and the page on which it begins."""
 
     name: str
     needs: str
@@ -77,8 +84,7 @@ def path_of(top_up_id: TopUpId) -> str:
 
 async def show_top_up(session: CustomerSession) -> Response:
     """Show the ways to pay, what amounts buy, and the latest top-ups."""
-    query = session.request.query_params
-    given = Form({"amount": query.getlist("amount")}).text("amount")
+    given = AmountForm.parse_query(session.request).amount.data
     amount, faults = _read_amount(given)
     before = _read_before(session)
     async with session.database.connection() as connection:
@@ -100,6 +106,12 @@ async def show_top_up(session: CustomerSession) -> Response:
         is_first=before is None,
         older=write_id(TOP_UP_PREFIX, found[PAGE - 1].id) if len(found) > PAGE else None,
     )
+
+
+async def was_started(database: Database, account_id: AccountId, top_up_id: TopUpId) -> bool:
+    """Tell whether this form was posted before: what is wrong with it now was not wrong then."""
+    async with database.connection() as connection:
+        return await top_ups.find(connection, account_id, top_up_id) is not None
 
 
 def _ways(payments: Payments, issuers: Sequence[Issuer]) -> Sequence[Way]:

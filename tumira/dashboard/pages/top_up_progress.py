@@ -17,7 +17,7 @@ from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
-from tumira.html.forms import read_form
+from tumira.html.form_body import read_fields
 from tumira.html.page import write_usd
 from tumira.html.qr_code import QrCode
 from tumira.html.redirect import redirect
@@ -169,7 +169,7 @@ def _secret_of(payments: Payments, provider: str) -> str | None:
 
 async def forget_change(session: CustomerSession) -> Response:
     """Erase a change voucher that its owner has noted."""
-    await read_form(session.request)
+    await read_fields(session.request)
     top_up = await _find(session)
     async with session.database.transaction() as connection:
         await top_ups.forget_change(connection, session.account_id, top_up.id)

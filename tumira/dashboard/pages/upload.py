@@ -21,7 +21,8 @@ from tumira.core.errors import (
 )
 from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import FILE_BYTES_MAX, File, Form, read_form, read_upload
+from tumira.html.form_body import FILE_BYTES_MAX, FormBody, read_upload
+from tumira.html.forms import Faults, Form, Text, at_most
 from tumira.html.page import HEADERS, PRIVATE, write_usd
 from tumira.html.redirect import redirect
 from tumira.html.tables import write_rows
@@ -46,7 +47,7 @@ PLACE: Final = "/dashboard/upload"
 PAGE: Final = 100
 RECENT: Final = 20
 SAMPLES: Final = 3
-# So many rows are written in a few milliseconds, during which nobody else is answered.
+# Writing this many rows takes a few milliseconds, during which no other request is answered.
 PIECE: Final = 250
 
 _TOO_LARGE: Final = 413
@@ -75,13 +76,17 @@ _BUSY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What somebody filled in, but for the file, which a page cannot give back."""
+class UploadForm(Form):
+    message = Text(lambda text: "Write the message." if is_blank(text) else None, clean=str)
+    country = Text()
+    reference = Text(at_most(REFERENCE_MAX))
 
-    message: str = ""
-    country: str = ""
-    reference: str = ""
+
+class ConfirmForm(Form):
+    agreed = Text()
+
+
+_EMPTY: Final = UploadForm(FormBody({})).filled
 
 
 def routes(services: Services) -> Sequence[Route]:
@@ -99,11 +104,11 @@ def routes(services: Services) -> Sequence[Route]:
 
 async def show_form(session: CustomerSession) -> Response:
     """Show an empty form, and what was uploaded lately."""
-    return await _form(session, Draft(), {})
+    return await _form(session, _EMPTY, {})
 
 
 async def _form(
-    session: CustomerSession, draft: Draft, faults: Mapping[str, str], status: int = 200
+    session: CustomerSession, draft: Mapping[str, str], faults: Faults, status: int = 200
 ) -> Response:
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
@@ -126,32 +131,41 @@ async def _form(
 async def check(session: CustomerSession) -> Response:
     """Check a file, and lead to what was found in it."""
     try:
-        form, file = await read_upload(session.request)
+        body, file = await read_upload(session.request)
     except HTTPException as error:
         if error.status_code != _TOO_LARGE:
             raise
-        # What else was filled in came behind the file, or was not read either.
-        return await _form(session, Draft(), {"file": f"{error.detail}."}, _TOO_LARGE)
-    draft = Draft(form.raw("message"), form.text("country"), form.text("reference"))
+        # The other fields came behind the file, or were not read either.
+        return await _form(session, _EMPTY, {"file": f"{error.detail}."}, _TOO_LARGE)
+    form = UploadForm.parse(body)
+    country = form.country.data
+    if not file.name and not file.data:
+        form.faults = {"file": "Choose a file.", **form.faults}
     async with session.database.connection() as connection:
-        faults = _faults(await get_tariff(connection), draft, file)
-    if faults:
-        return await _form(session, draft, faults, ValidationFailed.status)
+        tariff = await get_tariff(connection)
+    if country and country not in {one.country for one in tariff.destinations}:
+        form.faults["country"] = "Choose one of the list."
+    if form.faults:
+        return await _form(session, form.filled, form.faults, ValidationFailed.status)
     wanted = Wanted(
-        file.name or "file.csv", file.data, draft.message, draft.country or None, draft.reference or None
+        file.name or "file.csv",
+        file.data,
+        form.message.data,
+        country or None,
+        form.reference.data or None,
     )
     checked = await session.services.checker.check(
         session.account_id, wanted, lambda: _hang_up(session.request)
     )
     match checked:
         case SheetFault():
-            return await _form(session, draft, {"file": checked.message}, ValidationFailed.status)
+            return await _form(session, form.filled, {"file": checked.message}, ValidationFailed.status)
         case MessageFault():
-            return await _form(session, draft, {"message": checked.message}, ValidationFailed.status)
+            return await _form(session, form.filled, {"message": checked.message}, ValidationFailed.status)
         case Unfinished():
-            return await _form(session, draft, {"file": checked.problem}, ValidationFailed.status)
+            return await _form(session, form.filled, {"file": checked.problem}, ValidationFailed.status)
         case Busy():
-            return await _form(session, draft, {"": _QUEUE_FULL}, ServiceUnavailable.status)
+            return await _form(session, form.filled, {"": _QUEUE_FULL}, ServiceUnavailable.status)
         case Pending():
             return redirect(_path(checked.upload_id))
     return redirect(_path(checked))
@@ -161,19 +175,6 @@ async def _hang_up(request: Request) -> None:
     """Wait until the browser that sent this request is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _faults(tariff: Tariff, draft: Draft, file: File) -> Mapping[str, str]:
-    faults: dict[str, str] = {}
-    if not file.name and not file.data:
-        faults["file"] = "Choose a file."
-    if is_blank(draft.message):
-        faults["message"] = "Write the message."
-    if draft.country and draft.country not in {one.country for one in tariff.destinations}:
-        faults["country"] = "Choose one of the list."
-    if len(draft.reference) > REFERENCE_MAX:
-        faults["reference"] = f"At most {REFERENCE_MAX} characters."
-    return faults
 
 
 async def show(session: CustomerSession) -> Response:
@@ -271,7 +272,7 @@ async def _confirmation(
 async def confirm(session: CustomerSession) -> Response:
     """Have a file sent, or the rest of it, if it costs what was shown."""
     upload = await _find(session)
-    agreed = _read_amount(await read_form(session.request))
+    agreed = _read_amount((await ConfirmForm.read(session.request)).agreed.data)
     decided = await send.confirm(session.database, session.account_id, upload.id, agreed)
     match decided:
         case None:
@@ -295,9 +296,9 @@ async def _show_refused(session: CustomerSession, count: int) -> Response:
     return await _confirmation(session, upload, {"": said}, 409)
 
 
-def _read_amount(form: Form) -> Decimal:
+def _read_amount(text: str) -> Decimal:
     try:
-        amount = Decimal(form.text("agreed"))
+        amount = Decimal(text)
     except InvalidOperation:
         amount = Decimal(-1)
     # What is no amount was not agreed to.
@@ -443,7 +444,7 @@ async def _find_any(session: CustomerSession) -> Upload | FileCheck:
 
 
 def _number(session: CustomerSession, name: str) -> int:
-    """Return from which row on somebody wants to look; what is no such number is the beginning."""
+    """Return the row from which to show; the first if the address names none."""
     text = session.request.query_params.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= len(str(10 * ROWS_MAX)) else 0
 

@@ -1,4 +1,4 @@
-"""Where are an account's events sent, how does that go, and how is it put right?"""
+"""Webhook endpoints of an account: set-up, health, attempts and replay."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira import audit_log
-from tumira.audit_log import Actor
 from tumira.core.days import local_day
 from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
-from tumira.html.forms import Form, read_form
-from tumira.html.guards import address_of
+from tumira.html.forms import Faults, Form, Text, Ticked, needed
 from tumira.html.page import LOCAL, write_plural
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
@@ -88,9 +85,24 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
+class EndpointForm(Form):
+    url = Text(needed("Write where we shall send events, as in https://hooks.example.com/tumira."))
+    description = Text()
+    types = Ticked(SUBSCRIBABLE, name="type")
+
+
+class RotateForm(Form):
+    seen = Text()
+
+
+class ReplayForm(Form):
+    since = Text(lambda text: _check_since(_read_day(text)))
+    what = Text()
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An endpoint as it was filled in; no types stand for none that is ticked."""
+    """The values in the form of an endpoint."""
 
     url: str = ""
     description: str = ""
@@ -98,7 +110,7 @@ class Given:
 
     @property
     def wanted(self) -> Sequence[str] | None:
-        """Return the types to be told of; None for all, also those that will be added."""
+        """Return the types that are sent; None for all, including those added later."""
         return None if len(self.types) == len(SUBSCRIBABLE) else self.types
 
 
@@ -110,8 +122,7 @@ class Pages:
 
     async def add(self, session: CustomerSession) -> Response:
         """Add an endpoint, and show its secret this once."""
-        given = _read_endpoint(await read_form(session.request))
-        faults = _faults_of(given)
+        given, faults = await _read_endpoint(session)
         doubt = None if faults else await self._look_at(session, given.url, faults)
         if not faults:
             try:
@@ -132,8 +143,7 @@ class Pages:
     async def change(self, session: CustomerSession) -> Response:
         """Change where an endpoint is, what it is told of, or its description."""
         endpoint, _ = await _get(session)
-        given = _read_endpoint(await read_form(session.request))
-        faults = _faults_of(given)
+        given, faults = await _read_endpoint(session)
         if not faults and given.url != endpoint.url:
             await self._look_at(session, given.url, faults)
         if not faults:
@@ -167,19 +177,9 @@ class Pages:
         return None
 
 
-def _read_endpoint(form: Form) -> Given:
-    ticked = form.all("type")
-    types = [type_ for type_ in SUBSCRIBABLE if type_ in ticked]
-    return Given(form.text("url"), form.text("description"), types)
-
-
-def _faults_of(given: Given) -> dict[str, str]:
-    faults = {}
-    if not given.url:
-        faults["url"] = "Write where we shall send events, as in https://hooks.example.com/tumira."
-    if not given.types:
-        faults["types"] = "Tick at least one."
-    return faults
+async def _read_endpoint(session: CustomerSession) -> tuple[Given, dict[str, str]]:
+    form = await EndpointForm.read(session.request)
+    return Given(form.url.data, form.description.data, form.types.data), form.faults
 
 
 async def show_endpoints(session: CustomerSession) -> Response:
@@ -189,7 +189,7 @@ async def show_endpoints(session: CustomerSession) -> Response:
 
 async def _list(
     session: CustomerSession,
-    faults: Mapping[str, str],
+    faults: Faults,
     status: int = 200,
     *,
     given: Given | None = None,
@@ -236,7 +236,7 @@ async def show_endpoint(session: CustomerSession) -> Response:
 
 async def _show(
     session: CustomerSession,
-    faults: Mapping[str, str],
+    faults: Faults,
     status: int = 200,
     *,
     given: Given | None = None,
@@ -360,7 +360,7 @@ async def _resume(session: CustomerSession, *, from_now: bool) -> Response:
 
 async def rotate(session: CustomerSession) -> Response:
     """Give an endpoint a new secret, and show it this once."""
-    seen = _read_time((await read_form(session.request)).text("seen"))
+    seen = _read_time((await RotateForm.read(session.request)).seen.data)
     try:
         with _not_found():
             _, secret = await manage.rotate_secret(session.database, _id(session), by=_by(session), seen=seen)
@@ -407,23 +407,16 @@ async def replay_one(session: CustomerSession) -> Response:
 
 
 async def replay(session: CustomerSession) -> Response:
-    """Have everything since a day sent once more, or what failed since then."""
+    """Send everything since a day again, or what failed since then."""
     endpoint_id = _id(session)
-    form = await read_form(session.request)
-    text = form.text("since")
-    now = datetime.now(UTC)
-    since = _read_day(text)
-    if since is None or since > now:
-        return await _show(
-            session, {"since": "Write a day that has begun, like 2026-11-16."}, 422, since=text
-        )
-    if since < now - REPLAYABLE - timedelta(days=1):
-        fault = f"Events are kept for {REPLAYABLE.days} days; choose a later day."
-        return await _show(session, {"since": fault}, 422, since=text)
+    form = await ReplayForm.read(session.request)
+    text, since, now = form.since.data, _read_day(form.since.data), datetime.now(UTC)
+    if since is None or form.faults:
+        return await _show(session, form.faults, 422, since=text)
     database = session.database
     try:
         with _not_found():
-            if form.text("what") == FAILED:
+            if form.what.data == FAILED:
                 count = await replay_failed(database, endpoint_id, since, by=_by(session))
             else:
                 until = now + timedelta(minutes=1)
@@ -431,6 +424,15 @@ async def replay(session: CustomerSession) -> Response:
     except EndpointError as error:
         return await _show(session, {error.field: error.plain}, 409, since=text)
     return redirect(f"{_path(endpoint_id)}?done=replayed-many&count={count}")
+
+
+def _check_since(since: datetime | None) -> str | None:
+    now = datetime.now(UTC)
+    if since is None or since > now:
+        return "Write a day that has begun, like 2026-11-16."
+    if since < now - REPLAYABLE - timedelta(days=1):
+        return f"Events are kept for {REPLAYABLE.days} days; choose a later day."
+    return None
 
 
 def _read_day(text: str) -> datetime | None:
@@ -500,4 +502,4 @@ def _path(endpoint_id: EndpointId) -> str:
 
 
 def _by(session: CustomerSession) -> By:
-    return By(Actor(audit_log.OWNER, address_of(session.request)), session.account_id)
+    return By(session.actor, session.account_id)
