@@ -18,7 +18,7 @@ from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.core.settings import Settings
 from tumira.core.shutdown import LOOK_S, Stopping
 from tumira.delivery.store import carriers
-from tumira.postgres import migrate, partitions, replication
+from tumira.postgres import migrate, nodes, partitions
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import Heed, go_on
 from tumira.postgres.pool import Database, check
@@ -158,7 +158,7 @@ async def waits_for_standby(database: Database) -> bool:
     """Tell whether a node that serves cannot commit, as far as can be known."""
     try:
         async with database.connection() as connection:
-            return await replication.lacks_standby(connection)
+            return await nodes.lacks_standby(connection)
     except (*UNAVAILABLE, asyncpg.PostgresError):
         return False
 

@@ -26,7 +26,7 @@ from tumira.core.settings import PREFIX, Settings
 from tumira.core.shutdown import Stopping
 from tumira.delivery import manage_carriers
 from tumira.postgres.embedded import server as embedded
-from tumira.postgres.embedded.children import end_with_parent
+from tumira.postgres.embedded.process import end_with_parent
 from tumira.postgres.pool import Database
 from tumira.runtime import NOT_PREPARED, REMINDER_S, Retries, Tell, in_one_line, prepare
 from tumira.simulator.smsc import HOST as SIMULATOR_HOST

@@ -41,7 +41,7 @@ from tumira.dashboard.pages import paynow_notice as hooks
 from tumira.html.page import asset_route
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import HashingBusyError
-from tumira.operations.scrape import Scrape
+from tumira.operations.metrics_page import Scrape
 from tumira.postgres import migrate, nodes
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.runtime import is_ready, list_simulated, waits_for_standby

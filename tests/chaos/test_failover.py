@@ -22,8 +22,8 @@ from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
-from tumira.operations.scrape import Scrape
-from tumira.postgres import replication
+from tumira.operations.metrics_page import Scrape
+from tumira.postgres import nodes
 from tumira.postgres.connect import UnsureCommitError
 from tumira.postgres.pinned_connection import PinnedConnection
 from tumira.postgres.pool import Database
@@ -167,7 +167,7 @@ async def test_without_its_standby_nothing_is_accepted_and_reading_goes_on(pair:
         call = send_call(caller, idempotency_key="standby-away")
         pair.standby.kill()
         async with batchers.database.connection() as connection:
-            assert await replication.lacks_standby(connection)
+            assert await nodes.lacks_standby(connection)
             assert await waits_for_standby(batchers.database)
         assert (
             b"tumira_standby_missing 1.0"
@@ -181,7 +181,7 @@ async def test_without_its_standby_nothing_is_accepted_and_reading_goes_on(pair:
         pair.wait_for_sync()
         await until_accepted(batchers, call)
         async with batchers.database.connection() as connection:
-            assert not await replication.lacks_standby(connection)
+            assert not await nodes.lacks_standby(connection)
             assert (
                 b"tumira_standby_missing 0.0"
                 in await Scrape(batchers.database, batchers.batchers[0], None).page()

@@ -17,9 +17,8 @@ from tests.support.delivery.settling import BLOCKED
 from tests.support.postgres.old_weeks import MESSAGE_TABLES, add_batch, make_weeks, name_of
 from tests.support.processes.service import new_caller
 from tests.support.sending.batchers import broken_promises
-from tumira.operations import retention_store
-from tumira.operations.retention import drop_old
-from tumira.operations.retention_store import Kind
+from tumira.operations import retention
+from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
@@ -98,7 +97,7 @@ async def finish(database: Database, weeks_kept: int) -> None:
             assert time.monotonic() < deadline, await states(connection, weeks_kept + 1)
             await drop_old(database, Kind.MESSAGES, weeks_kept)
         assert await states(connection, weeks_kept) == ATTACHED
-        assert await retention_store.list_leaving(connection, Kind.MESSAGES) == []
+        assert await retention.list_leaving(connection, Kind.MESSAGES) == []
 
 
 async def test_whoever_dies_at_any_step_leaves_a_week_that_the_next_one_drops(database: Database) -> None:

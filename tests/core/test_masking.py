@@ -2,7 +2,7 @@
 
 import pytest
 
-from tumira.core.masking import mask_numbers, masked_error, without_quotes
+from tumira.core.logging import mask_numbers, masked_error, without_quotes
 
 
 @pytest.mark.parametrize(

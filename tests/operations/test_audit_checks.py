@@ -16,8 +16,7 @@ from tests.support.processes.service import new_caller
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.core.ids import new_id
 from tumira.operations import audit_checks
-from tumira.operations.retention import drop_old
-from tumira.operations.retention_store import Kind
+from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered

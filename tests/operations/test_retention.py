@@ -19,10 +19,9 @@ from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
 from tumira.accounts import ledger
 from tumira.core.errors import OperatorError
-from tumira.operations import audit_checks, retention_store
+from tumira.operations import audit_checks, retention
 from tumira.operations.maintenance import drop_messages, run_task
-from tumira.operations.retention import drop_old
-from tumira.operations.retention_store import Kind
+from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
@@ -144,7 +143,7 @@ async def test_an_old_week_goes_from_all_its_tables_and_the_next_one_stays(past:
     assert (await past.is_there(OLD), await past.is_there(KEPT)) == ({State.GONE}, {State.ATTACHED})
     assert await past.drop() == 0
     async with past.database.connection() as connection:
-        assert await retention_store.list_leaving(connection, Kind.MESSAGES) == []
+        assert await retention.list_leaving(connection, Kind.MESSAGES) == []
         kept = await connection.fetch("SELECT id FROM batches ORDER BY id LIMIT 1")
         assert [row["id"] for row in kept] == [past.young.id]
 
@@ -189,8 +188,8 @@ async def test_a_week_with_something_open_or_wrong_stays_and_those_after_it_too(
             transaction = connection.transaction()
             await transaction.start()
             await connection.execute(statement, past.old.id)
-            (week, *_) = await retention_store.list_old(connection, Kind.MESSAGES, KEPT)
-            problem = await retention_store.problem_of(connection, week)
+            (week, *_) = await retention.list_old(connection, Kind.MESSAGES, KEPT)
+            problem = await retention.problem_of(connection, week)
             await transaction.rollback()
         assert problem is not None, words
         assert words in problem
@@ -246,14 +245,14 @@ async def test_as_many_weeks_as_are_kept_stay_whatever_the_time_is(past: Past) -
         for weeks in range(KEPT + 1):
             for table in MESSAGE_TABLES:
                 await connection.execute(f"DROP TABLE {await name_of(connection, table, weeks)}")
-        assert await retention_store.list_old(connection, Kind.MESSAGES, KEPT) == []
-        (week,) = await retention_store.list_old(connection, Kind.MESSAGES, 0)
+        assert await retention.list_old(connection, Kind.MESSAGES, KEPT) == []
+        (week,) = await retention.list_old(connection, Kind.MESSAGES, 0)
         assert week.low < past.old.id < week.high
 
 
 async def test_weeks_ahead_are_never_old(past: Past) -> None:
     async with past.database.connection() as connection:
-        found = await retention_store.list_old(connection, Kind.ATTEMPTS, 0)
+        found = await retention.list_old(connection, Kind.ATTEMPTS, 0)
         ahead = await name_of(connection, "webhook_attempts", 0)
     assert ahead not in {week.name for one in found for week in one.tables}
     assert len(found) == OLD
@@ -310,7 +309,7 @@ async def test_twin_a_week_that_is_dropped_in_its_table_stops_all_who_send_behin
 async def test_no_week_goes_while_somebody_audits_and_nobody_audits_while_one_goes(past: Past) -> None:
     async with audit_checks.snapshot(past.database):
         assert await past.drop() == 0
-    async with retention_store.alone(past.database, Kind.MESSAGES, SOON_MS):
+    async with retention.alone(past.database, Kind.MESSAGES, SOON_MS):
         assert await past.drop() == 0
         auditing = asyncio.create_task(broken_promises(past.database))
         async with past.database.connection() as connection:
@@ -323,8 +322,8 @@ async def test_no_week_goes_while_somebody_audits_and_nobody_audits_while_one_go
 
 async def test_what_slips_into_a_week_on_its_way_is_found_before_it_is_dropped(past: Past) -> None:
     async with past.database.connection() as connection:
-        (week,) = await retention_store.list_old(connection, Kind.MESSAGES, KEPT)
-        await retention_store.mark_leaving(connection, week)
+        (week,) = await retention.list_old(connection, Kind.MESSAGES, KEPT)
+        await retention.mark_leaving(connection, week)
     await past.execute(OPEN["messages that have not ended"], past.old.id)
 
     for _ in range(2):

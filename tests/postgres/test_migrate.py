@@ -13,10 +13,8 @@ from tests.support.postgres.databases import execute
 from tumira import VERSION
 from tumira.core.errors import OperatorError, TemporaryOperatorError
 from tumira.delivery.store import binds
-from tumira.postgres import migrate, partitions
-from tumira.postgres import nodes as system
-from tumira.postgres.migrate import Patience, known
-from tumira.postgres.migration_files import Migration
+from tumira.postgres import migrate, nodes, partitions
+from tumira.postgres.migrate import Migration, Patience, known
 from tumira.postgres.pool import Database, check
 from tumira.runtime import is_ready
 
@@ -128,11 +126,11 @@ async def test_nothing_is_taken_away_while_a_node_of_an_older_version_runs(
     steps = release(tmp_path, OLD, CLEARED)
     await migrate.migrate(database, steps)
     async with database.connection() as connection:
-        await system.beat(connection, "new web", VERSION, 9003)
-        await system.beat(connection, "old web", "0.0.9", 9002)
+        await nodes.beat(connection, "new web", VERSION, 9003)
+        await nodes.beat(connection, "old web", "0.0.9", 9002)
         await binds.heartbeat(connection, "old worker", 10)
         # Those that were killed are not waited for, and those of long ago said nothing of themselves.
-        await system.beat(connection, "killed web", "0.0.9", 9002)
+        await nodes.beat(connection, "killed web", "0.0.9", 9002)
         await connection.execute(
             "UPDATE nodes SET seen_at = seen_at - interval '2 minutes' WHERE id = 'killed web'"
         )
@@ -148,7 +146,7 @@ async def test_nothing_is_taken_away_while_a_node_of_an_older_version_runs(
     assert await columns(database) == {"old"}
 
     async with database.connection() as connection:
-        await system.forget(connection, "old web")
+        await nodes.forget(connection, "old web")
         await connection.execute("DELETE FROM workers")
     assert (await migrate.finish(database, steps)).problem is None
     assert await columns(database) == set()
@@ -159,7 +157,7 @@ async def test_what_may_be_added_is_added_though_something_cannot_be_taken_away_
 ) -> None:
     await migrate.migrate(database, release(tmp_path, OLD))
     async with database.connection() as connection:
-        await system.beat(connection, "old web", "0.0.9", 9001)
+        await nodes.beat(connection, "old web", "0.0.9", 9001)
     files = {CLEARED: FILES[CLEARED], AGAIN: FILES[AGAIN], "9005_more_pre.sql": FILES[NEW]}
     steps = later(tmp_path, {OLD: FILES[OLD]} | files)
 

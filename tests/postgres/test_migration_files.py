@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from tumira.postgres.migrate import known
-from tumira.postgres.migration_files import Migration
+from tumira.postgres.migrate import Migration, known
 from tumira.postgres.partitions import TABLES
 
 # The first one makes all tables, in an empty database.

@@ -21,10 +21,9 @@ from tumira.delivery.supervisor import LEASE_S
 from tumira.identity import code_rules
 from tumira.identity.store import attempts, devices, operators, sessions, verifications
 from tumira.mail import outbox
-from tumira.operations import audit_runs, old_numbers, run_audit
+from tumira.operations import audit_runs, retention, run_audit
 from tumira.operations.erasure import erase as erase_number
-from tumira.operations.retention import drop_old
-from tumira.operations.retention_store import Kind
+from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -195,7 +194,7 @@ async def _forget_uploads(connection: Connection) -> int:
 
 
 async def _cut_old_numbers(connection: Connection) -> int:
-    return await old_numbers.cut_old(connection, await clock.read_now(connection), NUMBERS_PER_TURN_MAX)
+    return await retention.cut_old(connection, await clock.read_now(connection), NUMBERS_PER_TURN_MAX)
 
 
 async def _drop_attempts(database: Database) -> int:

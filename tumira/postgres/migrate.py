@@ -1,14 +1,17 @@
-"""Which steps lead from an empty database to today's schema, and which of them has this one taken?
+"""Migrations: numbered SQL files that lead from an empty database to the current schema.
 
-A step whose name ends in `_pre` adds what the new code needs and takes nothing from the old: whoever starts
-takes it. One in `_post` takes away what only older code needs: an operator has it taken once none runs.
+A `_pre` file adds what the new code needs and takes nothing from older code: the first node that starts
+applies it. A `_post` file removes what only older code needs: an operator has it applied once no older node
+runs.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -17,13 +20,83 @@ import asyncpg
 
 from tumira import VERSION
 from tumira.core.errors import OperatorError, TemporaryOperatorError
-from tumira.postgres import nodes as system
-from tumira.postgres import partitions
+from tumira.postgres import nodes, partitions
 from tumira.postgres.connection import Connection
-from tumira.postgres.migration_files import Migration, Work
 from tumira.postgres.nodes import Node
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
+
+OUTSIDE: Final = "-- outside a transaction"
+
+_NAME: Final = re.compile(r"(?P<number>[0-9]{4})_[a-z0-9_]+_(pre|post)\.sql")
+_AFTER: Final = re.compile(r"^-- after (?P<number>[0-9]{4})$", re.MULTILINE)
+_WEEKS: Final = re.compile(r"^-- for each week of (?P<table>\w+) without (?P<index>\w+)$", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a file outside a transaction runs: some statements, then some for each week without an index."""
+
+    first: Sequence[str]
+    each_week: Sequence[str] = ()
+    table: str | None = None
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered SQL file."""
+
+    number: int
+    name: str
+    text: str
+
+    @classmethod
+    def read(cls, file_name: str, text: str) -> "Migration":
+        """Make it of a file's name and content."""
+        named = _NAME.fullmatch(file_name)
+        assert named is not None, f"{file_name} is not named NNNN_words_pre.sql or NNNN_words_post.sql"
+        return cls(int(named["number"]), file_name.removesuffix(".sql"), text)
+
+    @property
+    def checksum(self) -> bytes:
+        """Return what tells an edited file from the one that was applied."""
+        return sha256(self.text.encode()).digest()
+
+    @property
+    def is_post(self) -> bool:
+        """Tell whether it takes away what older code needs."""
+        return self.name.endswith("_post")
+
+    @property
+    def after(self) -> int | None:
+        """Return which `_post` it needs to have been applied; without a word about it, none."""
+        found = _AFTER.search(self.text)
+        return None if found is None else int(found["number"])
+
+    @property
+    def is_outside(self) -> bool:
+        """Tell whether its statements are run one by one, each for itself."""
+        return OUTSIDE in self.text.splitlines()
+
+    def work(self) -> Work:
+        """Return the statements of a file outside a transaction; each ends with a semicolon and its line."""
+        marker = _WEEKS.search(self.text)
+        if marker is None:
+            return Work(_statements(self.text))
+        return Work(
+            first=_statements(self.text[: marker.start()]),
+            each_week=_statements(self.text[marker.end() :]),
+            table=marker["table"],
+            index=marker["index"],
+        )
+
+
+def _statements(text: str) -> Sequence[str]:
+    pieces = f"{_COMMENT.sub('', text)}\n".split(";\n")
+    return [piece.strip() for piece in pieces if piece.strip()]
+
 
 # Any number will do, as long as nothing else in this database locks the same one.
 MIGRATION_LOCK: Final = 7_486_921_001
@@ -152,7 +225,7 @@ async def finish(
             if step.number in applied:
                 continue
             # Looked at each time: a step may take long, and an older node may have been started meanwhile.
-            older = await system.list_older(connection, step.number) if step.is_post else ()
+            older = await nodes.list_older(connection, step.number) if step.is_post else ()
             if older or step.after in left:
                 left[step.number] = step.name
                 blockers = blockers or older

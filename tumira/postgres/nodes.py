@@ -1,4 +1,4 @@
-"""Which processes work on this database, which steps has it taken, and how large is it?"""
+"""Nodes that run, their heartbeats, and the state of replication."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,23 @@ from typing import Final
 from tumira.core.ids import AccountId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
+
+# Who may not see the replication of others sees its rows without their state; then nothing can be said.
+SQL_LACKS_STANDBY: Final = Statement("""
+SELECT current_setting('synchronous_standby_names') <> ''
+   AND NOT EXISTS (
+           SELECT
+             FROM pg_stat_replication
+            WHERE sync_state IS NULL
+               OR sync_state IN ('sync', 'quorum') AND state = 'streaming'
+       )
+""")
+
+
+async def lacks_standby(connection: Connection) -> bool:
+    """Tell whether commits wait because no synchronous standby follows; reading goes on meanwhile."""
+    return bool(await SQL_LACKS_STANDBY.value(connection))
+
 
 OLDER_MAX: Final = 200
 

@@ -11,9 +11,17 @@ import structlog
 
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.errors import OperatorError, TemporaryOperatorError
-from tumira.postgres.addresses import Host, read_address
 from tumira.postgres.clock import Clock
-from tumira.postgres.connect import CONNECT_TIMEOUT_S, SESSION, SyncCommitWatcher, UnreachedError, Wire, reach
+from tumira.postgres.connect import (
+    CONNECT_TIMEOUT_S,
+    SESSION,
+    Host,
+    SyncCommitWatcher,
+    UnreachedError,
+    Wire,
+    reach,
+    read_address,
+)
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 

@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tumira.core.errors import OperatorError
 from tumira.postgres.embedded.binaries import programs
-from tumira.postgres.embedded.children import end_with_parent
 from tumira.postgres.embedded.files import ServerUser, Tell, is_disk_full, place_at, user_name
+from tumira.postgres.embedded.process import end_with_parent
 
 Watch = Callable[[], None]
 

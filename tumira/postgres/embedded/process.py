@@ -1,5 +1,6 @@
-"""How is a PostgreSQL process started, recognised, waited for and ended?"""
+"""Processes of the embedded PostgreSQL: start, stop, and what a crash left behind."""
 
+import ctypes
 import os
 import re
 import shutil
@@ -7,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tumira.core.errors import OperatorError, TemporaryOperatorError
-from tumira.postgres.embedded.children import end_with_parent
 from tumira.postgres.embedded.files import (
     Heed,
     Place,
@@ -25,6 +25,28 @@ from tumira.postgres.embedded.files import (
     is_disk_full,
     last_line,
 )
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent(number: signal.Signals) -> Callable[[], None]:
+    """Return what a child does before it becomes a program: have the kernel signal it when we are gone.
+
+    The kernel forgets that wish when a process changes its user, so it has to be made after that.
+    """
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def prepare() -> None:
+        # A shell that starts us in the background lets us ignore SIGINT, and a child inherits that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # If the parent died before the wish was made, nobody will send the signal.
+        if prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0 or os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 TICK_S: Final = 0.01

@@ -3,7 +3,7 @@
 import pytest
 
 from tumira.core.errors import OperatorError
-from tumira.postgres.addresses import HOSTS_MAX, Host, read_address
+from tumira.postgres.connect import HOSTS_MAX, Host, read_address
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import asyncpg
 import pytest_asyncio
 
 from tests.support.processes.service import new_caller
-from tumira.operations import gauges
+from tumira.operations import metrics_page
 from tumira.postgres.pool import PLANNED_ONCE, Database
 from tumira.postgres.statement import Statement
 
@@ -59,7 +59,7 @@ def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def test_a_reading_is_bounded(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     async with connection.transaction():
-        readings = await gauges.read(connection)
+        readings = await metrics_page.read(connection)
     assert [(one.country, one.lane, one.count) for one in readings.stands] == [("ZW", 1, 20_000)]
     assert readings.mails[0] == 20_000
     assert readings.mails[1] > 0
@@ -72,7 +72,12 @@ async def test_a_reading_is_bounded(connection: "asyncpg.Connection[asyncpg.Reco
 
 async def test_no_large_table_is_read_whole(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     await connection.execute("ANALYZE top_ups, mails")
-    for statement in (gauges.SQL_TOP_UPS, gauges.SQL_MAILS, gauges.SQL_UPLOADS, gauges.SQL_OLDEST_EVENT):
+    for statement in (
+        metrics_page.SQL_TOP_UPS,
+        metrics_page.SQL_MAILS,
+        metrics_page.SQL_UPLOADS,
+        metrics_page.SQL_OLDEST_EVENT,
+    ):
         for node in await plan(connection, statement, count_max=100):
             if node["Node Type"] == "Seq Scan":
                 table = re.sub(r"_20..w..$", "", node["Relation Name"])
