@@ -60,6 +60,9 @@ def _files(arguments: list[str]) -> list[Path]:
 def _texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     """Yield the texts of a file: first line, text, and whether it is a docstring."""
     source = (ROOT / path).read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield 1, _prose(source), False
+        return
     if path.suffix != ".py":
         yield 1, source, False
         return
@@ -75,6 +78,13 @@ def _texts(path: Path) -> Iterator[tuple[int, str, bool]]:
             and isinstance(node.args[0].value, str)
         ):
             yield node.lineno, node.args[0].value, False
+
+
+def _prose(source: str) -> str:
+    """Blank out inline code, which holds names, and lines that repeat the text of the API."""
+    api = (ROOT / "docs" / "openapi.json").read_text(encoding="utf-8")
+    lines = ("" if line.startswith("| ") and line in api else line for line in source.split("\n"))
+    return re.sub(r"`[^`\n]+`", "``", "\n".join(lines))
 
 
 def _long_lines(path: Path) -> Iterator[int]:
