@@ -1,4 +1,4 @@
-// What does Tumira tell us? WEBHOOK_SECRET=whsec_… java Receiver.java (Java 17 or later, no packages)
+// Receives webhooks of Tumira. WEBHOOK_SECRET=whsec_… java Receiver.java (Java 17 or later, no packages)
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
@@ -34,7 +34,7 @@ public class Receiver {
         mac.init(new SecretKeySpec(SECRET, "HmacSHA256"));
         mac.update((id + "." + timestamp + ".").getBytes(UTF_8));
         byte[] expected = ("v1," + Base64.getEncoder().encodeToString(mac.doFinal(body))).getBytes(UTF_8);
-        // While a secret is being changed there are two signatures; one that fits is enough.
+        // While a secret is being changed there are two signatures; one match is enough.
         for (String signature : signatures.split(" ")) {
             if (MessageDigest.isEqual(expected, signature.getBytes(UTF_8))) {
                 return true;

@@ -1,4 +1,4 @@
-// What does Tumira tell us? WEBHOOK_SECRET=whsec_… node receiver.mjs (Node.js 18 or later, no packages)
+// Receives webhooks of Tumira. WEBHOOK_SECRET=whsec_… node receiver.mjs (Node.js 18 or later, no packages)
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
@@ -11,7 +11,7 @@ function isGenuine(id, timestamp, signatures, body) {
   if (!/^[0-9]{1,12}$/.test(timestamp) || Math.abs(Date.now() / 1000 - timestamp) > TOLERANCE_S) return false;
   const digest = createHmac("sha256", SECRET).update(`${id}.${timestamp}.`).update(body).digest("base64");
   const expected = Buffer.from(`v1,${digest}`);
-  // While a secret is being changed there are two signatures; one that fits is enough.
+  // While a secret is being changed there are two signatures; one match is enough.
   return signatures.split(" ").some((signature) => {
     const given = Buffer.from(signature);
     return given.length === expected.length && timingSafeEqual(given, expected);

@@ -1,5 +1,5 @@
 <?php
-// What does Tumira tell us? PHP 8, no packages. EVENTS_DIRECTORY is one that the web server does not show; to try it:
+// Receives webhooks of Tumira. PHP 8, no packages. EVENTS_DIRECTORY must not be public; to try it:
 // WEBHOOK_SECRET=whsec_… EVENTS_DIRECTORY=/tmp php -S 127.0.0.1:8000 receiver.php
 declare(strict_types=1);
 
@@ -16,7 +16,7 @@ function is_genuine(string $secret, string $id, string $timestamp, string $signa
         throw new RuntimeException('WEBHOOK_SECRET is not whsec_ and base64.');
     }
     $expected = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$timestamp.$body", $key, true));
-    // While a secret is being changed there are two signatures; one that fits is enough.
+    // While a secret is being changed there are two signatures; one match is enough.
     foreach (explode(' ', $signatures) as $signature) {
         if (hash_equals($expected, $signature)) {
             return true;
@@ -44,7 +44,7 @@ $timestamp = $_SERVER['HTTP_WEBHOOK_TIMESTAMP'] ?? '';
 $signatures = $_SERVER['HTTP_WEBHOOK_SIGNATURE'] ?? '';
 $body = (string) file_get_contents('php://input', false, null, 0, BODY_MAX);
 
-// The id becomes the name of a file, so it is looked at as well.
+// The id becomes the name of a file, so it is checked too.
 $genuine = preg_match('/^\w{1,64}\z/', $id)
     && is_genuine((string) getenv('WEBHOOK_SECRET'), $id, $timestamp, $signatures, $body);
 if ($genuine && keep((string) getenv('EVENTS_DIRECTORY'), $id, $body)) {

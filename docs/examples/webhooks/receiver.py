@@ -1,4 +1,4 @@
-"""What does Tumira tell us? WEBHOOK_SECRET=whsec_… python3 receiver.py (Python 3.9 or later, no packages)."""
+"""Receives webhooks of Tumira. WEBHOOK_SECRET=whsec_… python3 receiver.py (Python 3.9 or later, no packages)."""
 
 import base64
 import hmac
@@ -21,7 +21,7 @@ def is_genuine(event_id: str, timestamp: str, signatures: str, body: bytes) -> b
         return False
     signed = f"{event_id}.{timestamp}.".encode() + body
     expected = b"v1," + base64.b64encode(hmac.digest(SECRET, signed, "sha256"))
-    # While a secret is being changed there are two signatures; one that fits is enough.
+    # While a secret is being changed there are two signatures; one match is enough.
     return any(hmac.compare_digest(expected, one.encode()) for one in signatures.split())
 
 

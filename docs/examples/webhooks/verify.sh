@@ -1,7 +1,7 @@
 #!/bin/sh
-# Did Tumira send this, and just now? Takes the three headers, and the body as it came on standard input:
+# Checks that Tumira sent an event, and that it is recent. Takes the three headers, and the body as it came on standard input:
 # WEBHOOK_SECRET=whsec_… sh verify.sh WEBHOOK_ID WEBHOOK_TIMESTAMP WEBHOOK_SIGNATURE <body
-# For trying things out: the key stands on openssl's command line for a moment, where others on the machine see it.
+# For trials only: the key is visible on the command line of openssl for a moment.
 set -euf
 
 tolerance_s=300
@@ -20,7 +20,7 @@ key=$(printf %s "${WEBHOOK_SECRET#whsec_}" | openssl base64 -d -A | od -An -v -t
 expected=v1,$({ printf '%s.%s.' "$id" "$timestamp" && cat; } |
     openssl dgst -sha256 -mac HMAC -macopt "hexkey:$key" -binary | openssl base64 -A)
 
-# While a secret is being changed there are two signatures; one that fits is enough.
+# While a secret is being changed there are two signatures; one match is enough.
 for signature in $signatures; do
     if [ "$signature" = "$expected" ]; then
         echo 'The event is genuine.'
