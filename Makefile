@@ -1,10 +1,10 @@
-# How is Tumira installed, run and checked? `make` alone lists the targets.
+# Installs, runs and checks Tumira. `make` alone lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# For scripts/install.sh: a Python that was named replaces an environment made by another one.
+# For scripts/install.sh: a Python named on the command line replaces an environment of another Python.
 export PYTHON
 export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,yes)
 
@@ -13,17 +13,17 @@ export PYTHON_NAMED := $(if $(filter file default undefined,$(origin PYTHON)),,y
 
 help:
 	@echo 'make run         start Tumira on http://127.0.0.1:8080 (installs what it needs first)'
-	@echo 'make install     create .venv and install everything pinned'
-	@echo 'make test        all that CI runs: lint, then the tests'
+	@echo 'make install     create .venv and install the pinned packages'
+	@echo 'make test        all checks: lint, then the tests'
 	@echo 'make test-long   the tests that take minutes, such as a fresh clone'
 	@echo 'make bench       the benchmark'
-	@echo 'make bench-growth  whether anything slows down with 20 million messages (25 GB of disk)'
-	@echo 'make lint        format, lint, types, imports and generated files'
-	@echo 'make docs        write the generated files anew'
-	@echo 'make screenshots take the pictures of the README anew'
-	@echo 'make train       learn the weights of the content check anew'
-	@echo 'make evaluate    print how well the content check judges what it has not learnt from'
-	@echo 'make pins        pin the dependencies anew (UPGRADE=1: to their latest versions)'
+	@echo 'make bench-growth  measure what slows down with 20 million messages (26 GB of disk)'
+	@echo 'make lint        format, lint, types, imports, wording and generated files'
+	@echo 'make docs        write the generated files'
+	@echo 'make screenshots take the pictures of the README'
+	@echo 'make train       train the content check'
+	@echo 'make evaluate    print the accuracy of the content check on unseen messages'
+	@echo 'make pins        pin the dependencies (UPGRADE=1: to their latest versions)'
 	@echo
 	@echo 'PYTHON=python3.12 after any of them chooses another Python (3.11 or newer).'
 
@@ -33,7 +33,7 @@ install:
 runtime:
 	@sh scripts/install.sh run
 
-# exec, so that Ctrl-C and its exit code are those of Tumira and no shell stands in between.
+# exec, so that Tumira itself gets Ctrl-C and sets the exit code.
 run: runtime
 	@exec $(BIN)/tumira serve
 
@@ -49,14 +49,13 @@ lint: install
 	@echo 'Generated files …'
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 
-# Programs that some tests compare us with; a test whose peer is missing is skipped and says so.
+# Foreign programs that some tests use; a test without its program is skipped with a message.
 peers:
 	@sh scripts/peers.sh
 
-# More files at a time than this machine may have cores: most of them wait for something most of the time. In the
-# order of their folders, not the longest list first: those of units, which take no time, fill the gaps at the end.
-# Code is compiled once for all processes that the tests start, also where the environment asks Python to write
-# nothing beside it.
+# More processes than cores, because most tests wait most of the time. Files run in the order of their folders.
+# Code is compiled once for all processes that the tests start, also where the environment tells Python not to
+# write compiled files.
 test: lint peers
 	@echo 'Tests …'
 	@exec env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/compiled \

@@ -1,7 +1,7 @@
 #!/bin/sh
-# How does .venv come to hold exactly what is pinned? `install.sh run` is what a running gateway needs,
-# `install.sh dev` is that and what the checks need, `install.sh train` that and what the content check learns
-# with. A second call does nothing; a changed pin installs again.
+# Installs the pinned packages into .venv. `install.sh run` installs what a gateway needs, `install.sh dev`
+# adds what the checks need, and `install.sh train` adds what training the content check needs. A second call
+# does nothing unless a pin changed.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -18,7 +18,7 @@ version_of() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
-# What was installed is remembered by content: a checkout may give a file a new date and no new text.
+# Checksums, because a checkout may change the date of a file without changing its text.
 mark() {
     cksum requirements.txt pyproject.toml
     [ "$1" = run ] || cksum requirements-dev.txt
@@ -35,13 +35,13 @@ is_done() {
     return 1
 }
 
-# Two calls at once, such as `make run` beside `make test`, take turns.
+# A lock, because `make run` and `make test` may run at the same time.
 if command -v flock >/dev/null; then
     exec 9<"$0"
     flock 9
 fi
 
-# An environment without pip was cut short, and one that was moved has programs that point to its old place.
+# An environment without pip is incomplete. The programs of a moved environment point to the old path.
 has=
 if [ -x $venv/bin/pip ] && { [ ! -f $venv/made-in ] || [ "$(cat $venv/made-in)" = "$PWD" ]; }; then
     has=$(version_of $venv/bin/python || true)

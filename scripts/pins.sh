@@ -1,6 +1,6 @@
 #!/bin/sh
-# Which versions do we run with? Pins what the requirements*.in files name, with hashes, for every platform.
-# Versions stay as they are unless UPGRADE is set.
+# Pins the packages of the requirements*.in files, with hashes, for every platform. Versions stay unchanged
+# unless UPGRADE is set.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/system.sh

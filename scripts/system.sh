@@ -1,6 +1,6 @@
-# How are packages of the operating system installed? Sourced by the other scripts.
+# Functions to install packages of the operating system; sourced by the other scripts.
 
-# The words that lead to the rights of root without asking anybody, or nothing and a failure.
+# Prints the command prefix that gives root rights without a prompt, or fails.
 root_by() {
     if [ "$(id -u)" = 0 ]; then
         echo env
@@ -11,13 +11,13 @@ root_by() {
     fi
 }
 
-# install_packages NAME …: by apt, if that is how this system does it and we may.
+# install_packages NAME …: installs with apt, if the system has it and we have the rights.
 install_packages() {
     command -v apt-get >/dev/null || return 1
     by=$(root_by) || return 1
     echo "Installing $* with apt …"
     log=$(mktemp)
-    # The lists may be missing, as in a fresh container, or too old to be of use.
+    # The package lists may be missing, as in a fresh container, or outdated.
     if $by DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >"$log" 2>&1 || {
         $by apt-get -qq update >"$log" 2>&1 &&
             $by DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >"$log" 2>&1
