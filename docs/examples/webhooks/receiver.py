@@ -1,4 +1,4 @@
-"""Receives webhooks of Tumira. WEBHOOK_SECRET=whsec_… python3 receiver.py (Python 3.9 or later, no packages)."""
+"""Receives webhooks of Tumira. WEBHOOK_SECRET=whsec_… python3 receiver.py (Python 3.9+, no packages)."""
 
 import base64
 import hmac
