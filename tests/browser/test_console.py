@@ -33,7 +33,7 @@ from tumira.html.page import LOCAL
 from tumira.identity import profile as manage_login
 from tumira.identity import totp
 from tumira.identity.store.operators import Role
-from tumira.operations import run_audit
+from tumira.operations.audit import runs
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 
 ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
@@ -225,7 +225,7 @@ def test_an_audit_is_run_and_an_operator_let_in(
     page.get_by_role("button", name="Run audit").click()
     expect(page.get_by_role("status")).to_contain_text("An audit is asked for")
     expect(page.get_by_role("button", name="Run audit")).to_be_disabled()
-    assert service.run(run_audit.run_next)
+    assert service.run(runs.run_next)
     page.goto("/operator/system")
     expect(page.get_by_role("main")).to_contain_text("Every promise holds")
     check(page, "console-system-clean")

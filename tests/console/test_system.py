@@ -18,7 +18,8 @@ from tumira.audit_log import Actor
 from tumira.console.pages.system import write_size
 from tumira.core.ids import ACCOUNT, OPERATOR, write_id
 from tumira.identity.store.operators import Role
-from tumira.operations import audit_checks, audit_runs, run_audit
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_maintenance, run_task
 from tumira.postgres.migrate import known
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -103,8 +104,8 @@ def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin
     ]
     assert count(service, "SELECT count(*) FROM audits") == before + 1
     assert "disabled" in admin.browser.get(SYSTEM).text
-    assert service.run(run_audit.run_next)
-    assert not service.run(run_audit.run_next)
+    assert service.run(runs.run_next)
+    assert not service.run(runs.run_next)
     page = shown(admin)
     assert "Every promise holds" in page
     assert "operator:Sipho System" in page
@@ -116,7 +117,7 @@ def test_an_audit_is_asked_for_run_by_a_worker_and_shown(service: Service, admin
 
 
 def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
-    async def break_and_audit(url: str) -> tuple[audit_runs.Audit, str]:
+    async def break_and_audit(url: str) -> tuple[runs.Audit, str]:
         database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
         try:
             async with database.connection() as connection:
@@ -124,10 +125,10 @@ def test_what_is_broken_is_shown_with_its_rows(server_url: str) -> None:
                     "INSERT INTO accounts (id, phone, name, business, balance)"
                     " VALUES (gen_random_uuid(), '+27821239998', 'x', 'x', 7) RETURNING id"
                 )
-            assert await run_audit.ask_audit(database, Actor("cli:test"))
-            assert await run_audit.run_next(database)
+            assert await runs.ask_audit(database, Actor("cli:test"))
+            assert await runs.run_next(database)
             async with database.connection() as connection:
-                (found,) = await audit_runs.list_latest(connection, 5)
+                (found,) = await runs.list_latest(connection, 5)
             return found, str(account)
         finally:
             await database.close()
@@ -153,7 +154,7 @@ def test_a_broken_result_is_shown_in_words(service: Service, admin: OperatorBrow
     )
     page = shown(admin)
     assert "2 promises are broken" in page
-    assert next(check.promise for check in audit_checks.CHECKS if check.name == "balance") in page
+    assert next(check.promise for check in CHECKS if check.name == "balance") in page
     assert '{"balance": "7.0000"}' in page
     assert "1 ledger does not come to the balance" in page
     assert write_id(ACCOUNT, caller.id) in page
@@ -163,18 +164,18 @@ def test_a_broken_result_is_shown_in_words(service: Service, admin: OperatorBrow
 
 def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service: Service) -> None:
     finish_all(service)
-    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+    assert service.run(runs.ask_audit, Actor("cli:test"))
 
     async def race(url: str) -> tuple[list[bool], bool]:
         one, other = (Database(url, connections_max=3) for _ in range(2))
         try:
-            async with audit_runs.alone(one) as line:
+            async with runs.alone(one) as line:
                 assert line is not None
-                kept_out = await run_audit.run_next(other)
+                kept_out = await runs.run_next(other)
                 async with one.connection() as connection:
-                    assert await audit_runs.mark_started(connection) is not None
+                    assert await runs.mark_started(connection) is not None
             # It was begun, and its worker is gone; of two who find it one takes it.
-            ran = await asyncio.gather(run_audit.run_next(one), run_audit.run_next(other))
+            ran = await asyncio.gather(runs.run_next(one), runs.run_next(other))
             return list(ran), kept_out
         finally:
             await one.close()
@@ -188,7 +189,7 @@ def test_two_workers_never_run_one_audit_and_a_dead_ones_is_begun_again(service:
 
 def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
     finish_all(service)
-    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+    assert service.run(runs.ask_audit, Actor("cli:test"))
 
     async def work(url: str) -> None:
         database = Database(url, connections_max=3, settings=KEY_LOOKUPS)
@@ -196,7 +197,7 @@ def test_a_worker_finds_what_was_asked_for_by_itself(service: Service) -> None:
         try:
             for _ in range(WAIT_TRIES):
                 async with database.connection() as connection:
-                    if not await audit_runs.is_waiting(connection):
+                    if not await runs.is_waiting(connection):
                         return
                 await asyncio.sleep(0.01)
             raise AssertionError("nobody ran the audit")
@@ -212,9 +213,9 @@ def test_an_audit_that_takes_too_long_is_stopped_and_says_so(
     service: Service, admin: OperatorBrowser
 ) -> None:
     finish_all(service)
-    assert service.run(run_audit.ask_audit, Actor("cli:test"))
+    assert service.run(runs.ask_audit, Actor("cli:test"))
     with service.holding("LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE"):
-        assert service.run(run_audit.run_next, run_s=0.5)
+        assert service.run(runs.run_next, run_s=0.5)
     (row,) = service.sql("SELECT broken, problem FROM audits ORDER BY id DESC LIMIT 1")
     assert row["broken"] is None
     assert "took longer" in row["problem"]
@@ -232,7 +233,7 @@ def test_every_night_has_one_audit(service: Service) -> None:
 
     async def ask(database: Database, night: range) -> int:
         async with database.transaction() as connection:
-            return await run_audit.ask_nightly(connection, night)
+            return await runs.ask_nightly(connection, night)
 
     assert [service.run(ask, night) for night in (never, always, always)] == [0, 1, 0]
     finish_all(service)
@@ -387,10 +388,10 @@ def test_a_size_is_written_with_few_figures() -> None:
 
 def test_a_connection_that_ran_an_audit_is_gone_afterwards(service: Service) -> None:
     async def hold(database: Database) -> bool:
-        async with audit_runs.alone(database) as first, audit_runs.alone(database) as second:
+        async with runs.alone(database) as first, runs.alone(database) as second:
             assert isinstance(first, asyncpg.Connection)
             assert second is None
-        async with audit_runs.alone(database) as third:
+        async with runs.alone(database) as third:
             return third is not None
 
     assert service.run(hold)

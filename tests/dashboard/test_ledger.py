@@ -19,7 +19,8 @@ from tumira.audit_log import OPERATOR
 from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, read_id, write_id
 from tumira.identity import manage_accounts
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.pricing.actions import add_destination, set_price
@@ -306,9 +307,9 @@ def test_cells_of_a_download_are_never_formulas(customer: Owner) -> None:
 
 async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
     """Return what `tumira audit` finds about balances."""
-    (check,) = [one for one in audit_checks.CHECKS if one.name == "balance"]
-    async with audit_checks.snapshot(database) as connection:
-        return {row["account_id"] for row in (await audit_checks.run(connection, check)).rows}
+    (check,) = [one for one in CHECKS if one.name == "balance"]
+    async with runs.snapshot(database) as connection:
+        return {row["account_id"] for row in (await runs.run_check(connection, check)).rows}
 
 
 def proof(customer: Owner) -> str:

@@ -22,7 +22,8 @@ from tests.load.end_to_end import database_cpu_s, postmaster_of
 from tests.load.growth_fill import fill
 from tests.load.growth_work import WORK, Side, measure_chores, open_side
 from tests.support.postgres.databases import clone, execute, run_server
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 
 SMALL: Final = 10_000
@@ -115,13 +116,13 @@ async def _audit(url: str) -> None:
     database = Database(url)
     _say("\naudit")
     try:
-        async with audit_checks.snapshot(database) as connection:
+        async with runs.snapshot(database) as connection:
             pid = await connection.fetchval("SELECT pg_backend_pid()")
             watching = asyncio.create_task(_watch_memory(pid))
             began = time.monotonic()
-            for check in audit_checks.CHECKS:
+            for check in CHECKS:
                 since = time.monotonic()
-                finding = await audit_checks.run(connection, check)
+                finding = await runs.run_check(connection, check)
                 _say(f"{check.name:<40} {time.monotonic() - since:>9,.1f} s   {len(finding.rows)} broken")
             watching.cancel()
             with suppress(asyncio.CancelledError):

@@ -41,7 +41,7 @@ from tumira.delivery.manage_carriers import add_carrier
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
-from tumira.operations import audit_runs
+from tumira.operations.audit import runs
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.simulator.smsc import run_smsc
 from tumira.topups.providers.paynow_messages import Wallet
@@ -162,7 +162,7 @@ async def upload(database: Database, caller: Caller) -> None:
 
 async def break_audit(database: Database) -> None:
     async with database.transaction() as connection:
-        await audit_runs.insert_finished(connection, "test", datetime.now(UTC), {"balance": [{"row": 1}]})
+        await runs.insert_finished(connection, "test", datetime.now(UTC), {"balance": [{"row": 1}]})
 
 
 async def leave_waiting(world: World, customer: str, payments: Payments) -> None:

@@ -19,7 +19,8 @@ from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
 from tumira.accounts import ledger
 from tumira.core.errors import OperatorError
-from tumira.operations import audit_checks, retention
+from tumira.operations import retention
+from tumira.operations.audit import runs
 from tumira.operations.maintenance import drop_messages, run_task
 from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import partitions
@@ -307,7 +308,7 @@ async def test_twin_a_week_that_is_dropped_in_its_table_stops_all_who_send_behin
 
 
 async def test_no_week_goes_while_somebody_audits_and_nobody_audits_while_one_goes(past: Past) -> None:
-    async with audit_checks.snapshot(past.database):
+    async with runs.snapshot(past.database):
         assert await past.drop() == 0
     async with retention.alone(past.database, Kind.MESSAGES, SOON_MS):
         assert await past.drop() == 0

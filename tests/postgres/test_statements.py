@@ -24,7 +24,7 @@ from tumira.core.ids import BatchId, first_id, message_bounds
 from tumira.delivery.store import queue, receipts, settlement
 from tumira.delivery.store import waiting as places
 from tumira.delivery.store.queue import batch_high, batch_low
-from tumira.operations import audit_checks
+from tumira.operations.audit.checks import CHECKS
 from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
@@ -44,7 +44,7 @@ def every_statement() -> Iterator[tuple[str, Statement]]:
         for name, value in vars(module).items():
             if isinstance(value, Statement):
                 yield f"{module_info.name}.{name}", value
-    for check in audit_checks.CHECKS:
+    for check in CHECKS:
         yield f"audit.{check.name}", check.statement
 
 

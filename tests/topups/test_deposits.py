@@ -20,7 +20,8 @@ from tumira.accounts import store as accounts
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId, TopUpId, new_id
 from tumira.core.settings.payments import Payments, Usdt
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.start import DepositAddress, start_usdt
@@ -55,8 +56,8 @@ async def database(shared_url: str) -> AsyncIterator[Database]:
     """Give the database; afterwards all adds up."""
     database = Database(shared_url)
     yield database
-    async with audit_checks.snapshot(database) as connection:
-        findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
+    async with runs.snapshot(database) as connection:
+        findings = [await runs.run_check(connection, check) for check in CHECKS]
     await database.close()
     assert [finding for finding in findings if finding.rows] == []
 

@@ -21,7 +21,8 @@ from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimit
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
 from tumira.delivery.store import queue
 from tumira.delivery.store.queue import ClaimRequest as WantedMessages
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
 from tumira.uploads import send
@@ -112,8 +113,8 @@ class World:
 
     async def check_books(self) -> None:
         """Make sure that everything adds up."""
-        async with audit_checks.snapshot(self.database) as connection:
-            found = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
+        async with runs.snapshot(self.database) as connection:
+            found = [await runs.run_check(connection, check) for check in CHECKS]
         assert [one for one in found if one.rows] == []
 
 

@@ -19,9 +19,9 @@ from tumira.audit_log import Actor
 from tumira.cli.output import actor, fail, json_option, load_settings, plainly, show, tell
 from tumira.core.errors import OperatorError
 from tumira.core.settings import Settings
-from tumira.operations import audit_checks as audits
-from tumira.operations import run_audit
-from tumira.operations.audit_checks import Finding
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
+from tumira.operations.audit.runs import Finding
 from tumira.operations.backup import base as base_backups
 from tumira.operations.backup import make_backup
 from tumira.operations.backup import restore as restore_backup
@@ -290,11 +290,11 @@ async def _finish(database: Database) -> list[Finding]:
     auditing = _Progress("Auditing, {seconds} s so far …")
     started_at = datetime.now(UTC)
     findings = []
-    async with audits.snapshot(database) as connection:
-        for one in audits.CHECKS:
-            findings.append(await audits.run(connection, one))
+    async with runs.snapshot(database) as connection:
+        for one in CHECKS:
+            findings.append(await runs.run_check(connection, one))
             auditing()
-    await run_audit.record(database, actor(), started_at, findings)
+    await runs.record(database, actor(), started_at, findings)
     return findings
 
 

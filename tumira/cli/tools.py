@@ -21,9 +21,9 @@ from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, KEY, write_id
 from tumira.core.settings import Settings
 from tumira.identity import manage_accounts, manage_keys
-from tumira.operations import audit_checks as audits
-from tumira.operations import run_audit
-from tumira.operations.run_audit import printable
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
+from tumira.operations.audit.runs import printable
 from tumira.postgres.pool import Database
 from tumira.serve import answers
 
@@ -38,9 +38,9 @@ async def audit(database: Database, *, as_json: bool) -> None:
     """Prove that the money adds up and that no message is lost."""
     findings = []
     started_at = datetime.now(UTC)
-    async with audits.snapshot(database) as connection:
-        for check in audits.CHECKS:
-            finding = await audits.run(connection, check)
+    async with runs.snapshot(database) as connection:
+        for check in CHECKS:
+            finding = await runs.run_check(connection, check)
             findings.append(finding)
             if not as_json:
                 click.echo(f"{'ok    ' if not finding.rows else 'BROKEN'}  {check.promise}")
@@ -58,7 +58,7 @@ async def audit(database: Database, *, as_json: bool) -> None:
             for finding in findings
         ]
         click.echo(json.dumps({"ok": not broken, "checks": checks}))
-    await run_audit.record(database, actor(), started_at, findings)
+    await runs.record(database, actor(), started_at, findings)
     if broken:
         fail(f"{len(broken)} of {len(findings)} promises are broken; the rows above show where.")
 

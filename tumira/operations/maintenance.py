@@ -21,7 +21,8 @@ from tumira.delivery.supervisor import LEASE_S
 from tumira.identity import code_rules
 from tumira.identity.store import attempts, devices, operators, sessions, verifications
 from tumira.mail import outbox
-from tumira.operations import audit_runs, retention, run_audit
+from tumira.operations import retention
+from tumira.operations.audit import runs
 from tumira.operations.erasure import erase as erase_number
 from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import clock, partitions
@@ -169,7 +170,7 @@ async def _forget_latencies(connection: Connection) -> int:
 
 
 async def _forget_audits(connection: Connection) -> int:
-    return await audit_runs.delete_old(connection, AUDITS_PER_TURN_MAX)
+    return await runs.delete_old(connection, AUDITS_PER_TURN_MAX)
 
 
 async def _erase_codes(connection: Connection) -> int:
@@ -252,7 +253,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
     MaintenanceTask("forget old latencies", 600, _forget_latencies, more_at=2 * SLOTS_PER_TURN_MAX),
     MaintenanceTask("add up ledgers", 10, _add_up_ledgers),
     MaintenanceTask("put prices into force", 10, apply_due_prices, more_at=1),
-    MaintenanceTask("ask for the nightly audit", 60, run_audit.ask_nightly),
+    MaintenanceTask("ask for the nightly audit", 60, runs.ask_nightly),
     MaintenanceTask("forget old audits", 3600, _forget_audits, more_at=AUDITS_PER_TURN_MAX),
 )
 
@@ -294,5 +295,5 @@ async def _repeat(database: Database, task: MaintenanceTask | MultiStepTask) -> 
 
 
 async def _run_audit(database: Database) -> None:
-    if await run_audit.run_next(database):
+    if await runs.run_next(database):
         _log.info("audit done")

@@ -16,8 +16,8 @@ import asyncpg
 
 from tumira.core.errors import OperatorError
 from tumira.core.ids import first_id, made_at_ms
-from tumira.operations import audit_checks, audit_runs
-from tumira.operations.message_checks import Scope, settled_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import Scope, settled_checks
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State, Week
@@ -82,7 +82,7 @@ async def alone(database: Database, kind: Kind, wait_ms: int) -> "AsyncIterator[
     The lock goes with the connection: that of a worker that died is free at once.
     """
     # Whoever attaches a week, or vacuums one, stands in the same line: nobody is waited for longer than this.
-    connection = await database.connect({**audit_runs.PLANNED_FREELY, "lock_timeout": f"{wait_ms}ms"})
+    connection = await database.connect({**runs.PLANNED_FREELY, "lock_timeout": f"{wait_ms}ms"})
     try:
         yield connection if await SQL_TRY_LOCK.value(connection, kind=kind.value) else None
         await connection.close(timeout=CLOSE_S)
@@ -167,7 +167,7 @@ async def problem_of(connection: Connection, week: Leaving) -> str | None:
     if week.kind is Kind.MESSAGES:
         scope = Scope(week.table("batches"), week.table("messages"), f"'{week.low}'", f"'{week.high}'")
         for check in settled_checks(scope):
-            if (await audit_checks.run(connection, check)).rows:
+            if (await runs.run_check(connection, check)).rows:
                 return f"it does not add up, as `{check.name}` of the audit says"
     return None
 

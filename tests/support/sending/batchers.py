@@ -10,7 +10,8 @@ from tumira.accounts.api_keys import KeySecret, Scope
 from tumira.api.request import fingerprint
 from tumira.api.schemas import write_sent
 from tumira.core.ids import KEY, KeyId, read_id
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.pricing.quote import SendRequest
 from tumira.sending.batcher import Batcher
@@ -71,6 +72,6 @@ def secret_of(caller: Caller) -> KeySecret:
 
 async def broken_promises(database: Database) -> Sequence[str]:
     """Audit the database and return the names of the checks that fail."""
-    async with audit_checks.snapshot(database) as connection:
-        findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
+    async with runs.snapshot(database) as connection:
+        findings = [await runs.run_check(connection, check) for check in CHECKS]
     return [finding.check.name for finding in findings if finding.rows]

@@ -15,7 +15,8 @@ from tests.topups.test_addresses import XPUB
 from tumira.accounts import store as accounts
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments, Usdt
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.start import start_usdt
@@ -110,8 +111,8 @@ class World:
 
     async def check(self) -> None:
         """Check that all adds up."""
-        async with audit_checks.snapshot(self.database) as connection:
-            findings = [await audit_checks.run(connection, check) for check in audit_checks.CHECKS]
+        async with runs.snapshot(self.database) as connection:
+            findings = [await runs.run_check(connection, check) for check in CHECKS]
         assert [finding for finding in findings if finding.rows] == []
 
     async def close(self) -> None:

@@ -22,8 +22,9 @@ from tumira.identity import operators as operator_access
 from tumira.identity.person_rules import check_name, clean_name
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
-from tumira.operations import audit_checks, audit_runs, run_audit
-from tumira.operations.audit_runs import Audit
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
+from tumira.operations.audit.runs import Audit
 from tumira.postgres import migrate, partitions
 from tumira.postgres import nodes as system
 
@@ -48,7 +49,7 @@ ROLES: Final = (
     (Role.ADMIN.value, "Admin: may change all"),
 )
 LABELS: Final = {"name": "Name", "phone": "Phone number", "role": "Role"}
-PROMISES: Final = {check.name: check.promise for check in audit_checks.CHECKS}
+PROMISES: Final = {check.name: check.promise for check in CHECKS}
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 _THOUSAND: Final = 1000
@@ -110,7 +111,7 @@ async def _page(
             "web": await system.list_web(connection, WEB_LATE, NODES_MAX),
             "ledgers": await system.list_broken_ledgers(connection, LEDGERS_SHOWN),
         }
-        found = await audit_runs.list_latest(connection, AUDITS_SHOWN)
+        found = await runs.list_latest(connection, AUDITS_SHOWN)
         people_here = await operators.list_all(connection, OPERATORS_MAX)
     ended = next((one for one in found if one.broken is not None), None)
     return session.page(
@@ -157,7 +158,7 @@ def _broken(ended: Audit) -> Sequence[BrokenPromise]:
 
 
 async def ask_audit(session: OperatorSession) -> Response:
-    asked = await run_audit.ask_audit(session.database, session.actor)
+    asked = await runs.ask_audit(session.database, session.actor)
     return redirect(SYSTEM + ("?done=asked" if asked else "?done=waiting"))
 
 

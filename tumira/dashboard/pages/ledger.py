@@ -23,7 +23,7 @@ from tumira.dashboard.top_up_words import name_of
 from tumira.html.forms import Choice, PeriodForm
 from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
 from tumira.html.tables import write_rows
-from tumira.operations.audit_checks import snapshot
+from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
 from tumira.topups import lists as top_up_proofs

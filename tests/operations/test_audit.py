@@ -15,7 +15,8 @@ from tests.support.postgres.old_weeks import add_batch, make_weeks, tell
 from tests.support.processes.service import new_caller
 from tests.support.sending.batchers import broken_promises, open_batchers, send_call
 from tumira.core.ids import new_id
-from tumira.operations import audit_checks
+from tumira.operations.audit import runs
+from tumira.operations.audit.checks import CHECKS
 from tumira.operations.retention import Kind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.pool import Database
@@ -356,7 +357,7 @@ THREE = ("+263771200001", "+263771200002", "+263771200003")
 
 def test_every_check_is_broken_by_some_row() -> None:
     assert {name.split(":")[0] for name in [*BREAKS, *BREAKS_SETTLED, *BREAKS_TOPPED_UP]} == {
-        check.name for check in audit_checks.CHECKS
+        check.name for check in CHECKS
     }
 
 
@@ -468,9 +469,7 @@ def settled_url(server_url: str) -> Iterator[str]:
 
 
 async def broken(connection: "asyncpg.Connection[asyncpg.Record]") -> Sequence[str]:
-    return sorted(
-        [check.name for check in audit_checks.CHECKS if (await audit_checks.run(connection, check)).rows]
-    )
+    return sorted([check.name for check in CHECKS if (await runs.run_check(connection, check)).rows])
 
 
 async def broken_by(url: str, statement: str) -> Sequence[str]:

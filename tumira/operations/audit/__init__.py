@@ -1,0 +1,1 @@
+"""The audit: promises that are checked, and the runs that check them."""

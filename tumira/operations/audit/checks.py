@@ -1,0 +1,430 @@
+"""Checks of the audit: each is a promise, and a query for the rows that break it.
+
+Events are kept for weeks, messages for years. They are compared as far as both tables go: all messages
+younger than the oldest event (by an hour, for clocks that differ); of older ones, that no event was recorded
+twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from tumira.postgres.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A promise in words, and a query that finds what breaks it."""
+
+    name: str
+    promise: str
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is looked at, in SQL: batches and messages, and from which id on, and below which, they can be."""
+
+    batches: str
+    messages: str
+    low: str
+    high: str
+
+
+# What is below the border is gone with its week, or goes, and nothing is compared with it.
+ALL_KEPT: Final = Scope(
+    batches="(SELECT * FROM batches WHERE id >= (SELECT id FROM kept_from WHERE kind = 'messages'))",
+    messages="(SELECT * FROM messages WHERE id >= (SELECT id FROM kept_from WHERE kind = 'messages'))",
+    low="(SELECT id FROM kept_from WHERE kind = 'messages')",
+    high="'ffffffff-ffff-ffff-ffff-ffffffffffff'",
+)
+
+# By the name of the check: its promise, and its query with places for what is looked at.
+_SETTLED: Final = {
+    "batch_cost": (
+        "A batch's cost and number of recipients are those of its messages.",
+        """
+SELECT coalesce(b.id, m.batch_id) AS batch_id, b.total_cost, m.cost AS messages_cost,
+       b.recipients, m.count AS messages
+  FROM {batches} b
+  FULL JOIN (
+       SELECT batch_id, sum(cost) AS cost, count(*) AS count FROM {messages} message GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.id IS NULL
+    OR b.total_cost <> coalesce(m.cost, 0)
+    OR b.recipients <> coalesce(m.count, 0)
+""",
+    ),
+    "debit": (
+        "Every batch that costs something was debited once, from its own account, at its cost.",
+        """
+SELECT b.id AS batch_id, b.account_id, b.total_cost, t.account_id AS debited_account_id, t.amount
+  FROM {batches} b
+  LEFT JOIN transfers t ON t.batch_id = b.id AND t.message_id IS NULL
+ WHERE b.total_cost <> coalesce(t.amount, 0)
+    OR b.account_id <> t.account_id
+""",
+    ),
+    "debit_without_batch": (
+        "Every debit belongs to a batch, as long as batches of its week are kept.",
+        """
+SELECT t.id AS transfer_id, t.batch_id, t.amount
+  FROM transfers t
+ WHERE t.batch_id >= {low}
+   AND t.batch_id < {high}
+   AND t.message_id IS NULL
+   AND NOT EXISTS (SELECT FROM {batches} b WHERE b.id = t.batch_id)
+""",
+    ),
+    "refund": (
+        "Every refund returns the cost of one message of its own account, and the message says so.",
+        """
+SELECT coalesce(t.message_id, m.id) AS message_id, m.cost, m.refunded_at, t.amount
+  FROM (SELECT * FROM transfers WHERE message_id >= {low} AND message_id < {high}) t
+  FULL JOIN (SELECT * FROM {messages} message WHERE refunded_at IS NOT NULL) m ON m.id = t.message_id
+ WHERE t.message_id IS NULL AND m.cost > 0
+    OR m.id IS NULL
+    OR t.amount <> m.cost
+    OR t.account_id <> m.account_id
+    OR t.batch_id <> m.batch_id
+""",
+    ),
+    "refunded": (
+        "A batch's refunded amount is that of its messages.",
+        """
+SELECT b.id AS batch_id, b.refunded, coalesce(m.cost, 0) AS messages_refunded
+  FROM {batches} b
+  LEFT JOIN (
+       SELECT batch_id, sum(cost) AS cost
+         FROM {messages} message
+        WHERE refunded_at IS NOT NULL
+        GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.refunded <> coalesce(m.cost, 0)
+""",
+    ),
+    "owner": (
+        "Every message belongs to the account of its batch.",
+        """
+SELECT m.id AS message_id, m.account_id, b.account_id AS batch_account_id
+  FROM {messages} m
+  JOIN {batches} b ON b.id = m.batch_id
+ WHERE m.account_id <> b.account_id
+    OR NOT EXISTS (SELECT FROM accounts a WHERE a.id = m.account_id)
+""",
+    ),
+    "pending": (
+        "A batch's pending count is that of its messages without a final status; it is completed at zero.",
+        """
+SELECT b.id AS batch_id, b.status, b.pending, coalesce(m.count, 0) AS messages_pending
+  FROM {batches} b
+  LEFT JOIN (
+       SELECT batch_id, count(*) AS count
+         FROM {messages} message
+        WHERE status IN ('queued', 'sending', 'sent')
+        GROUP BY batch_id
+       ) m ON m.batch_id = b.id
+ WHERE b.pending <> coalesce(m.count, 0)
+    OR (b.pending = 0) <> (b.status = 'completed')
+    OR (b.pending = 0) <> (b.completed_at IS NOT NULL)
+""",
+    ),
+    "refund_status": (
+        "Only a message that failed, expired or was not delivered is refunded.",
+        """
+SELECT id AS message_id, status, refunded_at
+  FROM {messages} message
+ WHERE refunded_at IS NOT NULL
+   AND status NOT IN ('failed', 'expired', 'undelivered')
+""",
+    ),
+}
+
+
+def settled_checks(scope: Scope) -> Sequence[Check]:
+    """Return the checks of what stays true of batches after all their messages have ended."""
+    return [
+        Check(name, promise, Statement(query.format(**asdict(scope))))
+        for name, (promise, query) in _SETTLED.items()
+    ]
+
+
+# These look at what is under way. No week with such messages is dropped, so that one without its message is
+# broken however old it is.
+WAITING_CHECKS: Final = (
+    Check(
+        "waiting",
+        "Every message that waits stands in exactly one of queue, in_flight and retries, and no other does.",
+        Statement("""
+SELECT coalesce(m.id, w.message_id) AS message_id, m.status, coalesce(w.places, 0) AS places
+  FROM (SELECT id, status FROM messages WHERE status IN ('queued', 'sending')) m
+  FULL JOIN (
+       SELECT message_id, count(*) AS places
+         FROM (SELECT message_id FROM queue
+                UNION ALL
+               SELECT message_id FROM in_flight
+                UNION ALL
+               SELECT message_id FROM retries) AS place
+        GROUP BY message_id
+       ) w ON w.message_id = m.id
+ WHERE m.id IS NULL
+    OR w.places IS DISTINCT FROM 1
+"""),
+    ),
+    Check(
+        "place",
+        "A message in the queue is queued, one in flight is sending, and one put off is sending if in doubt.",
+        Statement("""
+SELECT m.id AS message_id, m.status, w.place
+  FROM (SELECT message_id, 'queue' AS place, 'queued' AS status FROM queue
+         UNION ALL
+        SELECT message_id, 'in_flight', 'sending' FROM in_flight
+         UNION ALL
+        SELECT message_id, 'retries', CASE WHEN in_doubt THEN 'sending' ELSE 'queued' END FROM retries) w
+  JOIN messages m ON m.id = w.message_id
+ WHERE m.status IN ('queued', 'sending')
+   AND m.status <> w.status
+"""),
+    ),
+)
+
+# A hand-over takes minutes at most, and a doubt ends soon after it is due. Without a worker nothing ends, and
+# that is seen elsewhere.
+SENDING_CHECK: Final = Check(
+    "sending",
+    "While workers run, no message stays in a hand-over or in doubt for half an hour more than it takes.",
+    Statement("""
+SELECT waits.message_id, waits.place, waits.since
+  FROM (SELECT message_id, 'in_flight' AS place, claimed_at AS since FROM in_flight
+         UNION ALL
+        SELECT message_id, 'retries', due_at FROM retries WHERE in_doubt) AS waits
+ WHERE waits.since < now() - interval '30 minutes'
+   AND EXISTS (SELECT FROM workers
+                WHERE started_at < now() - interval '30 minutes'
+                  AND seen_at > now() - interval '1 minute')
+"""),
+)
+
+HAND_OVER_CHECK: Final = Check(
+    "hand_over",
+    "Of a message that a carrier has or may have, a segment is known to be taken, or it was in doubt.",
+    Statement("""
+SELECT m.id AS message_id, m.status
+  FROM messages m
+ WHERE m.status IN ('sent', 'delivered', 'undelivered', 'unconfirmed')
+   AND NOT EXISTS (SELECT FROM parts p WHERE p.message_id = m.id)
+   AND NOT EXISTS (SELECT FROM incidents i WHERE i.message_id = m.id AND i.kind = 'doubt')
+   AND m.id >= (SELECT id FROM kept_from WHERE kind = 'messages')
+"""),
+)
+
+IDEMPOTENCY_CHECK: Final = Check(
+    "idempotency",
+    "Every remembered answer belongs to a batch of the same account.",
+    Statement("""
+SELECT i.account_id, i.key, i.batch_id
+  FROM idempotency_keys i
+  LEFT JOIN batches b ON b.id = i.batch_id
+ WHERE b.account_id IS DISTINCT FROM i.account_id
+   AND i.batch_id >= (SELECT id FROM kept_from WHERE kind = 'messages')
+"""),
+)
+
+
+EVENT_CHECKS: Final = (
+    # An account's first events may be gone with their week; those that are left end at the counter. Numbers
+    # are given under a lock and ids by a clock: at the border one may have gone whose forerunner is kept. So
+    # holes are looked for above the last number that lies so close to it.
+    Check(
+        "event_sequence",
+        "The events of an account are numbered up to its counter, each number once and none left out.",
+        Statement("""
+WITH unsure AS MATERIALIZED (
+    SELECT account_id, max(sequence) AS last
+      FROM events
+     WHERE id < (SELECT sure_from FROM kept_from WHERE kind = 'events')
+     GROUP BY account_id
+), counted AS (
+    SELECT events.account_id, min(sequence) AS first, max(sequence) AS last,
+           count(*) AS count, count(DISTINCT sequence) AS numbers,
+           min(sequence) FILTER (WHERE sequence > coalesce(unsure.last, 0)) AS sure_first,
+           count(*) FILTER (WHERE sequence > coalesce(unsure.last, 0)) AS sure_count
+      FROM events
+      LEFT JOIN unsure ON unsure.account_id = events.account_id
+     -- A test of an endpoint has no number.
+     WHERE type <> 'webhook.test'
+     GROUP BY events.account_id
+)
+SELECT e.account_id, c.last AS counter, e.first, e.last, e.count
+  FROM counted e
+  LEFT JOIN event_counters c ON c.account_id = e.account_id
+ WHERE c.last IS DISTINCT FROM e.last
+    OR e.first < 1
+    OR e.count <> e.numbers
+    OR e.sure_count <> e.last - e.sure_first + 1
+"""),
+    ),
+    # A message that a late receipt settled may have been told of as unconfirmed before.
+    Check(
+        "message_event",
+        "Every final status and every refund of a message was told once, and nothing else was.",
+        Statement("""
+SELECT coalesce(m.id, e.message_id) AS message_id, coalesce(m.type, e.type) AS type,
+       coalesce(e.count, 0) AS events
+  FROM (SELECT id, 'message.' || status AS type, true AS due
+          FROM messages
+         WHERE status NOT IN ('queued', 'sending', 'sent')
+         UNION ALL
+        SELECT id, 'message.refunded', true FROM messages WHERE refunded_at IS NOT NULL
+         UNION ALL
+        SELECT id, 'message.unconfirmed', false
+          FROM messages
+         WHERE status IN ('delivered', 'undelivered', 'expired')) m
+  FULL JOIN (
+       SELECT message_id, type, count(*) AS count
+         FROM events
+        WHERE message_id IS NOT NULL
+          AND type <> 'message.sent'
+        GROUP BY message_id, type
+       ) e ON e.message_id = m.id AND e.type = m.type
+ WHERE m.due AND e.count IS NULL AND m.id >= (SELECT sure_from FROM kept_from WHERE kind = 'events')
+    OR e.count > 1
+    OR m.id IS NULL AND e.message_id >= (SELECT id FROM kept_from WHERE kind = 'messages')
+"""),
+    ),
+    Check(
+        "batch_event",
+        "The end of every batch with recipients was told once, and of no other.",
+        Statement("""
+SELECT coalesce(b.id, e.batch_id) AS batch_id, coalesce(e.count, 0) AS events
+  FROM (SELECT id FROM batches WHERE completed_at IS NOT NULL AND recipients > 0) b
+  FULL JOIN (
+       SELECT batch_id, count(*) AS count FROM events WHERE type = 'batch.completed' GROUP BY batch_id
+       ) e ON e.batch_id = b.id
+ WHERE e.count IS NULL AND b.id >= (SELECT sure_from FROM kept_from WHERE kind = 'events')
+    OR e.count > 1
+    OR b.id IS NULL AND e.batch_id >= (SELECT id FROM kept_from WHERE kind = 'messages')
+"""),
+    ),
+    Check(
+        "event_owner",
+        "Every event about a message or a batch is told to the account that it belongs to.",
+        Statement("""
+SELECT e.account_id, e.sequence, e.type, coalesce(m.account_id, b.account_id) AS owner_id
+  FROM events e
+  LEFT JOIN messages m ON m.id = e.message_id
+  LEFT JOIN batches b ON b.id = e.batch_id
+ WHERE m.account_id <> e.account_id
+    OR b.account_id <> e.account_id
+    OR m.batch_id <> e.batch_id
+"""),
+    ),
+)
+
+
+TOP_UP_CHECKS: Final = (
+    Check(
+        "top_up",
+        "A credited top-up moved its amount once, one taken back all but what is owed, and others nothing.",
+        Statement("""
+SELECT t.id AS top_up_id, t.state, t.amount, t.owed, m.times, m.came, m.went
+  FROM top_ups t
+  LEFT JOIN (
+       SELECT top_up_id,
+              count(*) FILTER (WHERE to_book = 'customer') AS times,
+              coalesce(sum(amount) FILTER (WHERE to_book = 'customer'), 0) AS came,
+              coalesce(sum(amount) FILTER (WHERE from_book = 'customer'), 0) AS went
+         FROM transfers
+        WHERE top_up_id IS NOT NULL
+        GROUP BY top_up_id
+       ) m ON m.top_up_id = t.id
+ WHERE CASE
+       WHEN t.state IN ('credited', 'reversed') THEN
+            m.times IS DISTINCT FROM 1
+            OR m.came <> t.amount
+            OR m.went <> CASE t.state WHEN 'reversed' THEN t.amount - t.owed ELSE 0 END
+       ELSE m.top_up_id IS NOT NULL
+       END
+    OR t.owed > 0 AND t.state <> 'reversed'
+"""),
+    ),
+    Check(
+        "top_up_transfer",
+        "Every transfer of a top-up's book belongs to a top-up of its account, paid in that way.",
+        Statement("""
+SELECT m.id AS transfer_id, m.account_id, m.from_book, m.to_book, m.amount, m.top_up_id,
+       t.account_id AS top_up_account_id, t.method
+  FROM transfers m
+  LEFT JOIN top_ups t ON t.id = m.top_up_id
+ WHERE (m.top_up_id IS NOT NULL OR m.from_book LIKE 'topup:%' OR m.to_book LIKE 'topup:%')
+   AND (t.id IS NULL
+        OR t.account_id <> m.account_id
+        OR 'topup:' || t.method NOT IN (m.from_book, m.to_book))
+"""),
+    ),
+    # What the operator credited on a word of their own needs no voucher and no deposit.
+    Check(
+        "voucher",
+        "Every voucher of ours that was used was credited once at its amount, and nothing was without one.",
+        Statement("""
+SELECT v.id AS voucher_id, v.amount AS voucher_amount, t.id AS top_up_id, t.state, t.amount
+  FROM (SELECT * FROM vouchers WHERE top_up_id IS NOT NULL) v
+  FULL JOIN (
+       SELECT *
+         FROM top_ups
+        WHERE method = 'voucher'
+          AND provider = 'own'
+          AND state IN ('credited', 'reversed')
+       ) t ON t.id = v.top_up_id
+ WHERE t.id IS NULL
+    OR v.id IS NULL AND t.resolved_by IS NULL
+    OR v.amount <> t.amount
+"""),
+    ),
+    # Multiplied and not divided, because a division is rounded.
+    Check(
+        "deposit",
+        "The USDT deposits that were credited come to their top-up's amount, and nothing was without them.",
+        Statement("""
+SELECT coalesce(t.id, d.top_up_id) AS top_up_id, t.state, t.amount, d.units
+  FROM (SELECT * FROM top_ups WHERE method = 'usdt' AND state IN ('credited', 'reversed')) t
+  FULL JOIN (
+       SELECT top_up_id, sum(units) AS units, min(account_id::text) AS first, max(account_id::text) AS last
+         FROM usdt_deposits
+        WHERE top_up_id IS NOT NULL
+        GROUP BY top_up_id
+       ) d ON d.top_up_id = t.id
+ WHERE t.id IS NULL
+    OR d.top_up_id IS NULL AND t.resolved_by IS NULL
+    OR trunc(d.units * 0.000000000000000001, 4) <> t.amount
+    OR d.first <> t.account_id::text
+    OR d.last <> t.account_id::text
+"""),
+    ),
+)
+
+
+CHECKS: Final = (
+    Check(
+        "balance",
+        "Every balance is the sum of the account's transfers.",
+        Statement("""
+SELECT a.id AS account_id, a.balance, coalesce(t.total, 0) AS transfers
+  FROM accounts a
+  LEFT JOIN (
+       SELECT account_id, sum(CASE WHEN to_book = 'customer' THEN amount ELSE -amount END) AS total
+         FROM transfers
+        GROUP BY account_id
+       ) t ON t.account_id = a.id
+ WHERE a.balance <> coalesce(t.total, 0)
+    OR a.balance < 0
+"""),
+    ),
+    *settled_checks(ALL_KEPT),
+    *WAITING_CHECKS,
+    SENDING_CHECK,
+    HAND_OVER_CHECK,
+    *EVENT_CHECKS,
+    IDEMPOTENCY_CHECK,
+    *TOP_UP_CHECKS,
+)
