@@ -20,6 +20,7 @@ from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import RecipientCode
 from tumira.core.ids import AccountId, new_id
 from tumira.identity import manage_accounts
+from tumira.identity.principal import Browser, Principal, PrincipalKind
 from tumira.identity.send_codes import hash_token, new_token
 from tumira.identity.store import sessions
 from tumira.postgres.pool import Database
@@ -116,7 +117,9 @@ def sign_in(service: Service, balance: str = "100") -> Customer:
 async def _begin(database: Database, account_id: AccountId, token: str) -> None:
     async with database.transaction() as connection:
         session_id = new_id(time.time_ns() // 1_000_000)
-        await sessions.insert(connection, session_id, hash_token(token), account_id, "127.0.0.1", "test")
+        principal = Principal(PrincipalKind.ACCOUNT, account_id, "")
+        browser = Browser("127.0.0.1", "test", None)
+        await sessions.insert(connection, principal, session_id, hash_token(token), browser)
 
 
 def hidden(page: httpx.Response) -> dict[str, str]:

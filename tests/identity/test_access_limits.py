@@ -28,6 +28,7 @@ from tumira.identity import sign_in as entering
 from tumira.identity.code_rules import PASSWORD_LIMITS, AttemptLimits, CodeLimits
 from tumira.identity.manage_keys import TooManyKeysError, create_key, revoke_own_key
 from tumira.identity.passwords import LOCAL, hash_secret, matches
+from tumira.identity.principal import Browser, Principal, PrincipalKind
 from tumira.identity.send_codes import (
     CodeSent,
     CodeThrottled,
@@ -49,7 +50,6 @@ from tumira.identity.sign_in import (
 )
 from tumira.identity.store import attempts, logins, sessions, verifications
 from tumira.identity.store.attempts import AttemptKind, Budget
-from tumira.identity.throttle import Browser
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
@@ -75,6 +75,10 @@ INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes)
 SELECT %(key_id)s, %(account_id)s, %(name)s, %(sha256)s, %(scopes)s FROM pg_sleep(0.03)
 """)
 NO_LOCK: Final = Statement("SELECT 1")
+
+
+def principal(account_id: AccountId) -> Principal:
+    return Principal(PrincipalKind.ACCOUNT, account_id, "")
 
 
 @pytest_asyncio.fixture
@@ -168,7 +172,7 @@ async def test_without_the_lock_ten_at_once_get_more_codes_than_one(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifications, "SQL_INSERT_CODE", SLOW_CODE)
-    monkeypatch.setattr(verifications, "SQL_LOCK", NO_LOCK)
+    monkeypatch.setattr(verifications, "SQL_LOCK_CODES", NO_LOCK)
     phone = new_phone()
     results = await asyncio.gather(*(begin(database, phone) for _ in range(10)))
     assert sum(isinstance(result, CodeSent) for result in results) > 1
@@ -431,7 +435,7 @@ async def change_password(database: Database, account_id: AccountId, phone: str)
         change = connection.transaction()
         await change.start()
         await logins.set_password(connection, account_id, changed_hash)
-        await sessions.delete_all(connection, account_id)
+        await sessions.delete_all(connection, principal(account_id))
         entered = asyncio.create_task(entering.sign_in(database, GUEST, phone=phone, password=PASSWORD))
 
         async def is_decided() -> bool:
@@ -454,7 +458,7 @@ async def test_without_the_lock_the_old_password_opens_a_session_that_outlives_t
     database: Database, password_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unlocked = Statement("SELECT password_hash FROM logins WHERE account_id = %(account_id)s")
-    monkeypatch.setattr(logins, "SQL_HOLD", unlocked)
+    monkeypatch.setattr(logins, "SQL_LOCK", unlocked)
     account_id, phone = await open_with_password(database, password_hash)
     assert isinstance(await change_password(database, account_id, phone), SignedIn)
     assert len(await rows(database, "SELECT FROM sessions")) == 1
@@ -586,7 +590,9 @@ async def test_only_the_owner_revokes_a_key(database: Database, password_hash: s
 async def new_session(database: Database, account_id: AccountId) -> bytes:
     token = hash_token(new_token())
     async with database.connection() as connection:
-        await sessions.insert(connection, new_id(1), token, account_id, ADDRESS, "a browser")
+        await sessions.insert(
+            connection, principal(account_id), new_id(1), token, Browser(ADDRESS, "a browser", None)
+        )
     return token
 
 
@@ -596,16 +602,16 @@ async def test_sessions_are_found_by_their_token_and_only_while_they_last(
     account_id, phone = await open_with_password(database, password_hash)
     token = await new_session(database, account_id)
     async with database.connection() as connection:
-        visitor = await sessions.find(connection, token)
+        visitor = await sessions.find_customer(connection, token)
         assert visitor is not None
         assert (visitor.account_id, visitor.phone, visitor.is_news) == (account_id, phone, False)
-        assert await sessions.find(connection, hash_token("")) is None
+        assert await sessions.find_customer(connection, hash_token("")) is None
         await connection.execute("UPDATE sessions SET seen_at = seen_at - interval '2 minutes'")
-        visitor = await sessions.find(connection, token)
+        visitor = await sessions.find_customer(connection, token)
         assert visitor is not None
         assert visitor.is_news
-        await sessions.mark_seen(connection, visitor.session_id)
-        visitor = await sessions.find(connection, token)
+        await sessions.mark_seen(connection, PrincipalKind.ACCOUNT, visitor.session_id)
+        visitor = await sessions.find_customer(connection, token)
         assert visitor is not None
         assert not visitor.is_news
 
@@ -622,10 +628,10 @@ async def test_a_session_that_is_over_is_neither_found_nor_listed_nor_kept(
             days,
             old,
         )
-        assert await sessions.find(connection, old) is None
+        assert await sessions.find_customer(connection, old) is None
         assert len(await sessions.list_sessions(connection, account_id)) == 1
         assert await sessions.delete_old(connection, 100) == 1
-        assert await sessions.find(connection, recent) is not None
+        assert await sessions.find_customer(connection, recent) is not None
 
 
 async def test_ending_all_sessions_of_an_account_leaves_those_of_others(
@@ -636,9 +642,9 @@ async def test_ending_all_sessions_of_an_account_leaves_those_of_others(
     ended = [await new_session(database, hers) for _ in range(3)]
     other = await new_session(database, his)
     async with database.connection() as connection:
-        await sessions.delete_all(connection, hers)
-        assert [await sessions.find(connection, token) for token in ended] == [None] * 3
-        assert await sessions.find(connection, other) is not None
+        await sessions.delete_all(connection, principal(hers))
+        assert [await sessions.find_customer(connection, token) for token in ended] == [None] * 3
+        assert await sessions.find_customer(connection, other) is not None
 
 
 async def test_what_counts_no_more_is_forgotten(database: Database, password_hash: str) -> None:

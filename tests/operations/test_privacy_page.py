@@ -16,7 +16,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import receipts
 from tumira.identity.code_rules import LIFETIME
 from tumira.identity.store import attempts as tries
-from tumira.identity.store import devices, operators, sessions, verifications
+from tumira.identity.store import devices, sessions, verifications
 from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
@@ -39,7 +39,9 @@ KEPT: Final[Mapping[str, str]] = {
     "`verifications`, `codes`": f"{2 * verifications.HOURS_KEPT} hours",
     "`sessions`": f"{sessions.DAYS_MAX} days at most, {sessions.IDLE_HOURS} hours without use",
     "`devices`": f"{devices.DAYS_KEPT} days after the last sign-in",
-    "`operator_sessions`": f"{operators.HOURS_MAX} hours at most, {operators.IDLE_HOURS} hours without use",
+    "`operator_sessions`": (
+        f"{sessions.OPERATOR_HOURS_MAX} hours at most, {sessions.OPERATOR_IDLE_HOURS} hours without use"
+    ),
     "`latencies`, `outcomes`": f"{latencies.DAYS_KEPT} days",
 }
 

@@ -24,7 +24,7 @@ from tumira.core.settings.payments import Payments
 from tumira.html.cookies import Cookie
 from tumira.html.page import Assets, Templates
 from tumira.identity.store.devices import DAYS_KEPT
-from tumira.identity.store.operators import HOURS_MAX
+from tumira.identity.store.sessions import OPERATOR_HOURS_MAX
 from tumira.postgres.pool import Database
 
 _HOUR_S: Final = 3600
@@ -37,7 +37,7 @@ class Console:
         self._services = Services(
             database=database,
             templates=Templates(Path(__file__).parent),
-            session_cookie=Cookie("tumira_operator", public_url, HOURS_MAX * _HOUR_S),
+            session_cookie=Cookie("tumira_operator", public_url, OPERATOR_HOURS_MAX * _HOUR_S),
             device_cookie=Cookie("tumira_operator_device", public_url, DAYS_KEPT * 24 * _HOUR_S),
             public_url=public_url,
             payments=payments,

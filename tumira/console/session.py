@@ -16,9 +16,11 @@ from tumira.html.cookies import Cookie
 from tumira.html.guards import address_of, refuse_foreign_writes
 from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
+from tumira.identity.principal import PrincipalKind
 from tumira.identity.send_codes import hash_token
-from tumira.identity.store import operators
-from tumira.identity.store.operators import Role, SignedInOperator, SignInStage
+from tumira.identity.store import sessions
+from tumira.identity.store.operators import Role
+from tumira.identity.store.sessions import SignedInOperator, SignInStage
 from tumira.postgres.pool import Database
 
 HOME: Final = "/operator"
@@ -143,9 +145,9 @@ async def find_operator(services: Services, request: Request) -> SignedInOperato
     if token is None:
         return None
     async with services.database.connection() as connection:
-        operator = await operators.find_session(connection, hash_token(token))
+        operator = await sessions.find_operator(connection, hash_token(token))
         if operator is None or operator.stage is not SignInStage.IN:
             return None
         if operator.is_news:
-            await operators.mark_seen(connection, operator.session_id)
+            await sessions.mark_seen(connection, PrincipalKind.OPERATOR, operator.session_id)
     return operator

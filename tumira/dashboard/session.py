@@ -19,6 +19,7 @@ from tumira.html.guards import READING, address_of, refuse_foreign_writes
 from tumira.html.page import Templates
 from tumira.html.redirect import NavItem, current_item, redirect
 from tumira.identity.code_rules import CodeLimits
+from tumira.identity.principal import PrincipalKind
 from tumira.identity.send_codes import hash_token
 from tumira.identity.store import sessions
 from tumira.identity.store.sessions import SignedInCustomer
@@ -147,9 +148,9 @@ async def find_customer(services: Services, request: Request) -> SignedInCustome
     if token is None:
         return None
     async with services.database.connection() as connection:
-        customer = await sessions.find(connection, hash_token(token))
+        customer = await sessions.find_customer(connection, hash_token(token))
         if customer is not None and customer.is_news:
-            await sessions.mark_seen(connection, customer.session_id)
+            await sessions.mark_seen(connection, PrincipalKind.ACCOUNT, customer.session_id)
     return customer
 
 

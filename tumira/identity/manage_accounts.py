@@ -15,8 +15,9 @@ from tumira.content import store as content_refusals
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
-from tumira.identity import notify_owner
-from tumira.identity.store import logins
+from tumira.identity import notify_owner, second_factor
+from tumira.identity.principal import Principal, PrincipalKind
+from tumira.identity.store import second_factors
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
@@ -88,11 +89,14 @@ async def review(
 async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor, note: str = "") -> bool:
     """Turn the second factor off for an owner who has lost it; False if there is none in use."""
     async with database.transaction() as connection:
-        await logins.hold(connection, account_id)
-        factor = await logins.find_factor(connection, account_id)
-        if factor is None or factor.since is None:
+        account = await accounts.find(connection, account_id)
+        if account is None:
             return False
-        await logins.drop_factor(connection, account_id)
+        principal = Principal(PrincipalKind.ACCOUNT, account_id, account.phone)
+        await second_factors.lock(connection, principal)
+        if not await second_factor.is_active(connection, principal):
+            return False
+        await second_factors.delete(connection, account_id)
         await record_change(connection, account_id, actor, "second factor turned off", note=note)
         await notify_owner.tell(connection, account_id, actor, "second factor turned off")
     return True

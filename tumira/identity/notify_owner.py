@@ -1,8 +1,8 @@
 """Notices to the owner of an account, or to an operator, when what guards their access has changed.
 
-A notice goes out by text message and e-mail, as far as a number and an address are known, in the transaction
-that makes the change. It says what was changed and what to do about it, and carries nothing secret, nothing
-that somebody else wrote, and nothing that looks like a code.
+A notice goes out by text message and e-mail, if an address is known, in the transaction that makes the
+change. It says what was changed and what to do about it. It holds no secret, no text of another person, and
+nothing that looks like a code.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,17 @@ from uuid import UUID
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import OWNER, Actor
-from tumira.core.ids import AccountId, OperatorId, new_id
+from tumira.core.ids import AccountId, new_id
+from tumira.identity.principal import Principal
 from tumira.identity.send_codes import send_text
-from tumira.identity.store import logins, verifications
+from tumira.identity.store import logins
 from tumira.identity.store import notices as security_notices
 from tumira.mail import outbox
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 
-# About each kind of change, to each account or operator. More would let whoever sits at a browser that is
-# signed in send messages at our expense; the last one says that it is the last.
+# About each kind of change, to each account or operator. More would let anyone at a signed-in browser send
+# messages at our expense. The last notice says that it is the last.
 NOTICES_A_DAY: Final = 5
 MAIL_LIFETIME: Final = timedelta(days=1)
 
@@ -33,7 +35,7 @@ _ASK: Final = "contact your gateway operator at once"
 
 
 class NoticeKind(Enum):
-    """Kinds of changes that are counted apart: many of one do not keep notices of another back."""
+    """Kinds of changes, each with a limit of its own."""
 
     PASSWORD = "password"  # noqa: S105 - words
     SECOND_FACTOR = "second factor"
@@ -43,14 +45,14 @@ class NoticeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What happened, without who did it, and what to do if it was somebody else."""
+    """What happened, and what to do if the reader did not do it."""
 
     kind: NoticeKind
     happened: str
     advice: str
 
 
-# By the words under which the change stands in the account's history.
+# By the change's name in the audit log.
 NOTICES: Final = {
     "password changed": Notice(
         NoticeKind.PASSWORD, "The password of your account was changed", _NEW_PASSWORD
@@ -78,21 +80,21 @@ NOTICES: Final = {
     "key revoked": Notice(NoticeKind.KEYS, "An API key of your account was revoked", _CHANGE_PASSWORD),
 }
 OPERATOR_NOTICES: Final = {
-    "password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
-    "moved in": Notice(
+    "operator's password reset": Notice(NoticeKind.PASSWORD, "Your operator password was reset", _ASK),
+    "operator chose a password and a second factor": Notice(
         NoticeKind.PASSWORD, "A password and a second factor were set for your operator login", _ASK
     ),
     "recovery code used": Notice(
         NoticeKind.SECOND_FACTOR, "A recovery code of your operator login was used", _ASK
     ),
-    "removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
+    "operator removed": Notice(NoticeKind.PASSWORD, "Your operator login was removed", _ASK),
 }
 
 
 async def note(
     connection: Connection, account_id: AccountId, actor: Actor, what: str, detail: str = ""
 ) -> None:
-    """Note a change of what guards an account, and tell its owner."""
+    """Record a change of an account's access, and notify its owner."""
     await audit_log.record(connection, account_id, actor, what, detail)
     await tell(connection, account_id, actor, what)
 
@@ -100,7 +102,7 @@ async def note(
 async def tell(
     connection: Connection, account_id: AccountId, actor: Actor, what: str, old_email: str | None = None
 ) -> None:
-    """Tell an owner of a change; `old_email` is the address that they had before it."""
+    """Notify an owner of a change; `old_email` is the address before it."""
     account = await accounts.find(connection, account_id)
     # An account that the operator opened gets its keys from the operator until its owner has a password.
     if account is None or account.closed_at is not None or not await logins.exists(connection, account_id):
@@ -114,7 +116,7 @@ async def tell(
         return
     await send_text(connection, account.phone, f"Tumira: {happened}. Not you? Then {advice}.{last}")
     email = await logins.find_email(connection, account_id)
-    now = await verifications.now(connection)
+    now = await clock.read_now(connection)
     for address in dict.fromkeys(one for one in (email, old_email) if one is not None):
         await outbox.insert(
             connection,
@@ -126,16 +128,20 @@ async def tell(
         )
 
 
-async def tell_operator(connection: Connection, operator_id: OperatorId, phone: str, what: str) -> None:
-    """Tell an operator of a change of their own access; no e-mail address of theirs is known."""
+async def note_operator(
+    connection: Connection, operator: Principal, actor: Actor, what: str, detail: str = ""
+) -> None:
+    """Record a change of an operator's access, and notify them by text: no e-mail address is known."""
+    await audit_log.record_by_operator(connection, actor, what, detail)
     notice = OPERATOR_NOTICES[what]
-    last = await _count(connection, operator_id, notice.kind)
+    last = await _count(connection, operator.id, notice.kind)
     if last is not None:
-        await send_text(connection, phone, f"Tumira: {notice.happened}. Not you? Then {notice.advice}.{last}")
+        text = f"Tumira: {notice.happened}. Not you? Then {notice.advice}.{last}"
+        await send_text(connection, operator.phone, text)
 
 
 async def _count(connection: Connection, subject: UUID, kind: NoticeKind) -> str | None:
-    """Count a notice and return what it says about further ones; None if it is one too many."""
+    """Count a notice and return what it says about further ones; None beyond the limit."""
     count = await security_notices.count(connection, subject, kind.value)
     if count > NOTICES_A_DAY:
         return None

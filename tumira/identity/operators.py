@@ -1,6 +1,6 @@
-"""How does somebody who runs the gateway come in? With a password of their own and a second factor, always.
+"""Operators' access: adding and removing them, and their sign-in, always with a second factor.
 
-Their first password is made by the command line and is good for one thing: to choose another, and to set up
+The command line makes the first password, which is valid once: for choosing another password and setting up
 the second factor.
 """
 
@@ -13,15 +13,17 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import OperatorId, new_id
-from tumira.identity import code_rules, notify_owner, throttle, totp
+from tumira.identity import code_rules, notify_owner, second_factor, throttle, totp
 from tumira.identity.passwords import LOCAL, hash_secret, matches
 from tumira.identity.person_rules import check_name, clean_name
-from tumira.identity.send_codes import hash_token, new_token
-from tumira.identity.sign_in import USER_AGENT_MAX, Mismatch, TooManyAttempts
-from tumira.identity.store import devices, operators, verifications
+from tumira.identity.principal import Browser, PrincipalKind, subject_of
+from tumira.identity.send_codes import hash_token
+from tumira.identity.sign_in import Mismatch, SignedIn, TooManyAttempts, begin_session, remember_device
+from tumira.identity.store import devices, operators, second_factors, sessions
 from tumira.identity.store.attempts import AttemptKind
-from tumira.identity.store.operators import Operator, Role, SignInStage
-from tumira.identity.throttle import Browser, operator_subject
+from tumira.identity.store.operators import Operator, Role
+from tumira.identity.store.sessions import SignInStage
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.phone_numbers import read_phone
@@ -32,25 +34,22 @@ ONE_TIME_FOR: Final = timedelta(hours=72)
 
 @dataclass(frozen=True, slots=True)
 class PasswordAccepted:
-    """The password was right; the token leads on, to the stage that it says."""
+    """The password was right; the token is for the next stage."""
 
     token: str
     stage: SignInStage
-    # Says from now on that an operator has signed in at this browser; None before they are in.
-    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SetUpCompleted:
-    """A session has begun; the recovery codes are shown once and kept nowhere."""
+    """A first session has begun; the recovery codes are shown once and kept nowhere."""
 
-    token: str
-    device: str
+    signed_in: SignedIn
     recovery_codes: Sequence[str]
 
 
 async def create(database: Database, *, phone: str, name: str, role: Role, actor: Actor) -> str:
-    """Add an operator, and return their password, which is shown once."""
+    """Add an operator, and return their one-time password, which is kept nowhere."""
     password = totp.new_random_code()
     password_hash = await hash_secret(password, LOCAL)
     name = clean_name(name)
@@ -63,19 +62,15 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
             raise OperatorError(
                 f"{phone!r} is no number of a country that can be sent to, like +2637712xxxxx."
             )
-        now = await verifications.now(connection)
-        operator_id = OperatorId(new_id(int(now.timestamp() * 1000)))
-        if (
-            await operators.insert(
-                connection,
-                operator_id,
-                phone=number,
-                name=name,
-                role=role,
-                password_hash=password_hash,
-                good_for=ONE_TIME_FOR,
-            )
-            is None
+        now = await clock.read_now(connection)
+        if not await operators.insert(
+            connection,
+            OperatorId(new_id(int(now.timestamp() * 1000))),
+            phone=number,
+            name=name,
+            role=role,
+            password_hash=password_hash,
+            valid_for=ONE_TIME_FOR,
         ):
             raise OperatorError(
                 f"{number} is an operator already; `tumira operator reset` gives a new password."
@@ -85,29 +80,33 @@ async def create(database: Database, *, phone: str, name: str, role: Role, actor
 
 
 async def reset(database: Database, *, phone: str, actor: Actor) -> str:
-    """Give an operator a new first password, which ends their sessions and their second factor."""
+    """Return a new one-time password for an operator, whose sessions and second factor end."""
     password = totp.new_random_code()
     password_hash = await hash_secret(password, LOCAL)
     async with database.transaction() as connection:
-        operator = await _existing(connection, phone)
+        operator = await get_operator(connection, phone)
         await operators.reset(connection, operator.id, password_hash, ONE_TIME_FOR)
-        await devices.delete_all(connection, operator_subject(operator.phone))
-        await audit_log.record_by_operator(connection, actor, "operator's password reset", operator.phone)
-        await notify_owner.tell_operator(connection, operator.id, operator.phone, "password reset")
+        await _revoke_access(connection, operator, actor, "operator's password reset")
     return password
 
 
 async def remove(database: Database, *, phone: str, actor: Actor) -> None:
-    """Let an operator in no more."""
+    """Revoke an operator's access immediately."""
     async with database.transaction() as connection:
-        operator = await _existing(connection, phone)
-        await operators.remove(connection, operator.id)
-        await devices.delete_all(connection, operator_subject(operator.phone))
-        await audit_log.record_by_operator(connection, actor, "operator removed", operator.phone)
-        await notify_owner.tell_operator(connection, operator.id, operator.phone, "removed")
+        operator = await get_operator(connection, phone)
+        await operators.mark_removed(connection, operator.id)
+        await _revoke_access(connection, operator, actor, "operator removed")
 
 
-async def _existing(connection: Connection, phone: str) -> Operator:
+async def _revoke_access(connection: Connection, operator: Operator, actor: Actor, what: str) -> None:
+    principal = operator.principal
+    await second_factors.delete_recovery_codes(connection, principal)
+    await sessions.delete_all(connection, principal)
+    await devices.delete_all(connection, principal.subject)
+    await notify_owner.note_operator(connection, principal, actor, what, operator.phone)
+
+
+async def get_operator(connection: Connection, phone: str) -> Operator:
     number = read_phone(await get_tariff(connection), phone)
     operator = None if number is None else await operators.find_by_phone(connection, number)
     if operator is None:
@@ -116,161 +115,114 @@ async def _existing(connection: Connection, phone: str) -> Operator:
 
 
 async def sign_in(
-    database: Database, guest: Browser, *, phone: str, password: str
+    database: Database, browser: Browser, *, phone: str, password: str
 ) -> PasswordAccepted | Mismatch | TooManyAttempts:
-    """Let somebody who knows the password go on to the second factor, or to set theirs up."""
+    """Compare the password; the next stage is the second factor, or setting it up."""
     async with database.transaction() as connection:
-        wait = await throttle.take(connection, AttemptKind.PASSWORD, operator_subject(phone), guest)
+        subject = subject_of(PrincipalKind.OPERATOR, phone)
+        wait = await throttle.take(connection, AttemptKind.PASSWORD, subject, browser)
         if wait is not None:
             return TooManyAttempts(wait)
         operator = await operators.find_by_phone(connection, phone)
-    if not await matches(password, None if operator is None else operator.password_hash, guest.address):
+    if not await matches(password, None if operator is None else operator.password_hash, browser.address):
         return Mismatch(0)
     assert operator is not None
     async with database.transaction() as connection:
-        held = await operators.hold(connection, operator.id)
-        now = await verifications.now(connection)
-        # One that was changed while it was compared opens nothing.
-        if held is None or held.password_hash != operator.password_hash or _is_over(held, now):
+        locked = await operators.lock(connection, operator.id)
+        now = await clock.read_now(connection)
+        # A password that was changed while it was compared is not accepted.
+        if locked is None or locked.password_hash != operator.password_hash or _has_expired(locked, now):
             return Mismatch(0)
-        stage = SignInStage.CODE if held.one_time_until is None else SignInStage.NEW
+        stage = SignInStage.CODE if locked.one_time_until is None else SignInStage.NEW
         if stage is SignInStage.NEW:
-            # Whoever had the password before them has seen the secret that was made then.
-            await operators.drop_secret(connection, held.id)
-        return PasswordAccepted(await _begin(connection, guest, held.id, stage), stage)
+            # Anyone who used the one-time password before has seen the secret that was made then.
+            await operators.delete_secret(connection, locked.id)
+            await sessions.delete_all(connection, locked.principal)
+        return PasswordAccepted(await begin_session(connection, browser, locked.principal, stage), stage)
 
 
-def _is_over(operator: Operator, now: datetime) -> bool:
+def _has_expired(operator: Operator, now: datetime) -> bool:
     return operator.one_time_until is not None and operator.one_time_until < now
 
 
 async def begin_factor(database: Database, token: str) -> tuple[Operator, bytes] | None:
-    """Return who is moving in and the secret for their device; None for a token that is of no more use."""
+    """Return who sets up their access and the secret for their device; None for an expired token."""
     async with database.transaction() as connection:
-        operator = await _at(connection, token, SignInStage.NEW)
+        operator = await _lock_at(connection, token, SignInStage.NEW)
         if operator is None:
             return None
         return operator, await operators.begin_factor(connection, operator.id, totp.new_secret())
 
 
 async def complete_set_up(
-    database: Database, guest: Browser, *, token: str, password: str, code: str
+    database: Database, browser: Browser, *, token: str, password: str, code: str
 ) -> SetUpCompleted | Mismatch | TooManyAttempts | None:
-    """Keep the password that somebody chose, once their device has shown the code; None as above."""
+    """Keep the chosen password once the device has shown its code; None for an expired token."""
     recovery_codes = totp.new_recovery_codes()
-    hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
-    operator = await _count_try(database, guest, token, SignInStage.NEW)
-    if operator is None or isinstance(operator, TooManyAttempts):
-        return operator
-    password_hash = await hash_secret(password, guest.address)
+    attempt = await _count_attempt(database, browser, token, SignInStage.NEW)
+    if not isinstance(attempt, Operator):
+        return attempt
+    password_hash = await hash_secret(password, browser.address)
     async with database.transaction() as connection:
-        held = await _at(connection, token, SignInStage.NEW)
-        now = await verifications.now(connection)
-        if held is None or held.totp_secret is None or _is_over(held, now):
+        operator = await _lock_at(connection, token, SignInStage.NEW)
+        now = await clock.read_now(connection)
+        if operator is None or operator.totp_secret is None or _has_expired(operator, now):
             return None
-        step = await _step(connection, held, code)
+        step = totp.matching_step(
+            operator.totp_secret, code_rules.read_code(code) or "", now, operator.totp_last_step
+        )
         if step is None:
             return Mismatch(0)
-        await operators.move_in(connection, held.id, password_hash, step, hashes)
-        await throttle.forgive(connection, operator_subject(held.phone), guest)
-        actor = Actor(f"operator:{held.name}", guest.address)
-        await audit_log.record_by_operator(connection, actor, "operator chose a password and a second factor")
-        await notify_owner.tell_operator(connection, held.id, held.phone, "moved in")
-        await operators.delete_session(connection, hash_token(token))
-        begun = await _begin(connection, guest, held.id, SignInStage.IN)
-        return SetUpCompleted(begun, await _remember(connection, guest, held), recovery_codes)
+        await operators.complete_set_up(connection, operator.id, password_hash, step)
+        hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
+        await second_factors.insert_recovery_codes(connection, operator.principal, hashes)
+        what = "operator chose a password and a second factor"
+        await notify_owner.note_operator(connection, operator.principal, _actor(operator, browser), what)
+        return SetUpCompleted(await _finish(connection, browser, operator, token), recovery_codes)
 
 
 async def finish(
-    database: Database, guest: Browser, *, token: str, code: str
-) -> PasswordAccepted | Mismatch | TooManyAttempts | None:
-    """Begin the session of who has the second factor too; None as above."""
-    operator = await _count_try(database, guest, token, SignInStage.CODE)
-    if operator is None or isinstance(operator, TooManyAttempts):
-        return operator
+    database: Database, browser: Browser, *, token: str, code: str
+) -> SignedIn | Mismatch | TooManyAttempts | None:
+    """Begin a session after the second factor; None for an expired token."""
+    attempt = await _count_attempt(database, browser, token, SignInStage.CODE)
+    if not isinstance(attempt, Operator):
+        return attempt
     async with database.transaction() as connection:
-        held = await _at(connection, token, SignInStage.CODE)
-        if held is None:
-            return None
-        if not await _take(connection, held, code, guest):
-            return Mismatch(0)
-        await throttle.forgive(connection, operator_subject(held.phone), guest)
-        await operators.delete_session(connection, hash_token(token))
-        begun = await _begin(connection, guest, held.id, SignInStage.IN)
-        return PasswordAccepted(begun, SignInStage.IN, await _remember(connection, guest, held))
-
-
-async def sign_out(database: Database, token: str) -> None:
-    """End a session."""
-    async with database.transaction() as connection:
-        await operators.delete_session(connection, hash_token(token))
-
-
-async def _count_try(
-    database: Database, guest: Browser, token: str, stage: SignInStage
-) -> Operator | TooManyAttempts | None:
-    """Count a try of a code before it is compared, so that no number of them at once makes one too many."""
-    async with database.transaction() as connection:
-        operator = await _at(connection, token, stage)
+        operator = await _lock_at(connection, token, SignInStage.CODE)
         if operator is None:
             return None
-        wait = await throttle.take(connection, AttemptKind.FACTOR, operator_subject(operator.phone), guest)
+        if not await second_factor.take(connection, operator.principal, code, _actor(operator, browser)):
+            return Mismatch(0)
+        return await _finish(connection, browser, operator, token)
+
+
+async def _finish(connection: Connection, browser: Browser, operator: Operator, token: str) -> SignedIn:
+    principal = operator.principal
+    await throttle.forgive(connection, principal.subject, browser)
+    await sessions.delete(connection, PrincipalKind.OPERATOR, hash_token(token))
+    token = await begin_session(connection, browser, principal)
+    return SignedIn(token, await remember_device(connection, browser, principal))
+
+
+def _actor(operator: Operator, browser: Browser) -> Actor:
+    return Actor(f"operator:{operator.name}", browser.address)
+
+
+async def _count_attempt(
+    database: Database, browser: Browser, token: str, stage: SignInStage
+) -> Operator | TooManyAttempts | None:
+    """Count an attempt before its code is compared, so that parallel ones cannot exceed the limit."""
+    async with database.transaction() as connection:
+        operator = await _lock_at(connection, token, stage)
+        if operator is None:
+            return None
+        wait = await throttle.take(connection, AttemptKind.FACTOR, operator.principal.subject, browser)
         return operator if wait is None else TooManyAttempts(wait)
 
 
-async def _at(connection: Connection, token: str, stage: SignInStage) -> Operator | None:
-    visitor = await operators.find_session(connection, hash_token(token))
-    if visitor is None or visitor.stage is not stage:
+async def _lock_at(connection: Connection, token: str, stage: SignInStage) -> Operator | None:
+    session = await sessions.find_operator(connection, hash_token(token))
+    if session is None or session.stage is not stage:
         return None
-    return await operators.hold(connection, visitor.operator_id)
-
-
-async def _step(connection: Connection, operator: Operator, text: str) -> int | None:
-    code = code_rules.read_code(text)
-    if code is None or operator.totp_secret is None:
-        return None
-    now = await verifications.now(connection)
-    return totp.matching_step(operator.totp_secret, code, now, operator.totp_last_step)
-
-
-async def _take(connection: Connection, operator: Operator, text: str, guest: Browser) -> bool:
-    """Use up a code of the device, or a recovery code; False if it is neither."""
-    step = await _step(connection, operator, text)
-    if step is not None:
-        return await operators.take_step(connection, operator.id, step)
-    recovery = totp.read_recovery_code(text)
-    if recovery is None or not await operators.take_recovery_code(
-        connection, operator.id, totp.hash_recovery_code(recovery)
-    ):
-        return False
-    left = f"{operator.recovery_codes - 1} left"
-    await audit_log.record_by_operator(
-        connection, Actor(f"operator:{operator.name}", guest.address), "recovery code used", left
-    )
-    await notify_owner.tell_operator(connection, operator.id, operator.phone, "recovery code used")
-    return True
-
-
-async def _begin(connection: Connection, guest: Browser, operator_id: OperatorId, stage: SignInStage) -> str:
-    if guest.old_token is not None:
-        await operators.delete_session(connection, hash_token(guest.old_token))
-    token = new_token()
-    now = await verifications.now(connection)
-    await operators.insert_session(
-        connection,
-        new_id(int(now.timestamp() * 1000)),
-        hash_token(token),
-        operator_id,
-        stage,
-        guest.address,
-        guest.browser[:USER_AGENT_MAX],
-    )
-    return token
-
-
-async def _remember(connection: Connection, guest: Browser, operator: Operator) -> str:
-    device = new_token()
-    await devices.remember(
-        connection, operator_subject(operator.phone), guest.device_sha256, hash_token(device)
-    )
-    return device
+    return await operators.lock(connection, session.operator_id)

@@ -50,19 +50,19 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
 
 
 async def change_password(
-    database: Database, suspect: Requester, session_id: UUID, old: str, new: str, actor: Actor
+    database: Database, requester: Requester, session_id: UUID, old: str, new: str, actor: Actor
 ) -> PasswordCheck:
     """Change the password of who knows the old one, and end all other sessions."""
-    proof = await confirm_password(database, suspect, old)
-    if proof is not PasswordCheck.RIGHT:
-        return proof
-    password_hash = await hash_secret(new, suspect.address)
+    check = await confirm_password(database, requester, old)
+    if check is not PasswordCheck.RIGHT:
+        return check
+    password_hash = await hash_secret(new, requester.address)
     async with database.transaction() as connection:
-        await logins.set_password(connection, suspect.account_id, password_hash)
-        await sessions.delete_others(connection, suspect.account_id, session_id)
-        await devices.delete_all(connection, suspect.phone)
-        await notify_owner.note(connection, suspect.account_id, actor, "password changed")
-    return proof
+        await logins.set_password(connection, requester.account_id, password_hash)
+        await sessions.delete_others(connection, requester.account_id, session_id)
+        await devices.delete_all(connection, requester.phone)
+        await notify_owner.note(connection, requester.account_id, actor, "password changed")
+    return check
 
 
 async def end_session(database: Database, account_id: AccountId, session_id: UUID, actor: Actor) -> bool:
@@ -139,19 +139,21 @@ async def ask_review(
     return ReviewOutcome.DONE
 
 
-async def close_account(database: Database, suspect: Requester, password: str, actor: Actor) -> PasswordCheck:
+async def close_account(
+    database: Database, requester: Requester, password: str, actor: Actor
+) -> PasswordCheck:
     """Close an account for good: nobody signs in, calls or is told of anything; the balance stays."""
-    proof = await confirm_password(database, suspect, password)
-    if proof is not PasswordCheck.RIGHT:
-        return proof
+    check = await confirm_password(database, requester, password)
+    if check is not PasswordCheck.RIGHT:
+        return check
     async with database.transaction() as connection:
         # Held first, so that a send is done before or finds the account closed.
-        held = await accounts.lock(connection, suspect.account_id)
-        paused = await accounts.close(connection, suspect.account_id)
+        held = await accounts.lock(connection, requester.account_id)
+        paused = await accounts.close(connection, requester.account_id)
         await retries.suspend_retries(connection, paused)
-        await sessions.delete_all(connection, suspect.account_id)
-        await devices.delete_all(connection, suspect.phone)
+        await sessions.delete_all(connection, requester.principal)
+        await devices.delete_all(connection, requester.phone)
         await audit_log.record(
-            connection, suspect.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
+            connection, requester.account_id, actor, "account closed", f"balance {_amount(held.balance)}"
         )
-    return proof
+    return check

@@ -1,87 +1,89 @@
-"""How does somebody show that they also hold a device? With its code of the moment, each taken once.
-
-Whoever has lost the device has recovery codes, each good once in its place.
-"""
+"""Second factor: a code of an authenticator app, or a recovery code in its place, each accepted once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tumira.audit_log import Actor
 from tumira.core.ids import AccountId
 from tumira.identity import code_rules, notify_owner, totp
+from tumira.identity.principal import Principal, PrincipalKind
 from tumira.identity.reauthenticate import PasswordCheck, Requester, confirm_password
-from tumira.identity.store import attempts, logins, verifications
+from tumira.identity.store import attempts, second_factors
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
 
-@dataclass(frozen=True, slots=True)
-class InUse:
-    """The factor is asked for from now on; these codes are shown once and kept nowhere."""
-
-    recovery_codes: Sequence[str]
-
-
-async def begin(database: Database, suspect: Requester, password: str) -> PasswordCheck:
-    """Make a secret for somebody's device, which counts once they have shown that it is there."""
-    proof = await confirm_password(database, suspect, password)
-    if proof is PasswordCheck.RIGHT:
+async def begin(database: Database, requester: Requester, password: str) -> PasswordCheck:
+    """Make a secret for the owner's device; it counts after the first code."""
+    check = await confirm_password(database, requester, password)
+    if check is PasswordCheck.RIGHT:
         async with database.transaction() as connection:
-            await logins.begin_factor(connection, suspect.account_id, totp.new_secret())
-    return proof
+            await second_factors.begin(connection, requester.account_id, totp.new_secret())
+    return check
 
 
-async def confirm(database: Database, account_id: AccountId, code: str, actor: Actor) -> InUse | None:
-    """Ask for the factor from now on; None for a code that the device does not show."""
+async def confirm(database: Database, requester: Requester, code: str, actor: Actor) -> Sequence[str] | None:
+    """Turn the factor on and return its recovery codes, which are kept nowhere; None for a wrong code."""
     recovery_codes = totp.new_recovery_codes()
+    principal = requester.principal
     async with database.transaction() as connection:
-        await logins.hold(connection, account_id)
-        factor = await logins.find_factor(connection, account_id)
+        await second_factors.lock(connection, principal)
+        factor = await second_factors.find(connection, principal)
         if factor is None or factor.since is not None:
             return None
-        now = await verifications.now(connection)
+        now = await clock.read_now(connection)
         step = totp.matching_step(factor.secret, code_rules.read_code(code) or "", now, factor.last_step)
         if step is None:
             return None
-        hashes = [totp.hash_recovery_code(one) for one in recovery_codes]
-        await logins.use_factor(connection, account_id, step, hashes)
-        await notify_owner.note(connection, account_id, actor, "second factor turned on")
-    return InUse(recovery_codes)
+        await second_factors.activate(connection, requester.account_id, step)
+        await second_factors.insert_recovery_codes(
+            connection, principal, [totp.hash_recovery_code(one) for one in recovery_codes]
+        )
+        await notify_owner.note(connection, requester.account_id, actor, "second factor turned on")
+    return recovery_codes
 
 
 async def turn_off(
-    database: Database, suspect: Requester, password: str, code: str, actor: Actor
+    database: Database, requester: Requester, password: str, code: str, actor: Actor
 ) -> PasswordCheck:
-    """Ask for the password alone from now on; both have to be right, and nobody learns which was not."""
-    proof = await confirm_password(database, suspect, password)
-    if proof is not PasswordCheck.RIGHT:
-        return proof
+    """Turn the factor off; the answer does not say whether the password or the code was wrong."""
+    check = await confirm_password(database, requester, password)
+    if check is not PasswordCheck.RIGHT:
+        return check
     async with database.transaction() as connection:
-        if not await take(connection, suspect.account_id, code, actor):
+        if not await take(connection, requester.principal, code, actor):
             return PasswordCheck.WRONG
-        await logins.drop_factor(connection, suspect.account_id)
-        await attempts.forgive(connection, suspect.phone, suspect.address)
-        await notify_owner.note(connection, suspect.account_id, actor, "second factor turned off")
+        await second_factors.delete(connection, requester.account_id)
+        await attempts.forgive(connection, requester.phone, requester.address)
+        await notify_owner.note(connection, requester.account_id, actor, "second factor turned off")
     return PasswordCheck.RIGHT
 
 
-async def take(connection: Connection, account_id: AccountId, text: str, actor: Actor) -> bool:
+async def is_active(connection: Connection, principal: Principal) -> bool:
+    factor = await second_factors.find(connection, principal)
+    return factor is not None and factor.since is not None
+
+
+async def take(connection: Connection, principal: Principal, text: str, actor: Actor) -> bool:
     """Use up a code of the device, or a recovery code; False if it is neither."""
-    # Held until the commit: the same code at the same time, somewhere else, comes too late.
-    await logins.hold(connection, account_id)
-    factor = await logins.find_factor(connection, account_id)
+    # Locked until the commit: the same code, entered elsewhere at the same time, comes too late.
+    await second_factors.lock(connection, principal)
+    factor = await second_factors.find(connection, principal)
     if factor is None or factor.since is None:
         return False
     code = code_rules.read_code(text)
     if code is not None:
-        now = await verifications.now(connection)
+        now = await clock.read_now(connection)
         step = totp.matching_step(factor.secret, code, now, factor.last_step)
-        return step is not None and await logins.take_step(connection, account_id, step)
+        return step is not None and await second_factors.take_step(connection, principal, step)
     recovery = totp.read_recovery_code(text)
-    if recovery is None or not await logins.take_recovery_code(
-        connection, account_id, totp.hash_recovery_code(recovery)
+    if recovery is None or not await second_factors.take_recovery_code(
+        connection, principal, totp.hash_recovery_code(recovery)
     ):
         return False
-    left = factor.recovery_codes - 1
-    await notify_owner.note(connection, account_id, actor, "recovery code used", f"{left} left")
+    left = f"{factor.recovery_codes - 1} left"
+    if principal.kind is PrincipalKind.OPERATOR:
+        await notify_owner.note_operator(connection, principal, actor, "recovery code used", left)
+    else:
+        await notify_owner.note(connection, AccountId(principal.id), actor, "recovery code used", left)
     return True

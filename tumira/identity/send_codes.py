@@ -1,8 +1,7 @@
 """Codes that prove a number: when one may be sent, and how it reaches its owner.
 
-A code leaves through the gateway itself, from an account of its own and unbilled; another one by e-mail if an
-address was given. Whoever asks cannot tell whether the number has an account: what differs is only what the
-text says.
+A code is sent through the gateway itself, from the system account and unbilled, and another code by e-mail if
+an address was given. The answer does not tell whether the number has an account: only the text differs.
 """
 
 import secrets
@@ -18,12 +17,14 @@ from tumira.core.ids import BatchId, message_ids, new_id
 from tumira.identity import code_rules
 from tumira.identity.code_rules import CodeLimits
 from tumira.identity.passwords import hash_secret
+from tumira.identity.principal import Browser
 from tumira.identity.store import devices, logins, verifications
 from tumira.identity.store.attempts import AttemptKind
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
-from tumira.identity.throttle import Browser, take
+from tumira.identity.throttle import take
 from tumira.mail import outbox
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.pricing.destinations import sort_recipients
@@ -38,7 +39,7 @@ _MINUTES: Final = int(code_rules.LIFETIME.total_seconds() // 60)
 
 @dataclass(frozen=True, slots=True)
 class CodeSent:
-    """A code is on its way, if there is somebody to get one; the token is for the browser that asked."""
+    """A code was sent if the number may get one; the token is for the browser that asked."""
 
     token: str
 
@@ -51,18 +52,17 @@ class CodeThrottled:
 
 
 def new_token() -> str:
-    """Make what a browser proves itself with."""
     return secrets.token_urlsafe(32)
 
 
 def hash_token(token: str) -> bytes:
-    """Return what is kept of a token; it is too long to be guessed, so a plain hash will do."""
+    """Hash a token for the database; it is too long to be guessed, so SHA-256 is enough."""
     return sha256(token.encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class SignUpDetails:
-    """What somebody wrote about themselves to sign up; the password is hashed once the limits allow it."""
+    """The form of a sign-up; the password is hashed only if the limits allow a code."""
 
     name: str
     business: str
@@ -73,118 +73,115 @@ class SignUpDetails:
 async def start_sign_up(
     database: Database,
     limits: CodeLimits,
-    guest: Browser,
+    browser: Browser,
     *,
     phone: str,
     details: SignUpDetails,
     token: str | None,
 ) -> CodeSent | CodeThrottled:
-    """Begin a sign-up; somebody who comes back to correct their details keeps the code that they got."""
+    """Begin a sign-up; a customer who comes back to correct the details keeps the code that was sent."""
     async with database.transaction() as connection:
-        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
-        if wait and await _own(connection, token, phone) is not None:
+        wait = await _wait(connection, limits, browser, Purpose.SIGN_UP, phone)
+        if wait and await _find_own(connection, token, phone) is not None:
             # Nothing is sent for a correction, but its password is hashed.
-            wait = await take(connection, AttemptKind.CORRECTION, phone, guest) or timedelta(0)
+            wait = await take(connection, AttemptKind.CORRECTION, phone, browser) or timedelta(0)
         if wait:
             return CodeThrottled(wait)
-    password_hash = await hash_secret(details.password, guest.address)
+    password_hash = await hash_secret(details.password, browser.address)
     applicant = Applicant(details.name, details.business, details.email, password_hash)
-    code = await _new_code(guest, by_email=details.email is not None)
-    # Looked at once more, under the lock: meanwhile others may have got the last codes of an hour.
+    code = await _new_code(browser, by_email=details.email is not None)
     async with database.transaction() as connection:
-        await verifications.lock(connection)
-        verification = await _own(connection, token, phone)
+        # Checked again under the lock: meanwhile others may have got the last codes of an hour.
+        await verifications.lock_codes(connection)
+        wait = await _wait(connection, limits, browser, Purpose.SIGN_UP, phone)
+        verification = await _find_own(connection, token, phone)
         if verification is not None:
-            assert token is not None
             await verifications.change(connection, verification.id, applicant)
             verification = replace(verification, applicant=applicant)
-        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, phone)
-        if verification is None:
-            if wait:
-                return CodeThrottled(wait)
+        elif wait:
+            return CodeThrottled(wait)
+        else:
             token = new_token()
             verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, phone, applicant)
             await verifications.insert(connection, verification, hash_token(token))
         if not wait:
-            await _send(connection, verification, code, guest)
+            await _send(connection, verification, code, browser)
     assert token is not None
     return CodeSent(token)
 
 
 async def start_reset(
-    database: Database, limits: CodeLimits, guest: Browser, *, phone: str
+    database: Database, limits: CodeLimits, browser: Browser, *, phone: str
 ) -> CodeSent | CodeThrottled:
-    """Begin to choose a new password; a number without an account gets nothing, and nobody can tell."""
+    """Begin a password reset; a number without an account gets nothing, and the answer does not tell."""
+    return await _start(database, limits, browser, Purpose.RESET, phone, None)
+
+
+async def start_confirmation(
+    database: Database, limits: CodeLimits, browser: Browser, *, customer: SignedInCustomer
+) -> CodeSent | CodeThrottled:
+    """Send a code to the phone of a customer whose account was opened by e-mail alone."""
     async with database.connection() as connection:
-        wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
+        login = await logins.find(connection, customer.phone)
+    assert login is not None
+    assert login.password_hash is not None
+    # The same password shows that it is the same person, who keeps what they have entered since.
+    applicant = Applicant(customer.name, customer.business, None, login.password_hash)
+    return await _start(database, limits, browser, Purpose.SIGN_UP, customer.phone, applicant)
+
+
+async def _start(
+    database: Database,
+    limits: CodeLimits,
+    browser: Browser,
+    purpose: Purpose,
+    phone: str,
+    applicant: Applicant | None,
+) -> CodeSent | CodeThrottled:
+    async with database.connection() as connection:
+        wait = await _wait(connection, limits, browser, purpose, phone)
     if wait:
         return CodeThrottled(wait)
-    code = await _new_code(guest)
+    code = await _new_code(browser)
     token = new_token()
     async with database.transaction() as connection:
-        await verifications.lock(connection)
-        wait = await _wait(connection, limits, guest, Purpose.RESET, phone)
+        await verifications.lock_codes(connection)
+        wait = await _wait(connection, limits, browser, purpose, phone)
         if wait:
             return CodeThrottled(wait)
-        verification = Verification(new_id(_now_ms()), Purpose.RESET, phone, None)
+        verification = Verification(new_id(_now_ms()), purpose, phone, applicant)
         await verifications.insert(connection, verification, hash_token(token))
-        await _send(connection, verification, code, guest)
+        await _send(connection, verification, code, browser)
     return CodeSent(token)
 
 
 async def send_again(
-    database: Database, limits: CodeLimits, guest: Browser, *, token: str
+    database: Database, limits: CodeLimits, browser: Browser, *, token: str
 ) -> CodeSent | CodeThrottled | None:
-    """Send another code, which is then the only one that counts; None for a token that is of no more use."""
+    """Send another code, which replaces the one before; None for an expired token."""
     async with database.connection() as connection:
         verification = await verifications.find(connection, hash_token(token))
         if verification is None:
             return None
-        wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
+        wait = await _wait(connection, limits, browser, verification.purpose, verification.phone)
     if wait:
         return CodeThrottled(wait)
-    code = await _new_code(guest, by_email=_email_of(verification) is not None)
+    code = await _new_code(browser, by_email=_email_of(verification) is not None)
     async with database.transaction() as connection:
-        await verifications.lock(connection)
+        await verifications.lock_codes(connection)
         verification = await verifications.find(connection, hash_token(token))
         if verification is None:
             return None
-        wait = await _wait(connection, limits, guest, verification.purpose, verification.phone)
+        wait = await _wait(connection, limits, browser, verification.purpose, verification.phone)
         if wait:
             return CodeThrottled(wait)
-        await _send(connection, verification, code, guest)
-    return CodeSent(token)
-
-
-async def start_confirmation(
-    database: Database, limits: CodeLimits, guest: Browser, *, visitor: SignedInCustomer
-) -> CodeSent | CodeThrottled:
-    """Send a code to the phone of somebody whose account was opened by e-mail alone."""
-    async with database.connection() as connection:
-        login = await logins.find(connection, visitor.phone)
-        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
-    if wait:
-        return CodeThrottled(wait)
-    assert login is not None
-    assert login.password_hash is not None
-    # The same password says that it is the same person, who keeps what they have written since.
-    applicant = Applicant(visitor.name, visitor.business, None, login.password_hash)
-    code = await _new_code(guest)
-    token = new_token()
-    async with database.transaction() as connection:
-        await verifications.lock(connection)
-        wait = await _wait(connection, limits, guest, Purpose.SIGN_UP, visitor.phone)
-        if wait:
-            return CodeThrottled(wait)
-        verification = Verification(new_id(_now_ms()), Purpose.SIGN_UP, visitor.phone, applicant)
-        await verifications.insert(connection, verification, hash_token(token))
-        await _send(connection, verification, code, guest)
+        await _send(connection, verification, code, browser)
     return CodeSent(token)
 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """A code for the phone, another for the e-mail if one is sent, and what is kept of them."""
+    """A code for the phone, another for the e-mail if one is sent, and their hashes."""
 
     code: str = field(repr=False)
     hashed: str
@@ -192,62 +189,63 @@ class _Code:
     email_hashed: str | None = None
 
 
-async def _new_code(guest: Browser, *, by_email: bool = False) -> _Code:
+async def _new_code(browser: Browser, *, by_email: bool = False) -> _Code:
     code = code_rules.new_code()
-    hashed = await hash_secret(code, guest.address)
+    hashed = await hash_secret(code, browser.address)
     if not by_email:
         return _Code(code, hashed)
-    # Never the same: what was entered says which of the two was proved.
+    # Never the same: the code that is entered shows which of the two was proved.
     email_code = next(other for other in iter(code_rules.new_code, None) if other != code)
-    return _Code(code, hashed, email_code, await hash_secret(email_code, guest.address))
+    return _Code(code, hashed, email_code, await hash_secret(email_code, browser.address))
 
 
 def _email_of(verification: Verification) -> str | None:
     return None if verification.applicant is None else verification.applicant.email
 
 
-async def _own(connection: Connection, token: str | None, phone: str) -> Verification | None:
-    """Return the sign-up that this browser has begun for this number."""
+async def _find_own(connection: Connection, token: str | None, phone: str) -> Verification | None:
     found = None if token is None else await verifications.find(connection, hash_token(token))
     return found if found is not None and (found.purpose, found.phone) == (Purpose.SIGN_UP, phone) else None
 
 
-async def _known_device(connection: Connection, guest: Browser, purpose: Purpose, phone: str) -> bytes | None:
-    """Return the browser that asks for a new password, if somebody has signed in there before."""
-    device = guest.device_sha256
+async def _known_device(
+    connection: Connection, browser: Browser, purpose: Purpose, phone: str
+) -> bytes | None:
+    """Return the device that asks for a password reset, if this number has signed in there before."""
+    device = browser.device_sha256
     if purpose is not Purpose.RESET or device is None:
         return None
     return device if await devices.is_known(connection, phone, device) else None
 
 
 async def _wait(
-    connection: Connection, limits: CodeLimits, guest: Browser, purpose: Purpose, phone: str
+    connection: Connection, limits: CodeLimits, browser: Browser, purpose: Purpose, phone: str
 ) -> timedelta:
     """Return how long to wait for a code.
 
-    Sign-ups and forgotten passwords count apart, each whether or not the number has an account: so neither
-    stops the other, and nobody learns anything from the wait.
+    Sign-ups and password resets count apart, each whether or not the number has an account: so neither stops
+    the other, and the wait tells nothing about the account.
     """
-    now = await verifications.now(connection)
-    device = await _known_device(connection, guest, purpose, phone)
+    now = await clock.read_now(connection)
+    device = await _known_device(connection, browser, purpose, phone)
     asked = await verifications.list_asked(connection, purpose, phone, device)
     if device is not None:
         return code_rules.wait_for_phone([at for at, _ in asked], [], now)
-    here = [at for at, address in asked if address == guest.address]
+    here = [at for at, address in asked if address == browser.address]
     return max(
         code_rules.wait_for_phone(here, [at for at, _ in asked], now),
         code_rules.wait_for_count(
-            *await verifications.count_of_address(connection, guest.address), limits.per_address, now
+            *await verifications.count_of_address(connection, browser.address), limits.per_address, now
         ),
         code_rules.wait_for_count(*await verifications.count_sent(connection, purpose), limits.in_all, now),
     )
 
 
-async def _send(connection: Connection, verification: Verification, new: _Code, guest: Browser) -> None:
+async def _send(connection: Connection, verification: Verification, new: _Code, browser: Browser) -> None:
     purpose, phone, code = verification.purpose, verification.phone, new.code
     login = await logins.find(connection, phone)
-    # The code counts where it leads somewhere: to the new password of an account, or to a new account. One
-    # that was opened by e-mail alone stands in nobody's way who holds the phone.
+    # A code is valid if it leads to the new password of an account, or to a new account. An account that was
+    # opened by e-mail alone can be taken over by the holder of the phone.
     counts = login is not None
     if purpose is Purpose.SIGN_UP:
         counts = login is None or not login.phone_proved
@@ -255,8 +253,8 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
         connection,
         new_id(_now_ms()),
         verification,
-        address=guest.address,
-        device=await _known_device(connection, guest, purpose, phone),
+        address=browser.address,
+        device=await _known_device(connection, browser, purpose, phone),
         code_hash=new.hashed if counts else None,
         email_hash=new.email_hashed if login is None else None,
         # A sign-up sends a text in any case, if not with the code.
@@ -287,16 +285,16 @@ async def _send(connection: Connection, verification: Verification, new: _Code, 
             "Enter it on the page where you signed up to look around in your account. To top up, send or "
             "create API keys you need the code that we sent to your phone.\n\n"
             "If you did not sign up, ignore this message.\n",
-            await verifications.now(connection) + code_rules.LIFETIME,
+            await clock.read_now(connection) + code_rules.LIFETIME,
         )
 
 
 async def send_text(connection: Connection, phone: str, text: str) -> None:
-    """Hand a text of our own to the queue, at no cost, where the next message to be sent is taken from."""
+    """Queue a text from the system account, unbilled and ahead of other messages."""
     tariff = await get_tariff(connection)
     accepted = sort_recipients(tariff, "sms", [phone]).accepted
     if not accepted:
-        # Nobody sends to that country any more.
+        # The country is no longer served.
         return
     recipient = accepted[0]
     _, facts = await lookups.read(connection, [], [])

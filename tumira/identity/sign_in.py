@@ -1,6 +1,7 @@
-"""How does somebody get a session? With a number and its password, or with the code that proves it.
+"""Customers' sign-in, sign-up and password reset, and the beginning of every session.
 
-Who has a second factor is asked for it in both cases, and only then gets one.
+A session begins with a number and its password, or with a code sent to that number. With a second factor,
+both need that too.
 """
 
 from dataclasses import dataclass
@@ -13,95 +14,93 @@ from tumira.audit_log import Actor
 from tumira.core.ids import AccountId, new_id
 from tumira.identity import notify_owner, second_factor, throttle
 from tumira.identity.passwords import hash_secret, matches
+from tumira.identity.principal import Browser, Principal, PrincipalKind
 from tumira.identity.send_codes import hash_token, new_token
-from tumira.identity.store import devices, logins, sessions, verifications
+from tumira.identity.store import devices, logins, second_factors, sessions, verifications
 from tumira.identity.store.attempts import AttemptKind
+from tumira.identity.store.sessions import SignInStage
 from tumira.identity.store.verifications import Applicant, Purpose, Verification
-from tumira.identity.throttle import Browser
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
 RATE_LIMIT: Final = 60
-USER_AGENT_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session has begun; both tokens are for the browser alone.
-
-    The second one outlives the session, and says that somebody has signed in there before.
-    """
+    """A session has begun; both tokens are for the browser alone."""
 
     token: str
-    # None while the phone was not proved: until then nobody is known to be the owner.
+    # Outlives the session and identifies the browser later; None while the phone is not proved.
     device: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SecondFactorRequired:
-    """The password was right, and the second factor is awaited; the token leads there."""
+    """The password or the code was right; the token is for the page that asks for the second factor."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class AccountClosed:
-    """All was right, but the account was closed by its owner."""
+    """The password or the code was right, but the owner has closed the account."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignUpUnfinished:
-    """The password is that of a sign-up whose number was not proved yet; the token leads on there."""
+    """The password is that of a sign-up whose number is not proved yet; the token is for its code."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """It was not the right one; of a code, so many tries are left."""
+    """The password or the code was wrong; `left` is the number of attempts that a code still has."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True)
 class TooManyAttempts:
-    """Nothing was compared: too much was tried in vain, from this address or for this number."""
+    """Nothing was compared: there were too many failed attempts from this address or for this number."""
 
     wait: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class CodeExpired:
-    """The code is too old or was tried too often; only another one helps."""
+    """The code is too old or was tried too often; another has to be sent."""
 
 
 async def sign_in(
-    database: Database, guest: Browser, *, phone: str, password: str
+    database: Database, browser: Browser, *, phone: str, password: str
 ) -> SignedIn | SecondFactorRequired | AccountClosed | SignUpUnfinished | Mismatch | TooManyAttempts:
-    """Begin a session for who knows the password of a number's account."""
     async with database.transaction() as connection:
-        wait = await throttle.take(connection, AttemptKind.PASSWORD, phone, guest)
+        wait = await throttle.take(connection, AttemptKind.PASSWORD, phone, browser)
         if wait is not None:
             return TooManyAttempts(wait)
     async with database.connection() as connection:
         login = await logins.find(connection, phone)
         begun = await verifications.find_latest_sign_up(connection, phone)
-    if await matches(password, None if login is None else login.password_hash, guest.address):
+    if await matches(password, None if login is None else login.password_hash, browser.address):
         assert login is not None
         async with database.transaction() as connection:
-            # One that was changed while it was compared opens nothing: whoever changed it ended all sessions.
-            if await logins.hold(connection, login.account_id) != login.password_hash:
+            # A password that was changed while it was compared is not accepted: the change ended sessions.
+            if await logins.lock(connection, login.account_id) != login.password_hash:
                 return Mismatch(0)
             if login.closed:
                 return AccountClosed()
-            if await _has_factor(connection, login.account_id):
-                # Tries are not forgiven yet: a password that is known would let codes be guessed without end.
-                return await _begin_half(connection, login.account_id)
-            await throttle.forgive(connection, phone, guest)
-            return await _begin(connection, guest, login.account_id, phone, proved=login.phone_proved)
-    # Also for a number that has an account: otherwise whoever begins a sign-up for it, and then signs in with
-    # its password, would learn from the answer that it has one.
-    if await matches(password, _hash_of(begun), guest.address):
+            if await second_factor.is_active(connection, _account(login.account_id, phone)):
+                # Attempts are not forgiven yet: a known password would allow guessing codes without end.
+                return await _begin_pending(connection, login.account_id)
+            await throttle.forgive(connection, phone, browser)
+            principal = _account(login.account_id, phone)
+            return await _begin(connection, browser, principal, proved=login.phone_proved)
+    # Also for a number that has an account: otherwise the answer would tell a stranger, who began a sign-up
+    # for the number and signs in with that password, that it has one.
+    if await matches(password, _hash_of(begun), browser.address):
         assert begun is not None
         token = new_token()
         async with database.transaction() as connection:
@@ -114,12 +113,11 @@ def _hash_of(begun: Verification | None) -> str | None:
     return begun.applicant.password_hash if begun is not None and begun.applicant is not None else None
 
 
-async def _has_factor(connection: Connection, account_id: AccountId) -> bool:
-    factor = await logins.find_factor(connection, account_id)
-    return factor is not None and factor.since is not None
+def _account(account_id: AccountId, phone: str) -> Principal:
+    return Principal(PrincipalKind.ACCOUNT, account_id, phone)
 
 
-async def _begin_half(
+async def _begin_pending(
     connection: Connection, account_id: AccountId, password_hash: str | None = None
 ) -> SecondFactorRequired:
     token = new_token()
@@ -128,69 +126,71 @@ async def _begin_half(
 
 
 async def finish_sign_in(
-    database: Database, guest: Browser, *, token: str, code: str
+    database: Database, browser: Browser, *, token: str, code: str
 ) -> SignedIn | Mismatch | TooManyAttempts | None:
-    """Begin the session of who has the second factor too; None for a token that is of no more use."""
+    """Begin a session after the second factor; None for an expired token."""
     async with database.transaction() as connection:
-        half = await sessions.find_pending(connection, hash_token(token))
-        if half is None:
+        pending = await sessions.find_pending(connection, hash_token(token))
+        if pending is None:
             return None
-        kind = AttemptKind.FACTOR if half.password_hash is None else AttemptKind.RESET_FACTOR
-        wait = await throttle.take(connection, kind, half.phone, guest)
+        kind = AttemptKind.FACTOR if pending.password_hash is None else AttemptKind.RESET_FACTOR
+        wait = await throttle.take(connection, kind, pending.phone, browser)
         if wait is not None:
             return TooManyAttempts(wait)
-    actor = Actor(audit_log.OWNER, guest.address)
+    principal = _account(pending.account_id, pending.phone)
+    actor = Actor(audit_log.OWNER, browser.address)
     async with database.transaction() as connection:
-        if not await second_factor.take(connection, half.account_id, code, actor):
+        if not await second_factor.take(connection, principal, code, actor):
             return Mismatch(0)
-        # Whoever changed the password or the factor meanwhile has ended this too; then the code stays used.
+        # A change of the password or the factor meanwhile has ended this sign-in; the code stays used.
         if not await sessions.delete_pending(connection, hash_token(token)):
             return None
-        if half.password_hash is not None:
-            await _set_forgotten(connection, half.account_id, half.phone, half.password_hash, actor)
-        await throttle.forgive(connection, half.phone, guest)
-        return await _begin(connection, guest, half.account_id, half.phone)
+        if pending.password_hash is not None:
+            await _set_forgotten(connection, principal, pending.password_hash, actor)
+        await throttle.forgive(connection, pending.phone, browser)
+        return await _begin(connection, browser, principal)
 
 
 async def _set_forgotten(
-    connection: Connection, account_id: AccountId, phone: str, password_hash: str, actor: Actor
+    connection: Connection, principal: Principal, password_hash: str, actor: Actor
 ) -> None:
+    account_id = AccountId(principal.id)
     await logins.set_password(connection, account_id, password_hash)
-    await sessions.delete_all(connection, account_id)
-    await devices.delete_all(connection, phone)
+    await sessions.delete_all(connection, principal)
+    await devices.delete_all(connection, principal.subject)
     await notify_owner.note(connection, account_id, actor, "password changed", "after it was forgotten")
 
 
 async def finish_sign_up(
-    database: Database, guest: Browser, *, token: str, code: str
+    database: Database, browser: Browser, *, token: str, code: str
 ) -> SignedIn | Mismatch | CodeExpired | None:
-    """Open the account of who has a code; None for a token that is of no more use.
+    """Open the account of a sign-up whose code was entered; None for an expired token.
 
-    The code of the e-mail opens it to be looked at. The code of the text proves the number, which also takes
-    over an account that somebody else has opened by e-mail.
+    The code of the e-mail opens an account that can only be looked at. The code of the text proves the
+    number, which also takes over an account that another person has opened by e-mail.
     """
-    tried = await _try_code(database, guest, Purpose.SIGN_UP, token, code)
+    tried = await _try_code(database, browser, Purpose.SIGN_UP, token, code)
     if not isinstance(tried, _Right):
         return tried
     async with database.transaction() as connection:
-        verification = await verifications.hold(connection, hash_token(token))
+        verification = await verifications.lock(connection, hash_token(token))
         if verification is None:
             return None
         assert verification.applicant is not None
         account_id = await _open_or_take_over(
-            connection, guest, verification, verification.applicant, by_phone=tried.by_phone
+            connection, browser, verification, verification.applicant, by_phone=tried.by_phone
         )
         if account_id is None:
             return None
         if tried.by_phone:
-            return await _prove(connection, guest, verification, account_id)
+            return await _prove(connection, browser, verification, account_id)
         await verifications.forget_email(connection, verification.id)
-        return await _begin(connection, guest, account_id, verification.phone, proved=False)
+        return await _begin(connection, browser, _account(account_id, verification.phone), proved=False)
 
 
 async def _open_or_take_over(
     connection: Connection,
-    guest: Browser,
+    browser: Browser,
     verification: Verification,
     applicant: Applicant,
     *,
@@ -199,7 +199,7 @@ async def _open_or_take_over(
     """Return the account of a sign-up; None when the number got one since the code was sent."""
     login = await logins.find(connection, verification.phone)
     if login is None:
-        account_id = AccountId(new_id(_ms(await verifications.now(connection))))
+        account_id = AccountId(new_id(_ms(await clock.read_now(connection))))
         if not await accounts.insert(
             connection, account_id, verification.phone, applicant.name, applicant.business, RATE_LIMIT
         ):
@@ -208,78 +208,79 @@ async def _open_or_take_over(
             connection, account_id, applicant.email, applicant.password_hash, phone_proved=by_phone
         )
         return account_id
-    await logins.hold(connection, login.account_id)
+    await logins.lock(connection, login.account_id)
     login = await logins.find(connection, verification.phone)
     if login is None or login.phone_proved or not by_phone:
         return None
     if login.password_hash != applicant.password_hash:
-        # Another person's, as far as anybody can tell: nothing of theirs stays.
-        await _forget_unproved(connection, login.account_id)
+        # Probably another person's: nothing of theirs stays.
+        await _forget_unproved(connection, _account(login.account_id, verification.phone))
         await accounts.set_names(connection, login.account_id, applicant.name, applicant.business)
         await logins.set_email(connection, login.account_id, applicant.email)
         await logins.set_password(connection, login.account_id, applicant.password_hash)
-    await _mark_proved(connection, login.account_id, guest)
+    await _mark_proved(connection, login.account_id, browser)
     return login.account_id
 
 
-async def _forget_unproved(connection: Connection, account_id: AccountId) -> None:
-    """Undo what somebody set up who had not proved the phone, should there be anything."""
-    await logins.set_email(connection, account_id, None)
-    await logins.drop_factor(connection, account_id)
-    await sessions.delete_all(connection, account_id)
+async def _forget_unproved(connection: Connection, principal: Principal) -> None:
+    """Delete what was set up before the phone was proved."""
+    await logins.set_email(connection, AccountId(principal.id), None)
+    await second_factors.delete(connection, AccountId(principal.id))
+    await sessions.delete_all(connection, principal)
 
 
-async def _mark_proved(connection: Connection, account_id: AccountId, guest: Browser) -> None:
+async def _mark_proved(connection: Connection, account_id: AccountId, browser: Browser) -> None:
     await logins.mark_proved(connection, account_id)
     await audit_log.record(
-        connection, account_id, Actor(audit_log.OWNER, guest.address), "phone number confirmed"
+        connection, account_id, Actor(audit_log.OWNER, browser.address), "phone number confirmed"
     )
 
 
 async def finish_reset(
-    database: Database, guest: Browser, *, token: str, code: str, password: str
+    database: Database, browser: Browser, *, token: str, code: str, password: str
 ) -> SignedIn | SecondFactorRequired | AccountClosed | Mismatch | CodeExpired | None:
-    """Set the password of who has the code, and end all other sessions; None as above.
+    """Set a new password after its code was entered, and end all other sessions; None for an expired token.
 
-    With a second factor that has to come first, or whoever got hold of the number could do so.
+    With a second factor that comes first: a stolen number alone must not change the password.
     """
-    tried = await _try_code(database, guest, Purpose.RESET, token, code)
+    tried = await _try_code(database, browser, Purpose.RESET, token, code)
     if not isinstance(tried, _Right):
         return tried
-    password_hash = await hash_secret(password, guest.address)
+    password_hash = await hash_secret(password, browser.address)
     async with database.transaction() as connection:
-        verification = await verifications.hold(connection, hash_token(token))
+        verification = await verifications.lock(connection, hash_token(token))
         login = None if verification is None else await logins.find(connection, verification.phone)
         if verification is None or login is None:
             return None
-        await logins.hold(connection, login.account_id)
+        await logins.lock(connection, login.account_id)
         login = await logins.find(connection, verification.phone) or login
         if login.closed:
             return AccountClosed()
+        principal = _account(login.account_id, verification.phone)
         if not login.phone_proved:
-            await _forget_unproved(connection, login.account_id)
-            await _mark_proved(connection, login.account_id, guest)
-        if await _has_factor(connection, login.account_id):
+            await _forget_unproved(connection, principal)
+            await _mark_proved(connection, login.account_id, browser)
+        if await second_factor.is_active(connection, principal):
             await verifications.mark_done(connection, verification.id)
-            return await _begin_half(connection, login.account_id, password_hash)
-        actor = Actor(audit_log.OWNER, guest.address)
-        await _set_forgotten(connection, login.account_id, verification.phone, password_hash, actor)
-        return await _prove(connection, guest, verification, login.account_id)
+            return await _begin_pending(connection, login.account_id, password_hash)
+        actor = Actor(audit_log.OWNER, browser.address)
+        await _set_forgotten(connection, principal, password_hash, actor)
+        return await _prove(connection, browser, verification, login.account_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Right:
-    """The code was the one of the text; or, if not by phone, the one of the e-mail."""
+    """The code was right: that of the text message, or that of the e-mail."""
 
     by_phone: bool
 
 
 async def _try_code(
-    database: Database, guest: Browser, purpose: Purpose, token: str, code: str
+    database: Database, browser: Browser, purpose: Purpose, token: str, code: str
 ) -> _Right | Mismatch | CodeExpired | None:
-    """Compare a code; the try is on disk before, so that no number of them at once makes one too many.
+    """Compare a code; the attempt is committed before, so that parallel ones cannot exceed the limit.
 
-    A code has five tries of its own and belongs to one browser, so nothing that strangers do uses them up.
+    A code has five attempts and belongs to one browser, so strangers cannot use them up.
     """
     async with database.transaction() as connection:
         verification = await verifications.find(connection, hash_token(token))
@@ -288,44 +289,52 @@ async def _try_code(
         tried = await verifications.take_attempt(connection, verification.id)
         if tried is None:
             return CodeExpired()
-    if await matches(code, tried.code_hash, guest.address):
+    if await matches(code, tried.code_hash, browser.address):
         return _Right(by_phone=True)
-    # Whoever gave an e-mail address is made to wait for both, whether or not the number has an account.
+    # With an e-mail address both are compared, so that the time does not tell if the number has an account.
     has_email = verification.applicant is not None and verification.applicant.email is not None
-    if has_email and await matches(code, tried.email_hash, guest.address):
+    if has_email and await matches(code, tried.email_hash, browser.address):
         return _Right(by_phone=False)
     return Mismatch(tried.left)
 
 
 async def _prove(
-    connection: Connection, guest: Browser, verification: Verification, account_id: AccountId
+    connection: Connection, browser: Browser, verification: Verification, account_id: AccountId
 ) -> SignedIn:
     await verifications.mark_done(connection, verification.id)
-    await throttle.forgive(connection, verification.phone, guest)
-    return await _begin(connection, guest, account_id, verification.phone)
+    await throttle.forgive(connection, verification.phone, browser)
+    return await _begin(connection, browser, _account(account_id, verification.phone))
 
 
 async def _begin(
-    connection: Connection, guest: Browser, account_id: AccountId, phone: str, *, proved: bool = True
+    connection: Connection, browser: Browser, principal: Principal, *, proved: bool = True
 ) -> SignedIn:
-    if guest.old_token is not None:
-        await sessions.delete(connection, hash_token(guest.old_token))
+    token = await begin_session(connection, browser, principal)
+    return SignedIn(token, await remember_device(connection, browser, principal) if proved else None)
+
+
+async def begin_session(
+    connection: Connection, browser: Browser, principal: Principal, stage: SignInStage = SignInStage.IN
+) -> str:
+    """Begin a session in place of the browser's old one, and return its token."""
+    if browser.old_token is not None:
+        await sessions.delete(connection, principal.kind, hash_token(browser.old_token))
     token = new_token()
-    session_id = new_id(_ms(await verifications.now(connection)))
-    await sessions.insert(
-        connection, session_id, hash_token(token), account_id, guest.address, guest.browser[:USER_AGENT_MAX]
-    )
-    if not proved:
-        return SignedIn(token, None)
+    session_id = new_id(_ms(await clock.read_now(connection)))
+    await sessions.insert(connection, principal, session_id, hash_token(token), browser, stage)
+    return token
+
+
+async def remember_device(connection: Connection, browser: Browser, principal: Principal) -> str:
+    """Return a new token by which this browser is recognised, with attempts of its own."""
     device = new_token()
-    await devices.remember(connection, phone, guest.device_sha256, hash_token(device))
-    return SignedIn(token, device)
+    await devices.remember(connection, principal.subject, browser.device_sha256, hash_token(device))
+    return device
 
 
-async def sign_out(database: Database, token: str) -> None:
-    """End a session."""
+async def sign_out(database: Database, kind: PrincipalKind, token: str) -> None:
     async with database.transaction() as connection:
-        await sessions.delete(connection, hash_token(token))
+        await sessions.delete(connection, kind, hash_token(token))
 
 
 def _ms(at: datetime) -> int:

@@ -19,7 +19,7 @@ from tumira.delivery.store import latency as latencies
 from tumira.delivery.store import waiting as places
 from tumira.delivery.supervisor import LEASE_S
 from tumira.identity import code_rules
-from tumira.identity.store import attempts, devices, operators, sessions, verifications
+from tumira.identity.store import attempts, devices, sessions, verifications
 from tumira.mail import outbox
 from tumira.operations import retention
 from tumira.operations.audit import runs
@@ -184,7 +184,6 @@ async def _forget_guests(connection: Connection) -> int:
             await verifications.delete_old(connection, GUESTS_PER_TURN_MAX),
             await attempts.delete_old(connection, GUESTS_PER_TURN_MAX),
             await devices.delete_old(connection, GUESTS_PER_TURN_MAX),
-            await operators.delete_old(connection, GUESTS_PER_TURN_MAX),
         ]
     )
 

@@ -45,7 +45,8 @@ from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
 from tumira.identity.manage_accounts import WEIGHT_MAX, AlreadySubmittedError
 from tumira.identity.person_rules import clean_name
-from tumira.identity.store import logins, sessions
+from tumira.identity.principal import Principal, PrincipalKind
+from tumira.identity.store import logins, second_factors, sessions
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
@@ -264,10 +265,11 @@ def _write(amount: Decimal | None) -> str:
 async def _facts(session: OperatorSession, account: Account) -> Mapping[str, Any]:
     """Read what the account has, a bounded part of each."""
     today = local_day(datetime.now(UTC))
+    principal = Principal(PrincipalKind.ACCOUNT, account.id, account.phone)
     async with session.database.connection() as connection:
         login = await logins.find(connection, account.phone)
         email = await logins.find_email(connection, account.id)
-        factor = await logins.find_factor(connection, account.id)
+        factor = await second_factors.find(connection, principal)
         opened = await sessions.list_sessions(connection, account.id)
         keys = await account_facts.list_keys(connection, account.id, KEYS_SHOWN)
         endpoints = await account_facts.list_endpoints(connection, account.id, ENDPOINTS_SHOWN)

@@ -16,9 +16,9 @@ from tumira.identity import code_rules, totp
 from tumira.identity import operators as operator_access
 from tumira.identity.operators import PasswordAccepted, SetUpCompleted
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
-from tumira.identity.sign_in import TooManyAttempts
-from tumira.identity.store.operators import SignInStage
-from tumira.identity.throttle import Browser
+from tumira.identity.principal import Browser, PrincipalKind
+from tumira.identity.sign_in import SignedIn, TooManyAttempts, sign_out
+from tumira.identity.store.sessions import SignInStage
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
@@ -45,7 +45,7 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def _guest(services: Services, request: Request) -> Browser:
+def _browser(services: Services, request: Request) -> Browser:
     return Browser(
         address_of(request),
         request.headers.get("user-agent", ""),
@@ -73,7 +73,7 @@ async def enter(services: Services, request: Request) -> Response:
         phone = read_phone(await get_tariff(connection), written)
     # A number that cannot be one is compared like any other: nobody learns which numbers are operators.
     result = await operator_access.sign_in(
-        services.database, _guest(services, request), phone=phone or written, password=password
+        services.database, _browser(services, request), phone=phone or written, password=password
     )
     if isinstance(result, PasswordAccepted):
         response = redirect(SET_UP if result.stage is SignInStage.NEW else CODE)
@@ -98,19 +98,23 @@ async def finish(services: Services, request: Request) -> Response:
     if token is None:
         return redirect(SIGN_IN)
     result = await operator_access.finish(
-        services.database, _guest(services, request), token=token, code=form.text("code")[:40]
+        services.database, _browser(services, request), token=token, code=form.text("code")[:40]
     )
     if result is None:
         return redirect(SIGN_IN)
-    if isinstance(result, PasswordAccepted):
+    if isinstance(result, SignedIn):
         response = redirect(HOME)
-        services.session_cookie.set(response, result.token)
-        if result.device is not None:
-            services.device_cookie.set(response, result.device)
+        _begin_session(services, response, result)
         return response
     if isinstance(result, TooManyAttempts):
         return services.templates.page("code.html.jinja", 429, faults={"code": _too_often(result)})
     return services.templates.page("code.html.jinja", 422, faults={"code": WRONG_CODE})
+
+
+def _begin_session(services: Services, response: Response, signed_in: SignedIn) -> None:
+    services.session_cookie.set(response, signed_in.token)
+    if signed_in.device is not None:
+        services.device_cookie.set(response, signed_in.device)
 
 
 async def show_set_up(services: Services, request: Request) -> Response:
@@ -149,7 +153,7 @@ async def set_up(services: Services, request: Request) -> Response:
         return await _set_up(services, request, {"password": weak}, 422)
     result = await operator_access.complete_set_up(
         services.database,
-        _guest(services, request),
+        _browser(services, request),
         token=token,
         password=password,
         code=form.text("code")[:40],
@@ -158,8 +162,7 @@ async def set_up(services: Services, request: Request) -> Response:
         return redirect(SIGN_IN)
     if isinstance(result, SetUpCompleted):
         response = services.templates.page("moved_in.html.jinja", recovery_codes=result.recovery_codes)
-        services.session_cookie.set(response, result.token)
-        services.device_cookie.set(response, result.device)
+        _begin_session(services, response, result.signed_in)
         return response
     if isinstance(result, TooManyAttempts):
         return await _set_up(services, request, {"code": _too_often(result)}, 429)
@@ -170,7 +173,7 @@ async def leave(services: Services, request: Request) -> Response:
     """End the session."""
     token = services.session_cookie.read(request)
     if token is not None:
-        await operator_access.sign_out(services.database, token)
+        await sign_out(services.database, PrincipalKind.OPERATOR, token)
     response = redirect(SIGN_IN)
     services.session_cookie.delete(response)
     return response

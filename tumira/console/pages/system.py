@@ -207,7 +207,7 @@ async def _operator(session: OperatorSession) -> Operator:
     if operator_id == session.operator.operator_id:
         raise HTTPException(409, "You cannot do this to yourself: ask another admin")
     async with session.database.transaction() as connection:
-        found = await operators.hold(connection, OperatorId(operator_id))
+        found = await operators.lock(connection, OperatorId(operator_id))
     if found is None:
         raise HTTPException(404, "There is no such operator")
     return found

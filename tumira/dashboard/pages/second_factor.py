@@ -6,7 +6,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tumira.dashboard.pages.settings import SETTINGS, fault_of_proof, suspect_of
+from tumira.dashboard.pages.settings import SETTINGS, fault_of_password, requester_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html.form_body import read_fields
@@ -14,7 +14,7 @@ from tumira.html.redirect import redirect
 from tumira.identity import second_factor, totp
 from tumira.identity.person_rules import PASSWORD_MAX
 from tumira.identity.reauthenticate import PasswordCheck
-from tumira.identity.store import logins
+from tumira.identity.store import second_factors
 
 SECOND_FACTOR: Final = SETTINGS + "/second-factor"
 
@@ -43,7 +43,7 @@ async def show(session: CustomerSession) -> Response:
 
 async def _page(session: CustomerSession, faults: Faults, status: int = 200) -> Response:
     async with session.database.connection() as connection:
-        factor = await logins.find_factor(connection, session.account_id)
+        factor = await second_factors.find(connection, session.customer.principal)
     secret = factor.secret if factor is not None and factor.since is None else None
     uri = None if secret is None else totp.write_uri(secret, session.customer.phone)
     return session.page(
@@ -61,9 +61,9 @@ async def begin(session: CustomerSession) -> Response:
     """Make a secret for who knows the password."""
     form = await read_fields(session.request)
     password = form.raw("password")[:PASSWORD_MAX]
-    proof = await second_factor.begin(session.database, suspect_of(session), password)
-    if proof is not PasswordCheck.RIGHT:
-        fault, status = fault_of_proof(proof)
+    check = await second_factor.begin(session.database, requester_of(session), password)
+    if check is not PasswordCheck.RIGHT:
+        fault, status = fault_of_password(check)
         return await _page(session, {"password": fault}, status)
     return redirect(SECOND_FACTOR)
 
@@ -71,25 +71,25 @@ async def begin(session: CustomerSession) -> Response:
 async def confirm(session: CustomerSession) -> Response:
     """Ask for the factor from now on, and show the recovery codes this once."""
     form = await read_fields(session.request)
-    result = await second_factor.confirm(
-        session.database, session.account_id, form.text("code")[:40], session.actor
+    recovery_codes = await second_factor.confirm(
+        session.database, requester_of(session), form.text("code")[:40], session.actor
     )
-    if result is None:
+    if recovery_codes is None:
         return await _page(session, {"code": WRONG_CODE}, 422)
-    return session.page("second_factor_codes.html.jinja", recovery_codes=result.recovery_codes)
+    return session.page("second_factor_codes.html.jinja", recovery_codes=recovery_codes)
 
 
 async def turn_off(session: CustomerSession) -> Response:
     """Ask for the password alone from now on."""
     form = await read_fields(session.request)
-    proof = await second_factor.turn_off(
+    check = await second_factor.turn_off(
         session.database,
-        suspect_of(session),
+        requester_of(session),
         form.raw("password")[:PASSWORD_MAX],
         form.text("code")[:40],
         session.actor,
     )
-    if proof is not PasswordCheck.RIGHT:
-        fault, status = fault_of_proof(proof, WRONG)
+    if check is not PasswordCheck.RIGHT:
+        fault, status = fault_of_password(check, WRONG)
         return await _page(session, {"": fault}, status)
     return redirect(f"{SETTINGS}?done=off#second-factor")

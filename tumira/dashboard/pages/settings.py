@@ -25,7 +25,7 @@ from tumira.identity import profile as manage_login
 from tumira.identity.person_rules import PASSWORD_MAX, check_email, check_name, check_password, clean_name
 from tumira.identity.profile import ReviewOutcome, SpendLimits
 from tumira.identity.reauthenticate import PasswordCheck, Requester
-from tumira.identity.store import logins, sessions
+from tumira.identity.store import logins, second_factors, sessions
 from tumira.identity.store.logins import Contact
 
 SETTINGS: Final = "/dashboard/settings"
@@ -112,14 +112,14 @@ def routes(services: Services) -> Sequence[Route]:
     ]
 
 
-def suspect_of(session: CustomerSession) -> Requester:
+def requester_of(session: CustomerSession) -> Requester:
     """Return who has to enter their password again."""
     return Requester(session.account_id, session.customer.phone, address_of(session.request))
 
 
-def fault_of_proof(proof: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
+def fault_of_password(check: PasswordCheck, wrong: str = WRONG_PASSWORD) -> tuple[str, int]:
     """Return the message and the status for a password that was not accepted."""
-    return (TOO_OFTEN, 429) if proof is PasswordCheck.TOO_OFTEN else (wrong, 422)
+    return (TOO_OFTEN, 429) if check is PasswordCheck.TOO_OFTEN else (wrong, 422)
 
 
 def _fill(account: Account, contact: Contact) -> dict[str, str | bool]:
@@ -153,7 +153,7 @@ async def _page(
     async with session.database.connection() as connection:
         account = await accounts.find(connection, account_id)
         contact = await logins.get_contact(connection, account_id)
-        factor = await logins.find_factor(connection, account_id)
+        factor = await second_factors.find(connection, session.customer.principal)
         opened = await sessions.list_sessions(connection, account_id)
         refused = await content_refusals.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
@@ -200,11 +200,11 @@ async def change_password(session: CustomerSession) -> Response:
     weak = check_password(new, customer.name, customer.business, customer.phone)
     if weak is not None:
         return await _page(session, {"new_password": weak}, 422)
-    proof = await manage_login.change_password(
-        session.database, suspect_of(session), customer.session_id, old, new, session.actor
+    check = await manage_login.change_password(
+        session.database, requester_of(session), customer.session_id, old, new, session.actor
     )
-    if proof is not PasswordCheck.RIGHT:
-        fault, status = fault_of_proof(proof)
+    if check is not PasswordCheck.RIGHT:
+        fault, status = fault_of_password(check)
         return await _page(session, {"current_password": fault}, status)
     return _done("password", "password")
 
@@ -303,11 +303,11 @@ async def close(session: CustomerSession) -> Response:
     form = await CloseForm.read(session.request)
     if form.faults:
         return await _page(session, form.faults, 422)
-    proof = await manage_login.close_account(
-        session.database, suspect_of(session), form.password_to_close.data, session.actor
+    check = await manage_login.close_account(
+        session.database, requester_of(session), form.password_to_close.data, session.actor
     )
-    if proof is not PasswordCheck.RIGHT:
-        fault, status = fault_of_proof(proof)
+    if check is not PasswordCheck.RIGHT:
+        fault, status = fault_of_password(check)
         return await _page(session, {"password_to_close": fault}, status)
     # Shown at once: nobody can come back to read it.
     response = session.services.templates.page("closed.html.jinja", customer=session.customer)

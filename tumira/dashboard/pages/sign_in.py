@@ -14,8 +14,8 @@ from tumira.dashboard.pages.sign_up import (
     PHONE_FAULT,
     begin_session,
     begun,
+    browser_of,
     fault_of_code,
-    guest,
     resend,
     too_many_codes,
     too_often,
@@ -26,6 +26,7 @@ from tumira.html.form_body import read_fields
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import PASSWORD_MAX, check_password
+from tumira.identity.principal import PrincipalKind
 from tumira.identity.send_codes import CodeThrottled, hash_token
 from tumira.identity.sign_in import (
     AccountClosed,
@@ -111,7 +112,7 @@ async def enter(services: Services, request: Request) -> Response:
     phone = await _read_phone(services, written)
     if phone is None:
         return _form(services, written, onward, {"phone": PHONE_FAULT}, 422)
-    result = await sign_in(services.database, guest(services, request), phone=phone, password=password)
+    result = await sign_in(services.database, browser_of(services, request), phone=phone, password=password)
     if isinstance(result, SignedIn):
         return begin_session(services, result, onward)
     if isinstance(result, SecondFactorRequired):
@@ -160,7 +161,7 @@ async def finish(services: Services, request: Request) -> Response:
     if token is None:
         return redirect(SIGN_IN)
     result = await finish_sign_in(
-        services.database, guest(services, request), token=token, code=form.text("code")[:40]
+        services.database, browser_of(services, request), token=token, code=form.text("code")[:40]
     )
     if isinstance(result, SignedIn):
         response = begin_session(services, result, onward)
@@ -179,7 +180,7 @@ async def leave(services: Services, request: Request) -> Response:
     """End the session."""
     token = services.session_cookie.read(request)
     if token is not None:
-        await sign_out(services.database, token)
+        await sign_out(services.database, PrincipalKind.ACCOUNT, token)
     response = redirect(SIGN_IN)
     services.session_cookie.delete(response)
     return response
@@ -199,7 +200,7 @@ async def send_code(services: Services, request: Request) -> Response:
         faults = {"phone": PHONE_FAULT}
         return services.templates.page("forgotten.html.jinja", 422, phone=written, faults=faults)
     started = await send_codes.start_reset(
-        services.database, services.code_limits, guest(services, request), phone=phone
+        services.database, services.code_limits, browser_of(services, request), phone=phone
     )
     if isinstance(started, CodeThrottled):
         faults = {"": too_many_codes(started)}
@@ -247,7 +248,7 @@ async def set_password(services: Services, request: Request) -> Response:
     if faults or code is None:
         return _new_password(services, verification, faults, 422)
     result = await finish_reset(
-        services.database, guest(services, request), token=token, code=code, password=password
+        services.database, browser_of(services, request), token=token, code=code, password=password
     )
     if isinstance(result, SignedIn):
         response = begin_session(services, result, HOME)

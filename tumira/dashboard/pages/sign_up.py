@@ -14,6 +14,7 @@ from tumira.html.guards import address_of
 from tumira.html.redirect import redirect
 from tumira.identity import code_rules, send_codes
 from tumira.identity.person_rules import check_email, check_name, check_password, clean_name
+from tumira.identity.principal import Browser
 from tumira.identity.send_codes import CodeSent, CodeThrottled, SignUpDetails, hash_token
 from tumira.identity.sign_in import (
     CodeExpired,
@@ -27,7 +28,6 @@ from tumira.identity.sign_in import (
 from tumira.identity.store import verifications
 from tumira.identity.store.sessions import SignedInCustomer
 from tumira.identity.store.verifications import Purpose, Verification
-from tumira.identity.throttle import Browser
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
 
@@ -94,7 +94,7 @@ async def create(services: Services, request: Request) -> Response:
     started = await send_codes.start_sign_up(
         services.database,
         services.code_limits,
-        guest(services, request),
+        browser_of(services, request),
         phone=phone,
         details=SignUpDetails(filled.name, filled.business, filled.email or None, form.raw("password")),
         token=services.verification_cookie.read(request),
@@ -102,7 +102,7 @@ async def create(services: Services, request: Request) -> Response:
     if isinstance(started, CodeThrottled):
         # The first of two clicks began it and sent the code, and nobody read its answer.
         begun_before = await sign_in(
-            services.database, guest(services, request), phone=phone, password=form.raw("password")
+            services.database, browser_of(services, request), phone=phone, password=form.raw("password")
         )
         if not isinstance(begun_before, SignUpUnfinished):
             return _form(services, filled, {"": too_many_codes(started)}, 429)
@@ -133,7 +133,7 @@ def too_often(refused: TooManyAttempts) -> str:
     return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
-def guest(services: Services, request: Request) -> Browser:
+def browser_of(services: Services, request: Request) -> Browser:
     """Return who is at the browser, as far as anybody can tell."""
     return Browser(
         address_of(request),
@@ -193,7 +193,7 @@ async def confirm(services: Services, request: Request) -> Response:
     if customer is None or customer.phone_proved:
         return redirect(SIGN_IN if customer is None else HOME)
     started = await send_codes.start_confirmation(
-        services.database, services.code_limits, guest(services, request), visitor=customer
+        services.database, services.code_limits, browser_of(services, request), customer=customer
     )
     if isinstance(started, CodeThrottled):
         return _confirm_form(services, customer, {"": too_many_codes(started)}, 429)
@@ -212,7 +212,7 @@ async def verify(services: Services, request: Request) -> Response:
     code = code_rules.read_code(form.raw("code"))
     if code is None:
         return _code_form(services, verification, {"code": NOT_A_CODE}, 422)
-    result = await finish_sign_up(services.database, guest(services, request), token=token, code=code)
+    result = await finish_sign_up(services.database, browser_of(services, request), token=token, code=code)
     if isinstance(result, SignedIn):
         response = begin_session(services, result, HOME)
         # By e-mail alone the number is not proved yet: the code of the text can still be entered.
@@ -250,7 +250,7 @@ async def resend(
     if verification is None or token is None:
         return redirect(SIGN_IN)
     result = await send_codes.send_again(
-        services.database, services.code_limits, guest(services, request), token=token
+        services.database, services.code_limits, browser_of(services, request), token=token
     )
     if isinstance(result, CodeThrottled):
         return show(services, verification, {"": too_many_codes(result)}, 429)

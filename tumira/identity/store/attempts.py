@@ -1,4 +1,4 @@
-"""Passwords and codes that were tried in vain, counted by what was tried, for which number and from where."""
+"""Failed attempts at passwords and codes, counted by kind, number and address."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,23 +11,23 @@ from tumira.postgres.statement import Statement
 
 
 class AttemptKind(StrEnum):
-    """What was tried; tries of one kind do not use up those of another."""
+    """What was tried; each kind has a limit of its own."""
 
     PASSWORD = "password"  # noqa: S105 - a kind, and no password
-    # The second factor, by who knew the password; and by who had the code of a forgotten one.
+    # The second factor after a password; and after the code of a password reset.
     FACTOR = "factor"
     RESET_FACTOR = "reset factor"
-    # A password that somebody who is signed in says once more.
+    # The password of a customer who is signed in.
     PROOF = "proof"
-    # Details of a sign-up, sent once more while its code is awaited.
+    # Corrected details of a sign-up that waits for its code.
     CORRECTION = "correction"
-    # Anything else, in a browser in which its owner has signed in before.
+    # Any of these in a browser where the owner has signed in before.
     DEVICE = "device"
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The tries of one caller: `origin` is an address, or a browser that is known."""
+    """The attempts of one caller; `origin` is an address or a known browser."""
 
     kind: AttemptKind
     phone: str
@@ -35,7 +35,7 @@ class Budget:
     limits: AttemptLimits
 
 
-# Two tries for the same number, or from the same origin, count one after the other.
+# Attempts for the same number, or from the same origin, are counted one after the other.
 SQL_LOCK: Final = Statement("""
 SELECT pg_advisory_xact_lock(hashtextextended(subject, 1))
   FROM (SELECT unnest(ARRAY[%(phone)s::text, %(origin)s::text]) AS subject ORDER BY 1) AS subjects
@@ -66,7 +66,7 @@ SQL_INSERT: Final = Statement(
 
 
 async def take(connection: Connection, budget: Budget) -> timedelta | None:
-    """Count a try, before anybody knows whether it succeeds; or say how long the next one has to wait."""
+    """Count an attempt before its result is known; or return how long the next one has to wait."""
     kind, phone, origin, limits = budget.kind.value, budget.phone, budget.origin, budget.limits
     await SQL_LOCK.rows(connection, phone=phone, origin=origin)
     row = await SQL_COUNT.row(connection, kind=kind, phone=phone, origin=origin, window=limits.window)
@@ -87,12 +87,11 @@ async def take(connection: Connection, budget: Budget) -> timedelta | None:
     return None
 
 
-# Those of others still count: a guesser gets no new tries because the owner signs in meanwhile.
+# Those of other origins still count: a guesser gets no new attempts because the owner signs in.
 SQL_FORGIVE: Final = Statement("DELETE FROM attempts WHERE phone = %(phone)s AND address = %(origin)s")
 
 
 async def forgive(connection: Connection, phone: str, origin: str) -> None:
-    """Forget what was tried for a number from where its owner has shown who they are."""
     await SQL_FORGIVE.rows(connection, phone=phone, origin=origin)
 
 
@@ -112,5 +111,5 @@ SELECT count(*) FROM old
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget tries that count no more, and return how many."""
+    """Delete attempts older than a day, and return how many."""
     return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -1,4 +1,4 @@
-"""Browsers in which somebody has signed in before, each with tries of its own."""
+"""Known devices: browsers that have signed in before, each with attempts of its own."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 DAYS_KEPT: Final = 90
-# More than anybody uses; the one that was used least recently makes room.
+# More than a person uses; the least recently used one makes room.
 PER_PHONE_MAX: Final = 20
 
 SQL_IS_KNOWN: Final = Statement(f"""
@@ -19,13 +19,12 @@ SELECT true
 
 
 async def is_known(connection: Connection, phone: str, token_sha256: bytes) -> bool:
-    """Tell whether somebody has signed in with this number in this browser."""
     found = await SQL_IS_KNOWN.value(connection, phone=phone, token_sha256=token_sha256)
     return found is not None
 
 
-# The browser gets a new token with every sign-in, so that a planted one is worth nothing. What it was known
-# for before, which may be other accounts of the same person, moves on to the new token.
+# The browser gets a new token with every sign-in, so that a planted one is worth nothing. Other accounts that
+# the browser is known for move to the new token.
 SQL_MOVE: Final = Statement(
     "UPDATE devices SET token_sha256 = %(new_sha256)s WHERE token_sha256 = %(old_sha256)s"
 )
@@ -48,7 +47,7 @@ VALUES (%(phone)s, %(token_sha256)s)
 
 
 async def remember(connection: Connection, phone: str, old_sha256: bytes | None, new_sha256: bytes) -> None:
-    """Note that somebody has signed in with this number in the browser that had the old token."""
+    """Record a sign-in with this number in the browser that had the old token."""
     if old_sha256 is not None:
         await SQL_MOVE.rows(connection, old_sha256=old_sha256, new_sha256=new_sha256)
     await SQL_REMEMBER.rows(connection, phone=phone, token_sha256=new_sha256, others_max=PER_PHONE_MAX - 1)
@@ -58,7 +57,6 @@ SQL_DELETE_ALL: Final = Statement("DELETE FROM devices WHERE phone = %(phone)s")
 
 
 async def delete_all(connection: Connection, phone: str) -> None:
-    """Forget all browsers in which somebody has signed in with this number."""
     await SQL_DELETE_ALL.rows(connection, phone=phone)
 
 
@@ -77,5 +75,5 @@ SELECT count(*) FROM old
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget browsers in which nobody signed in for long, and return how many."""
+    """Delete browsers without a sign-in for `DAYS_KEPT` days, and return how many."""
     return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

@@ -1,4 +1,4 @@
-"""How many notices about changes of their access each account and operator was sent lately."""
+"""Counts of the notices about access changes that each account and operator was sent."""
 
 from typing import Final
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
-# The first notice begins a day; when it has passed, the next one begins another.
+# A day begins with the first notice; the first one after it begins another day.
 SQL_TAKE: Final = Statement("""
 INSERT INTO security_notices AS n (subject, kind, count)
 VALUES (%(subject)s, %(kind)s, 1)
@@ -20,5 +20,5 @@ RETURNING count
 
 
 async def count(connection: Connection, subject: UUID, kind: str) -> int:
-    """Count one more notice of a kind, and return how many those of its day are."""
+    """Count one more notice of a kind, and return the count of its day."""
     return int(await SQL_TAKE.value(connection, subject=subject, kind=kind))

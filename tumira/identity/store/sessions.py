@@ -1,49 +1,136 @@
-"""Who is signed in?"""
+"""Sessions of customers and operators, and sign-ins that wait for the second factor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from tumira.core.ids import AccountId
+from tumira.core.ids import AccountId, OperatorId
+from tumira.identity.principal import Browser, Principal, PrincipalKind
+from tumira.identity.store.operators import Role
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
 IDLE_HOURS: Final = 24
 DAYS_MAX: Final = 30
-# How long somebody whose password was right may take to find their device.
+# The time that a customer has between the password and the second factor.
 PENDING_MINUTES: Final = 5
+
+OPERATOR_IDLE_HOURS: Final = 8
+OPERATOR_HOURS_MAX: Final = 24
+# The time that an operator has between the password and the second factor, or to set one up.
+OPERATOR_PENDING_MINUTES: Final = 10
+
+USER_AGENT_MAX: Final = 200
+
+
+class SignInStage(StrEnum):
+    """How far an operator's sign-in has come."""
+
+    NEW = "new"
+    CODE = "code"
+    IN = "in"
+
+
+_VALID: Final = {
+    PrincipalKind.ACCOUNT: f"""
+s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
+   AND s.created_at > clock_timestamp() - interval '{DAYS_MAX} days'
+""",
+    PrincipalKind.OPERATOR: f"""
+s.seen_at > clock_timestamp() - interval '{OPERATOR_IDLE_HOURS} hours'
+   AND s.created_at > clock_timestamp() - CASE s.stage
+       WHEN 'in' THEN interval '{OPERATOR_HOURS_MAX} hours'
+       ELSE interval '{OPERATOR_PENDING_MINUTES} minutes' END
+""",
+}
+
+
+class _Statements:
+    """The statements for one kind of principal, which differ by the names of tables and columns."""
+
+    def __init__(self, table: str, owner: str, valid: str) -> None:
+        self.mark_seen = Statement(
+            f"UPDATE {table} SET seen_at = clock_timestamp() WHERE id = %(session_id)s"  # noqa: S608
+        )
+        self.delete = Statement(f"DELETE FROM {table} WHERE token_sha256 = %(token_sha256)s")  # noqa: S608
+        self.delete_all = Statement(f"DELETE FROM {table} WHERE {owner} = %(id)s")  # noqa: S608
+        self.delete_old = Statement(f"""
+WITH old AS MATERIALIZED (
+    SELECT s.id
+      FROM {table} s
+     WHERE NOT ({valid})
+     LIMIT %(count_max)s
+       FOR UPDATE OF s SKIP LOCKED
+), deleted AS (
+    DELETE FROM {table} WHERE id = ANY(ARRAY(SELECT id FROM old))
+)
+SELECT count(*) FROM old
+""")  # noqa: S608 - only constants are put in
+
+
+_STATEMENTS: Final = {
+    PrincipalKind.ACCOUNT: _Statements("sessions", "account_id", _VALID[PrincipalKind.ACCOUNT]),
+    PrincipalKind.OPERATOR: _Statements("operator_sessions", "operator_id", _VALID[PrincipalKind.OPERATOR]),
+}
 
 SQL_INSERT: Final = Statement("""
 INSERT INTO sessions (id, token_sha256, account_id, address, browser)
-VALUES (%(session_id)s, %(token_sha256)s, %(account_id)s, %(address)s, %(browser)s)
+VALUES (%(session_id)s, %(token_sha256)s, %(id)s, %(address)s, %(browser)s)
+""")
+SQL_INSERT_OPERATOR: Final = Statement("""
+INSERT INTO operator_sessions (id, token_sha256, operator_id, address, browser, stage)
+VALUES (%(session_id)s, %(token_sha256)s, %(id)s, %(address)s, %(browser)s, %(stage)s)
 """)
 
 
 async def insert(
     connection: Connection,
+    principal: Principal,
     session_id: UUID,
     token_sha256: bytes,
-    account_id: AccountId,
-    address: str,
-    browser: str,
+    browser: Browser,
+    stage: SignInStage = SignInStage.IN,
 ) -> None:
-    """Begin a session."""
-    await SQL_INSERT.rows(
-        connection,
-        session_id=session_id,
-        token_sha256=token_sha256,
-        account_id=account_id,
-        address=address,
-        browser=browser,
-    )
+    """Begin a session; only an operator's may have an earlier stage."""
+    columns = {
+        "session_id": session_id,
+        "token_sha256": token_sha256,
+        "id": principal.id,
+        "address": browser.address,
+        "browser": browser.user_agent[:USER_AGENT_MAX],
+    }
+    if principal.kind is PrincipalKind.OPERATOR:
+        await SQL_INSERT_OPERATOR.rows(connection, **columns, stage=stage)
+    else:
+        assert stage is SignInStage.IN
+        await SQL_INSERT.rows(connection, **columns)
+
+
+async def mark_seen(connection: Connection, kind: PrincipalKind, session_id: UUID) -> None:
+    await _STATEMENTS[kind].mark_seen.rows(connection, session_id=session_id)
+
+
+async def delete(connection: Connection, kind: PrincipalKind, token_sha256: bytes) -> None:
+    await _STATEMENTS[kind].delete.rows(connection, token_sha256=token_sha256)
+
+
+SQL_DELETE_PENDING: Final = Statement("DELETE FROM half_sessions WHERE account_id = %(account_id)s")
+
+
+async def delete_all(connection: Connection, principal: Principal) -> None:
+    """End all sessions of a principal, also those that wait for the second factor."""
+    if principal.kind is PrincipalKind.ACCOUNT:
+        await SQL_DELETE_PENDING.rows(connection, account_id=principal.id)
+    await _STATEMENTS[principal.kind].delete_all.rows(connection, id=principal.id)
 
 
 @dataclass(frozen=True, slots=True)
 class SignedInCustomer:
-    """Somebody who is signed in: their session and, as every page shows it, their account."""
+    """A customer's session, with what every page shows of the account."""
 
     session_id: UUID
     account_id: AccountId
@@ -52,19 +139,18 @@ class SignedInCustomer:
     business: str
     balance: Decimal
     suspended: bool
-    # True when the session was last seen so long ago that this time is worth a write.
+    # True when the session was last seen long enough ago to be worth a write.
     is_news: bool
-    # False while only an e-mail address was proved: then everything can be looked at, and nothing changed.
+    # False while only an e-mail address was proved: then everything is shown, and nothing can be changed.
     phone_proved: bool
 
+    @property
+    def principal(self) -> Principal:
+        return Principal(PrincipalKind.ACCOUNT, self.account_id, self.phone)
 
-_VALID: Final = f"""
-s.seen_at > clock_timestamp() - interval '{IDLE_HOURS} hours'
-   AND s.created_at > clock_timestamp() - interval '{DAYS_MAX} days'
-"""
 
-# A session that began while its account was being closed opens nothing either.
-SQL_FIND: Final = Statement(f"""
+# A session that began while its account was being closed is not valid either.
+SQL_FIND_CUSTOMER: Final = Statement(f"""
 SELECT s.id, a.id, a.phone, a.name, a.business, a.balance, a.suspended_at IS NOT NULL,
        s.seen_at < clock_timestamp() - interval '1 minute',
        l.account_id IS NULL OR l.phone_proved_at IS NOT NULL
@@ -73,47 +159,51 @@ SELECT s.id, a.id, a.phone, a.name, a.business, a.balance, a.suspended_at IS NOT
   LEFT JOIN logins l ON l.account_id = a.id
  WHERE s.token_sha256 = %(token_sha256)s
    AND a.closed_at IS NULL
-   AND {_VALID}
+   AND {_VALID[PrincipalKind.ACCOUNT]}
 """)  # noqa: S608 - only constants are put in
 
 
-async def find(connection: Connection, token_sha256: bytes) -> SignedInCustomer | None:
-    """Return who holds this token; None if nobody does, or not any more."""
-    row = await SQL_FIND.row(connection, token_sha256=token_sha256)
+async def find_customer(connection: Connection, token_sha256: bytes) -> SignedInCustomer | None:
+    """Return who holds the token of a valid session."""
+    row = await SQL_FIND_CUSTOMER.row(connection, token_sha256=token_sha256)
     return None if row is None else SignedInCustomer(*row)
 
 
-SQL_MARK_SEEN: Final = Statement("UPDATE sessions SET seen_at = clock_timestamp() WHERE id = %(session_id)s")
+@dataclass(frozen=True, slots=True)
+class SignedInOperator:
+    """An operator's session, and how far the sign-in has come."""
+
+    session_id: UUID
+    operator_id: OperatorId
+    phone: str
+    name: str
+    role: Role
+    stage: SignInStage
+    # True when the session was last seen long enough ago to be worth a write.
+    is_news: bool
 
 
-async def mark_seen(connection: Connection, session_id: UUID) -> None:
-    """Note that a session is in use."""
-    await SQL_MARK_SEEN.rows(connection, session_id=session_id)
+SQL_FIND_OPERATOR: Final = Statement(f"""
+SELECT s.id, o.id, o.phone, o.name, o.role, s.stage, s.seen_at < clock_timestamp() - interval '1 minute'
+  FROM operator_sessions s
+  JOIN operators o ON o.id = s.operator_id
+ WHERE s.token_sha256 = %(token_sha256)s
+   AND o.removed_at IS NULL
+   AND {_VALID[PrincipalKind.OPERATOR]}
+""")  # noqa: S608 - only constants are put in
 
 
-SQL_DELETE: Final = Statement("DELETE FROM sessions WHERE token_sha256 = %(token_sha256)s")
-
-
-async def delete(connection: Connection, token_sha256: bytes) -> None:
-    """End a session; its token opens nothing any more."""
-    await SQL_DELETE.rows(connection, token_sha256=token_sha256)
-
-
-SQL_DELETE_ALL: Final = Statement("""
-WITH halves AS (
-    DELETE FROM half_sessions WHERE account_id = %(account_id)s
-)
-DELETE FROM sessions WHERE account_id = %(account_id)s
-""")
-
-
-async def delete_all(connection: Connection, account_id: AccountId) -> None:
-    """End all sessions of an account, also those that wait for the second factor."""
-    await SQL_DELETE_ALL.rows(connection, account_id=account_id)
+async def find_operator(connection: Connection, token_sha256: bytes) -> SignedInOperator | None:
+    """Return who holds the token of a valid session, whatever its stage."""
+    row = await SQL_FIND_OPERATOR.row(connection, token_sha256=token_sha256)
+    if row is None:
+        return None
+    session_id, operator_id, phone, name, role, stage, is_news = row
+    return SignedInOperator(session_id, operator_id, phone, name, Role(role), SignInStage(stage), is_news)
 
 
 SQL_DELETE_OTHERS: Final = Statement("""
-WITH halves AS (
+WITH pending AS (
     DELETE FROM half_sessions WHERE account_id = %(account_id)s
 )
 DELETE FROM sessions WHERE account_id = %(account_id)s AND id <> %(session_id)s RETURNING 1
@@ -136,7 +226,16 @@ async def delete_own(connection: Connection, account_id: AccountId, session_id: 
     return browser
 
 
-SQL_INSERT_HALF: Final = Statement("""
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in that waits for the second factor, and the password to be set after it."""
+
+    account_id: AccountId
+    phone: str
+    password_hash: str | None
+
+
+SQL_INSERT_PENDING: Final = Statement("""
 INSERT INTO half_sessions (token_sha256, account_id, password_hash)
 VALUES (%(token_sha256)s, %(account_id)s, %(password_hash)s)
 """)
@@ -145,22 +244,13 @@ VALUES (%(token_sha256)s, %(account_id)s, %(password_hash)s)
 async def insert_pending(
     connection: Connection, token_sha256: bytes, account_id: AccountId, password_hash: str | None = None
 ) -> None:
-    """Let somebody go on to the second factor; a forgotten password is set only after that."""
-    await SQL_INSERT_HALF.rows(
+    """Have a sign-in wait for the second factor; a forgotten password is set only after that."""
+    await SQL_INSERT_PENDING.rows(
         connection, token_sha256=token_sha256, account_id=account_id, password_hash=password_hash
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSignIn:
-    """Somebody whose second factor is awaited, and the password that they want to have after it."""
-
-    account_id: AccountId
-    phone: str
-    password_hash: str | None
-
-
-SQL_FIND_HALF: Final = Statement(f"""
+SQL_FIND_PENDING: Final = Statement(f"""
 SELECT a.id, a.phone, h.password_hash
   FROM half_sessions h
   JOIN accounts a ON a.id = h.account_id
@@ -171,19 +261,18 @@ SELECT a.id, a.phone, h.password_hash
 
 
 async def find_pending(connection: Connection, token_sha256: bytes) -> PendingSignIn | None:
-    """Return who holds this token; None if nobody does, or not any more."""
-    row = await SQL_FIND_HALF.row(connection, token_sha256=token_sha256)
+    row = await SQL_FIND_PENDING.row(connection, token_sha256=token_sha256)
     return None if row is None else PendingSignIn(*row)
 
 
-SQL_DELETE_HALF: Final = Statement(
+SQL_TAKE_PENDING: Final = Statement(
     "DELETE FROM half_sessions WHERE token_sha256 = %(token_sha256)s RETURNING 1"
 )
 
 
 async def delete_pending(connection: Connection, token_sha256: bytes) -> bool:
-    """Use up such a token; False if that has happened before."""
-    return await SQL_DELETE_HALF.value(connection, token_sha256=token_sha256) is not None
+    """Use up such a token; False if it was used before."""
+    return await SQL_TAKE_PENDING.value(connection, token_sha256=token_sha256) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,32 +290,18 @@ SQL_LIST: Final = Statement(f"""
 SELECT s.id, s.address, s.browser, s.created_at, s.seen_at
   FROM sessions s
  WHERE s.account_id = %(account_id)s
-   AND {_VALID}
+   AND {_VALID[PrincipalKind.ACCOUNT]}
  ORDER BY s.seen_at DESC
  LIMIT 100
 """)  # noqa: S608 - only constants are put in
 
 
 async def list_sessions(connection: Connection, account_id: AccountId) -> Sequence[Session]:
-    """Return where an account is signed in, the latest first."""
+    """Return an account's valid sessions, the last seen first."""
     return [Session(*row) for row in await SQL_LIST.rows(connection, account_id=account_id)]
 
 
-SQL_DELETE_OLD: Final = Statement(f"""
-WITH old AS MATERIALIZED (
-    SELECT s.id
-      FROM sessions s
-     WHERE NOT ({_VALID})
-     LIMIT %(count_max)s
-       FOR UPDATE OF s SKIP LOCKED
-), deleted AS (
-    DELETE FROM sessions WHERE id = ANY(ARRAY(SELECT id FROM old))
-)
-SELECT count(*) FROM old
-""")  # noqa: S608 - only constants are put in
-
-
-SQL_DELETE_OLD_HALVES: Final = Statement(f"""
+SQL_DELETE_OLD_PENDING: Final = Statement(f"""
 WITH old AS MATERIALIZED (
     SELECT token_sha256
       FROM half_sessions
@@ -241,6 +316,8 @@ SELECT count(*) FROM old
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget sessions that are over, up to `count_max` of each kind, and return how many."""
-    halves = int(await SQL_DELETE_OLD_HALVES.value(connection, count_max=count_max))
-    return halves + int(await SQL_DELETE_OLD.value(connection, count_max=count_max))
+    """Delete sessions that are over, up to `count_max` of each kind, and return how many."""
+    deleted = int(await SQL_DELETE_OLD_PENDING.value(connection, count_max=count_max))
+    for statements in _STATEMENTS.values():
+        deleted += int(await statements.delete_old.value(connection, count_max=count_max))
+    return deleted

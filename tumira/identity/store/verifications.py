@@ -1,4 +1,4 @@
-"""Numbers that are being proved, and the codes that were sent for that."""
+"""Verifications: numbers that are being proved, and the codes that were sent for that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +17,13 @@ HOURS_KEPT: Final = 24
 
 
 class Purpose(StrEnum):
-    """What follows once the number is proved."""
-
     SIGN_UP = "sign_up"
     RESET = "reset"
 
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """What an account is made of, besides its number."""
+    """The details of a new account, besides its number."""
 
     name: str
     business: str
@@ -43,21 +41,12 @@ class Verification:
     applicant: Applicant | None
 
 
-SQL_LOCK: Final = Statement("SELECT pg_advisory_xact_lock(hashtextextended('tumira codes', 0))")
+SQL_LOCK_CODES: Final = Statement("SELECT pg_advisory_xact_lock(hashtextextended('tumira codes', 0))")
 
 
-async def lock(connection: Connection) -> None:
-    """Let one transaction at a time count codes and add one, so that no limit is passed."""
-    await SQL_LOCK.value(connection)
-
-
-SQL_NOW: Final = Statement("SELECT clock_timestamp()")
-
-
-async def now(connection: Connection) -> datetime:
-    """Return the database's time, which all nodes share."""
-    at: datetime = await SQL_NOW.value(connection)
-    return at
+async def lock_codes(connection: Connection) -> None:
+    """Let one transaction at a time count codes and add one, so that no limit is exceeded."""
+    await SQL_LOCK_CODES.value(connection)
 
 
 SQL_INSERT: Final = Statement("""
@@ -68,7 +57,6 @@ VALUES (%(verification_id)s, %(token_sha256)s, %(purpose)s, %(phone)s, %(name)s,
 
 
 async def insert(connection: Connection, verification: Verification, token_sha256: bytes) -> None:
-    """Begin to prove a number."""
     applicant = verification.applicant
     await SQL_INSERT.rows(
         connection,
@@ -91,20 +79,20 @@ SELECT id, purpose, phone, name, business, email, password_hash
 """  # noqa: S608 - only constants are put in
 
 SQL_FIND: Final = Statement(_VERIFICATION + "AND token_sha256 = %(token_sha256)s")
-SQL_HOLD: Final = Statement(_VERIFICATION + "AND token_sha256 = %(token_sha256)s FOR NO KEY UPDATE")
+SQL_LOCK: Final = Statement(_VERIFICATION + "AND token_sha256 = %(token_sha256)s FOR NO KEY UPDATE")
 SQL_FIND_LATEST: Final = Statement(
     _VERIFICATION + "AND phone = %(phone)s AND purpose = 'sign_up' ORDER BY created_at DESC LIMIT 1"
 )
 
 
 async def find(connection: Connection, token_sha256: bytes) -> Verification | None:
-    """Return what the holder of this token is proving; None if nothing, or not any more."""
+    """Return the unfinished verification of this token."""
     return _verification(await SQL_FIND.row(connection, token_sha256=token_sha256))
 
 
-async def hold(connection: Connection, token_sha256: bytes) -> Verification | None:
-    """Return the same, and keep others from finishing it at the same time."""
-    return _verification(await SQL_HOLD.row(connection, token_sha256=token_sha256))
+async def lock(connection: Connection, token_sha256: bytes) -> Verification | None:
+    """Find a verification, and keep others from finishing it at the same time."""
+    return _verification(await SQL_LOCK.row(connection, token_sha256=token_sha256))
 
 
 async def find_latest_sign_up(connection: Connection, phone: str) -> Verification | None:
@@ -128,7 +116,6 @@ UPDATE verifications
 
 
 async def change(connection: Connection, verification_id: UUID, applicant: Applicant) -> None:
-    """Take down what the same person corrected."""
     await SQL_CHANGE.rows(
         connection,
         verification_id=verification_id,
@@ -145,7 +132,7 @@ SQL_FORGET_EMAIL: Final = Statement(
 
 
 async def forget_email(connection: Connection, verification_id: UUID) -> None:
-    """Note that the e-mail address was proved; from now on only a code sent to the phone counts."""
+    """Record that the e-mail address was proved; from now on only a code sent to the phone counts."""
     await SQL_FORGET_EMAIL.rows(connection, verification_id=verification_id)
 
 
@@ -155,7 +142,7 @@ SQL_SET_TOKEN: Final = Statement(
 
 
 async def set_token(connection: Connection, verification_id: UUID, token_sha256: bytes) -> None:
-    """Let another browser go on with it, and the first one no longer."""
+    """Move a verification to another browser."""
     await SQL_SET_TOKEN.rows(connection, verification_id=verification_id, token_sha256=token_sha256)
 
 
@@ -165,7 +152,6 @@ SQL_MARK_DONE: Final = Statement(
 
 
 async def mark_done(connection: Connection, verification_id: UUID) -> None:
-    """Note that the number was proved; its codes and token are of no more use."""
     await SQL_MARK_DONE.rows(connection, verification_id=verification_id)
 
 
@@ -187,7 +173,7 @@ async def insert_code(
     email_hash: str | None,
     sent: bool,
 ) -> None:
-    """Note that a code was asked for, and whether a text was sent."""
+    """Record that a code was asked for, and whether a text was sent."""
     await SQL_INSERT_CODE.rows(
         connection,
         code_id=code_id,
@@ -201,8 +187,8 @@ async def insert_code(
     )
 
 
-# Those of a browser that is known count apart from those of strangers. So do those that were never sent, but
-# only strangers ask for such: a number without an account has no known browser.
+# The codes of a known browser count apart from those of strangers. So do codes that were never sent, but
+# only strangers ask for those: a number without an account has no known browser.
 SQL_LIST_ASKED: Final = Statement("""
 SELECT c.sent_at, c.address
   FROM codes c
@@ -230,7 +216,7 @@ SELECT count(*), min(sent_at)
    AND sent_at > clock_timestamp() - interval '1 hour'
 """)
 
-# What a known browser asked for is bounded by its own waits, and uses up nothing that is for strangers.
+# The codes of a known browser are limited by its own waits, and do not use up those of strangers.
 SQL_COUNT_SENT: Final = Statement("""
 SELECT count(*), min(c.sent_at)
   FROM codes c
@@ -256,7 +242,7 @@ async def count_sent(connection: Connection, purpose: Purpose) -> tuple[int, dat
     return row[0], row[1]
 
 
-# Counted and committed before the code is compared, so that no number of tries at once makes a sixth.
+# Committed before the code is compared, so that parallel attempts cannot make a sixth.
 SQL_TAKE_TRY: Final = Statement("""
 UPDATE codes
    SET tries = tries + 1
@@ -269,7 +255,7 @@ RETURNING code_hash, email_hash, tries
 
 @dataclass(frozen=True, slots=True)
 class CodeAttempt:
-    """One try at a code: what it is compared with, and how many are left after it."""
+    """An attempt at a code: the hashes to compare with, and the attempts left after it."""
 
     code_hash: str | None
     email_hash: str | None
@@ -277,7 +263,7 @@ class CodeAttempt:
 
 
 async def take_attempt(connection: Connection, verification_id: UUID) -> CodeAttempt | None:
-    """Count a try at the newest code; None if that is too old or was tried too often."""
+    """Count an attempt at the newest code; None if that is too old or was tried too often."""
     row = await SQL_TAKE_TRY.row(
         connection, verification_id=verification_id, tries_max=TRIES_MAX, lifetime=LIFETIME
     )
@@ -300,5 +286,5 @@ SELECT count(*) FROM old
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget verifications, with their codes, once these count no more; return how many."""
+    """Delete verifications with their codes once they no longer count, and return how many."""
     return int(await SQL_DELETE_OLD.value(connection, count_max=count_max))

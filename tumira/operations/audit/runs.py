@@ -16,8 +16,8 @@ from tumira import audit_log
 from tumira.audit_log import Actor
 from tumira.core.database_errors import is_unavailable
 from tumira.core.days import LOCAL_TIME
-from tumira.identity.store import verifications
 from tumira.operations.audit.checks import CHECKS, Check
+from tumira.postgres import clock
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 from tumira.postgres.statement import Statement
@@ -258,7 +258,7 @@ async def ask_audit(database: Database, actor: Actor) -> bool:
 
 async def ask_nightly(connection: Connection, night: range = NIGHT) -> int:
     """Ask for the audit of this night, unless it is day or somebody has; return how many were asked for."""
-    now = await verifications.now(connection)
+    now = await clock.read_now(connection)
     local = now + LOCAL_TIME
     if local.hour not in night:
         return 0
