@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from scripts.learning import OWN, SHARED, Model, Row, held_out, read_corpus, read_shared, remember
-from tumira.content.classifier import Judge
+from tumira.content.classifier import Classifier
 from tumira.content.verdict import Label
 from tumira.content.weights import Weights, load_weights, write_weights
 
@@ -45,8 +45,8 @@ def main() -> None:
 
 
 def _refuser(weights: Weights) -> Callable[[Row], bool]:
-    judge = Judge(weights)
-    return lambda row: judge.judge(row.text).label is Label.PROMOTIONAL
+    classifier = Classifier(weights)
+    return lambda row: classifier.classify(row.text).label is Label.PROMOTIONAL
 
 
 def _without_sources(learnt: Sequence[Row], tested: Sequence[Row], weights: Weights) -> None:

@@ -15,8 +15,8 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tumira.content.classifier import PIECES_SQUARED_MIN, WORDS_SQUARED_MIN, Judge
-from tumira.content.normalise import fold
+from tumira.content.classifier import PIECES_SQUARED_MIN, WORDS_SQUARED_MIN, Classifier
+from tumira.content.normalise import normalise
 from tumira.content.tokens import Chunk, pair, places, read_chunk
 from tumira.content.weights import STEPS, Weights
 
@@ -115,11 +115,11 @@ def _chunk(written: str) -> Chunk:
 
 @cache
 def features(text: str) -> Features:
-    """Count the words, pairs and pieces of a text, as the judge does."""
+    """Count the words, pairs and pieces of a text, as the classifier does."""
     words: Counter[str] = Counter()
     pieces: Counter[str] = Counter()
     before: str | None = None
-    for written, _, begins_line in places(fold(text).text):
+    for written, _, begins_line in places(normalise(text).text):
         if begins_line:
             before = None
         chunk = _chunk(written)
@@ -220,15 +220,15 @@ def held_out(rows: Sequence[Row]) -> Sequence[float]:
     evidence = [0.0] * len(judged)
     remember(rows)
     with ProcessPoolExecutor() as pool:
-        for fold, found in enumerate(pool.map(partial(_judge_fold, rows), range(FOLDS))):
+        for fold, found in enumerate(pool.map(partial(_classify_fold, rows), range(FOLDS))):
             unseen = [place for place, row in enumerate(judged) if row.fold == fold]
             for place, number in zip(unseen, found, strict=True):
                 evidence[place] = number
     return evidence
 
 
-def _judge_fold(rows: Sequence[Row], fold: int) -> Sequence[float]:
+def _classify_fold(rows: Sequence[Row], fold: int) -> Sequence[float]:
     learnt = [row for row in rows if row.chat or row.fold != fold]
     model = Model(learnt)
-    judge = Judge(model.weights(model.fit(learnt), 0.0, 1.0, version=0, trained_from=""))
-    return [judge.evidence(row.text) for row in rows if not row.chat and row.fold == fold]
+    classifier = Classifier(model.weights(model.fit(learnt), 0.0, 1.0, version=0, trained_from=""))
+    return [classifier.evidence(row.text) for row in rows if not row.chat and row.fold == fold]

@@ -28,7 +28,7 @@ from tumira.api.docs.openapi import document
 from tumira.api.docs.page import STYLESHEET_PATH, reference_page, stylesheet
 from tumira.api.envelope import HTTPS_ONLY, NO_SNIFFING
 from tumira.console.app import Console
-from tumira.content.classifier import judge
+from tumira.content.classifier import classify
 from tumira.core import metrics
 from tumira.core.database_errors import UNAVAILABLE
 from tumira.core.loops import forever
@@ -257,7 +257,7 @@ async def run_web(
 ) -> None:
     """Serve all faces until told to stop."""
     # What it learnt takes a tenth of a second to read, and nobody shall wait for that.
-    judge("")
+    classify("")
     database = Database(url, settings=PLANNED_ONCE)
     simulator = None
     if settings.simulator_port is not None:

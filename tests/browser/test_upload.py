@@ -26,7 +26,7 @@ from tests.support.browser import (
 from tests.support.identity.people import SESSION, Person, count, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tumira.audit_log import OPERATOR
-from tumira.content import review as review_refusals
+from tumira.content.review import add_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.html.form_body import FILE_BYTES_MAX
@@ -296,6 +296,4 @@ def test_rows_that_are_no_longer_allowed_are_shown_before_and_after_the_send(
 
 def block(service: Service, text: str) -> None:
     """Block one text for everybody."""
-    service.run(
-        review_refusals.add_template, text, None, TemplateVerdict.BLOCK, note="for tests", actor=OPERATOR
-    )
+    service.run(add_template, text, None, TemplateVerdict.BLOCK, note="for tests", actor=OPERATOR)

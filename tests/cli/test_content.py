@@ -1,4 +1,4 @@
-"""Can the operator see what was refused, allow and block forms of text, and judge any text?"""
+"""Commands for refused texts, templates and the classification of a text."""
 
 import json
 from typing import Any, Final
@@ -148,18 +148,18 @@ def test_a_template_of_bytes_that_are_no_text_is_refused(cli: Cli) -> None:
     assert "is not text" in cli.refused("template", "add", b"Your order {number} \xff is ready")
 
 
-def test_a_text_is_judged_without_a_database() -> None:
+def test_a_text_is_classified_without_a_database() -> None:
     advert, order = (tumira("screen", "--json", text, **NOWHERE) for text in (ADVERT, ORDER))
     for done in (advert, order):
         assert (done.returncode, done.stderr) == (0, "")
         assert list(json.loads(done.stdout)) == VERDICT_KEYS
-    judged = json.loads(advert.stdout)
-    assert (judged["label"], judged["score"] >= 0.5) == ("promotional", True)
-    for reason in judged["reasons"]:
+    classified = json.loads(advert.stdout)
+    assert (classified["label"], classified["score"] >= 0.5) == ("promotional", True)
+    for reason in classified["reasons"]:
         assert ADVERT[reason["start"] : reason["end"]] == reason["words"]
-    judged = json.loads(order.stdout)
-    assert (judged["label"], judged["score"] < 0.5) == ("transactional", True)
-    assert (judged["category"], judged["reasons"], judged["drop"]) == (None, [], [])
+    classified = json.loads(order.stdout)
+    assert (classified["label"], classified["score"] < 0.5) == ("transactional", True)
+    assert (classified["category"], classified["reasons"], classified["drop"]) == (None, [], [])
 
 
 def test_people_read_a_verdict_in_a_block() -> None:
@@ -170,7 +170,7 @@ def test_people_read_a_verdict_in_a_block() -> None:
     assert [line.split() for line in plain[2:]] == [["category", "-"], ["reasons", "-"], ["drop", "-"]]
 
 
-def test_many_texts_are_judged_a_line_each_in_their_order() -> None:
+def test_many_texts_are_classified_a_line_each_in_their_order() -> None:
     texts = [ADVERT, ORDER, "", ORDER, "é漢🙂", "\ud800", "a" * 5000, ADVERT]
     given = "\n\n".join(json.dumps({"text": text, "id": 7}) for text in texts)
     done = tumira("screen", given=given.encode(), **NOWHERE)
@@ -182,7 +182,7 @@ def test_many_texts_are_judged_a_line_each_in_their_order() -> None:
     assert lines[-1] == lines[0]
 
 
-def test_a_bad_line_is_named_after_the_good_ones_were_judged() -> None:
+def test_a_bad_line_is_named_after_the_good_ones_were_classified() -> None:
     done = tumira("screen", given=b'{"text": "Hi"}\n\n{"body": "Hi"}\n{"text": "Hi"}\n', **NOWHERE)
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
     assert done.stderr.startswith("Error: Line 3 is not a JSON object with a string `text`")

@@ -1,4 +1,4 @@
-"""What is kept of refused texts, for how long, and who decides about templates when several do at once?"""
+"""Refused texts and templates in the database: retention, consent and races."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,11 @@ import pytest_asyncio
 from tests.support.processes.service import Caller, new_caller
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, send_call
 from tumira.audit_log import Actor
-from tumira.content import manage_templates, template_store
-from tumira.content import review as review_refusals
-from tumira.content import store as content_refusals
-from tumira.content.check import note
+from tumira.content import review as content_review
+from tumira.content import store as content_store
+from tumira.content import template_store
+from tumira.content.check import describe_refusal
+from tumira.content.review import list_refusals, list_templates
 from tumira.content.store import ContentRefusal, NewRefusal
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import ContentRejected, OperatorError
@@ -58,7 +59,7 @@ def is_rejected(decision: Decision) -> bool:
 async def refused(batchers: Batchers, caller: Caller | None = None) -> list[ContentRefusal]:
     account_id = None if caller is None else caller.id
     async with batchers.database.connection() as connection:
-        return list(await content_refusals.list_latest(connection, account_id, 100))
+        return list(await content_store.list_latest(connection, account_id, 100))
 
 
 async def execute(batchers: Batchers, statement: str, *arguments: Any) -> list[asyncpg.Record]:
@@ -72,7 +73,7 @@ async def allow(
     account_id: AccountId | None = None,
     verdict: TemplateVerdict = TemplateVerdict.ALLOW,
 ) -> template_store.Template:
-    return await review_refusals.add_template(database, text, account_id, verdict, note="why", actor=TESTER)
+    return await content_review.add_template(database, text, account_id, verdict, note="why", actor=TESTER)
 
 
 async def test_a_text_is_counted_once_for_all_that_differ_in_their_numbers(
@@ -165,7 +166,9 @@ async def test_refusals_are_forgotten_after_30_days_without_another_and_not_befo
 ) -> None:
     await refuse(batchers, caller, ADVERT, OTHER)
     for text, days in ((ADVERT, 31), (OTHER, 29)):
-        noted = note(caller.id, text, ContentRejected.blocked(), datetime.now(UTC), keep_text=False)
+        noted = describe_refusal(
+            caller.id, text, ContentRejected.blocked(), datetime.now(UTC), keep_text=False
+        )
         await execute(
             batchers,
             "UPDATE content_refusals SET first_at = now() - interval '90 days',"
@@ -181,7 +184,7 @@ async def test_refusals_are_forgotten_after_30_days_without_another_and_not_befo
 
 
 async def fill(batchers: Batchers, caller: Caller, count: int, days: int = 0) -> None:
-    """Give an account so many refused texts, each a second older than the one before."""
+    """Give an account this many refused texts, each a second older than the one before."""
     await execute(
         batchers,
         "INSERT INTO content_refusals"
@@ -198,7 +201,7 @@ async def fill(batchers: Batchers, caller: Caller, count: int, days: int = 0) ->
 async def test_an_account_keeps_its_newest_and_others_lose_nothing(
     batchers: Batchers, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content_refusals, "PER_ACCOUNT_MAX", 100)
+    monkeypatch.setattr(content_store, "PER_ACCOUNT_MAX", 100)
     other = await new_caller(database_url)
     await fill(batchers, caller, 130)
     await fill(batchers, other, 100)
@@ -228,7 +231,7 @@ async def test_forgetting_does_not_wait_for_a_text_that_is_being_refused(
     async with batchers.database.transaction() as connection:
         (digest,) = await connection.fetchrow("SELECT digest FROM content_refusals LIMIT 1") or (b"",)
         again = NewRefusal(caller.id, digest, datetime.now(UTC), "marketing", 0.9, [], None)
-        await content_refusals.record(connection, [again])
+        await content_store.record(connection, [again])
         assert await run_task(batchers.database, FORGET) == 2
     (kept,) = await refused(batchers)
     assert kept.count == 2
@@ -240,8 +243,8 @@ async def test_refusals_are_found_by_an_index_however_many_there_are(
     await fill(batchers, caller, 5000)
     async with batchers.database.transaction() as connection:
         for statement, arguments in (
-            (content_refusals.SQL_LIST, [20]),
-            (content_refusals.SQL_LIST_OF_ACCOUNT, [caller.id, 20]),
+            (content_store.SQL_LIST, [20]),
+            (content_store.SQL_LIST_OF_ACCOUNT, [caller.id, 20]),
         ):
             rows = await connection.fetch(f"EXPLAIN {statement.text}", *arguments)
             plan = "\n".join(row[0] for row in rows)
@@ -259,7 +262,7 @@ async def test_the_version_rises_with_every_change_of_the_templates(
     versions = [await version()]
     added = await allow(batchers.database, PARCEL, caller.id)
     versions.append(await version())
-    await review_refusals.remove_template(batchers.database, added.id, TESTER)
+    await content_review.remove_template(batchers.database, added.id, TESTER)
     versions.append(await version())
     await execute(batchers, "TRUNCATE templates")
     versions.append(await version())
@@ -294,15 +297,15 @@ async def test_of_two_who_add_the_same_template_one_does(batchers: Batchers, cal
         said = [str(one) for one in done if isinstance(one, OperatorError)]
         assert (len(added), len(said)) == (1, 3)
         assert all(one.startswith("There is such a template already: tpl_") for one in said)
-    assert len(await manage_templates.list_templates(batchers.database, caller.id)) == 2
+    assert len(await list_templates(batchers.database, caller.id)) == 2
 
 
 async def test_there_are_at_most_so_many_templates(
     batchers: Batchers, caller: Caller, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await new_caller(database_url)
-    monkeypatch.setattr(review_refusals, "OWN_MAX", 2)
-    monkeypatch.setattr(review_refusals, "IN_ALL_MAX", 3)
+    monkeypatch.setattr(content_review, "OWN_MAX", 2)
+    monkeypatch.setattr(content_review, "IN_ALL_MAX", 3)
     done = await asyncio.gather(
         *(allow(batchers.database, f"{PARCEL} Number {number}.", caller.id) for number in range(4)),
         return_exceptions=True,
@@ -327,7 +330,7 @@ async def test_a_template_that_cannot_be_added_is_said_in_one_line(
     batchers: Batchers, text: str, note: str, said: str
 ) -> None:
     with pytest.raises(OperatorError, match=said):
-        await review_refusals.add_template(
+        await content_review.add_template(
             batchers.database, text, None, TemplateVerdict.ALLOW, note=note, actor=TESTER
         )
 
@@ -336,14 +339,14 @@ async def test_an_account_or_template_that_is_not_there_is_said(batchers: Batche
     nobody = AccountId(new_id(0))
     for action in (
         allow(batchers.database, PARCEL, nobody),
-        manage_templates.list_templates(batchers.database, nobody),
-        manage_templates.list_refusals(batchers.database, nobody, 10),
+        list_templates(batchers.database, nobody),
+        list_refusals(batchers.database, nobody, 10),
         manage_accounts.review(batchers.database, nobody, consent=True),
     ):
         with pytest.raises(OperatorError, match="no such account"):
             await action
     with pytest.raises(OperatorError, match="no such template"):
-        await review_refusals.remove_template(batchers.database, TemplateId(new_id(0)), TESTER)
+        await content_review.remove_template(batchers.database, TemplateId(new_id(0)), TESTER)
 
 
 async def test_an_accounts_list_holds_what_counts_for_it(
@@ -351,6 +354,6 @@ async def test_an_accounts_list_holds_what_counts_for_it(
 ) -> None:
     other = await new_caller(database_url)
     added = [await allow(batchers.database, PARCEL, one) for one in (caller.id, None, other.id)]
-    assert list(await manage_templates.list_templates(batchers.database, caller.id)) == added[:2]
-    assert list(await manage_templates.list_templates(batchers.database, other.id)) == added[1:]
-    assert list(await manage_templates.list_templates(batchers.database, None)) == added
+    assert list(await list_templates(batchers.database, caller.id)) == added[:2]
+    assert list(await list_templates(batchers.database, other.id)) == added[1:]
+    assert list(await list_templates(batchers.database, None)) == added

@@ -1,12 +1,10 @@
-"""Does every rule refuse what the law is plain about, and leave its innocent neighbours alone?"""
-
-from time import process_time
+"""Each rule matches what the law is plain about, and not similar harmless texts."""
 
 import pytest
 
-from tumira.content.classifier import judge
-from tumira.content.normalise import fold
-from tumira.content.phrases import RULES, offers
+from tumira.content.classifier import classify
+from tumira.content.normalise import normalise
+from tumira.content.phrases import RULES, find_phrases
 from tumira.content.verdict import Category, Label
 
 # One example for every phrase that a rule knows.
@@ -125,7 +123,7 @@ INNOCENT = {
 
 
 def found(text: str) -> set[Category]:
-    return {category for category, _, _ in offers(fold(text).text)}
+    return {category for category, _, _ in find_phrases(normalise(text).text)}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,7 @@ def test_no_rule_finds_anything_in_an_innocent_look_alike(text: str) -> None:
     ],
 )
 def test_what_a_rule_finds_is_refused_and_named(category: Category, text: str) -> None:
-    verdict = judge(text)
+    verdict = classify(text)
     assert verdict.label is Label.PROMOTIONAL
     assert verdict.category is category
     assert category in {reason.category for reason in verdict.reasons}
@@ -158,7 +156,7 @@ def test_what_a_rule_finds_is_refused_and_named(category: Category, text: str) -
 
 @pytest.mark.parametrize("text", REFUSED[Category.OPT_OUT_LINE])
 def test_an_advert_with_a_way_out_of_it_is_refused_for_that(text: str) -> None:
-    verdict = judge(f"Everything for your garden at Tendai's in Borrowdale. {text}")
+    verdict = classify(f"Everything for your garden at Tendai's in Borrowdale. {text}")
     assert verdict.label is Label.PROMOTIONAL
     assert verdict.category is Category.OPT_OUT_LINE
 
@@ -177,8 +175,8 @@ def test_every_category_but_the_wording_as_a_whole_has_one_rule_and_examples() -
 
 
 def test_what_is_found_is_given_with_its_place() -> None:
-    text = fold("Hello. Borrow up to R5000 and place your bets.").text
-    places = {category: text[start:end] for category, start, end in offers(text)}
+    text = normalise("Hello. Borrow up to R5000 and place your bets.").text
+    places = {category: text[start:end] for category, start, end in find_phrases(text)}
     assert places == {Category.LOAN_OFFER: "borrow up to r5000", Category.BETTING_OFFER: "place your bets"}
 
 
@@ -200,9 +198,7 @@ def test_what_is_found_is_given_with_its_place() -> None:
         "loan of up to ",
     ],
 )
-def test_a_hundred_thousand_characters_of_nearly_an_offer_take_less_than_a_second(unit: str) -> None:
+def test_a_hundred_thousand_characters_that_nearly_match_are_searched(unit: str) -> None:
+    # Work that grew with the square of the length would not end before the suite's timeout.
     text = (unit * (100_000 // len(unit) + 1))[:100_000]
-    before = process_time()
-    for _ in offers(text):
-        pass
-    assert process_time() - before < 1
+    assert all(0 <= start < end <= len(text) for _, start, end in find_phrases(text))

@@ -1,4 +1,4 @@
-"""Does a template match the texts that its author had in mind, and no others, however nasty they are?"""
+"""Templates match the intended texts and no others."""
 
 import re
 from uuid import UUID

@@ -1,6 +1,4 @@
-"""Is a folded text taken apart into the chunks, words and pieces that the judge weighs?"""
-
-from time import process_time
+"""Chunks, words and pieces of a normalised text."""
 
 import pytest
 from hypothesis import given, settings
@@ -150,8 +148,6 @@ def test_two_words_are_named_together() -> None:
 
 
 @pytest.mark.parametrize("unit", ["a", "a.", "-", "a-", "1", "1.", "'", "a'", "0a", "www.", "a.com/", "$"])
-def test_a_chunk_of_a_hundred_thousand_characters_takes_less_than_a_second(unit: str) -> None:
-    text = (unit * 100_000)[:100_000]
-    before = process_time()
-    read_chunk(text, KNOWN)
-    assert process_time() - before < 1
+def test_a_chunk_of_a_hundred_thousand_characters_is_read(unit: str) -> None:
+    # Work that grew with the square of the length would not end before the suite's timeout.
+    assert len(read_chunk((unit * 100_000)[:100_000], KNOWN).pieces) < 150

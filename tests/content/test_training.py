@@ -1,4 +1,4 @@
-"""Does the content check learn the same from the same messages, and say how well it does?"""
+"""Training of the content check is reproducible and reports its quality."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.programs import CHECKOUT
-from tumira.content.classifier import Judge
+from tumira.content.classifier import Classifier
 from tumira.content.verdict import Label
 from tumira.content.weights import read_weights
 
@@ -34,9 +34,9 @@ def train(output: Path) -> bytes:
 def test_the_same_messages_give_the_same_weights_also_without_the_collections(tmp_path: Path) -> None:
     weights = train(tmp_path / "first.bin")
     assert weights == train(tmp_path / "second.bin")
-    judge = Judge(read_weights(weights))
-    assert judge.judge("Get 50% off all shoes this weekend. Hurry!").label is Label.PROMOTIONAL
-    assert judge.judge("Your code is 482913. Do not share it.").label is Label.TRANSACTIONAL
+    classifier = Classifier(read_weights(weights))
+    assert classifier.classify("Get 50% off all shoes this weekend. Hurry!").label is Label.PROMOTIONAL
+    assert classifier.classify("Your code is 482913. Do not share it.").label is Label.TRANSACTIONAL
 
 
 def test_the_evaluation_prints_its_tables() -> None:

@@ -27,7 +27,7 @@ from tests.support.identity.people import (
     texts_to,
 )
 from tests.support.processes.service import Service
-from tumira.content.manage_templates import list_refusals
+from tumira.content.review import list_refusals
 
 SETTINGS: Final = "/dashboard/settings"
 CHANGES: Final = SETTINGS + "/changes"

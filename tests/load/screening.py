@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tumira.content.classifier import Judge, judge
+from tumira.content.classifier import Classifier, classify
 from tumira.content.verdict import Label
 from tumira.content.weights import load_weights
 
@@ -23,15 +23,15 @@ def measure_judge() -> None:
         for path in sorted(CORPUS.glob("*_daily.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ][:TEXTS]
-    fresh = Judge(load_weights())
+    fresh = Classifier(load_weights())
     # Words that were met before are known; in traffic nearly all are.
-    service = [text for text in texts if fresh.judge(text).label is Label.TRANSACTIONAL]
-    refused = [text for text in texts if fresh.judge(text).label is Label.PROMOTIONAL]
-    middle = _show("(j) content check, a new text that passes", _times(fresh.judge, service))
-    _show("    a new text that is refused, with reasons", _times(fresh.judge, refused))
+    service = [text for text in texts if fresh.classify(text).label is Label.TRANSACTIONAL]
+    refused = [text for text in texts if fresh.classify(text).label is Label.PROMOTIONAL]
+    middle = _show("(j) content check, a new text that passes", _times(fresh.classify, service))
+    _show("    a new text that is refused, with reasons", _times(fresh.classify, refused))
     for text in service:
-        judge(text)
-    _show("    a text of a form that was seen before", _times(judge, service))
+        classify(text)
+    _show("    a text of a form that was seen before", _times(classify, service))
     print(f"    against the goal of {GOAL_US} µs                {GOAL_US / middle:.2f}\n", flush=True)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tumira.cli.main import COMMANDS
-from tumira.content import store as content_refusals
+from tumira.content import store as content_store
 from tumira.core.settings import KEEP_WEEKS, KEEP_WEEKS_MIN
 from tumira.delivery.match_receipts import REACH
 from tumira.delivery.store import latency as latencies
@@ -35,7 +35,7 @@ KEPT: Final[Mapping[str, str]] = {
     "`uploads`, `upload_chunks`, `upload_faults`": f"{TEXT_KEPT.days} days, or until it was sent",
     "`idempotency_keys`": f"{lookups.IDEMPOTENCY_HOURS} hours",
     "`webhook_attempts`": f"{ATTEMPT_WEEKS} weeks",
-    "`content_refusals`": f"{content_refusals.KEPT.days} days after the last time",
+    "`content_refusals`": f"{content_store.KEPT.days} days after the last time",
     "`verifications`, `codes`": f"{2 * verifications.HOURS_KEPT} hours",
     "`sessions`": f"{sessions.DAYS_MAX} days at most, {sessions.IDLE_HOURS} hours without use",
     "`devices`": f"{devices.DAYS_KEPT} days after the last sign-in",

@@ -16,7 +16,7 @@ from tests.support.chaos.node import until
 from tests.support.identity.people import Person, goes_to, run_behind_proxy, sign_up
 from tests.support.processes.service import Service
 from tests.support.uploads.files import MESSAGE, dear_file
-from tumira.content.classifier import judge
+from tumira.content.classifier import classify
 from tumira.core.ids import UPLOAD, AccountId, UploadId, new_id, write_id
 from tumira.postgres.pool import Database
 from tumira.uploads import check_rows
@@ -44,7 +44,7 @@ def cost_s(rows: int) -> float:
     names = [line.partition(",")[2] for line in dear_file(rows).data.decode().splitlines()[1:]]
     begun = time.thread_time()
     for name in names:
-        judge(MESSAGE.replace("{name}", name))
+        classify(MESSAGE.replace("{name}", name))
     return time.thread_time() - begun
 
 

@@ -15,7 +15,7 @@ from tests.support.chaos.node import first_true
 from tests.support.processes.service import Caller, new_caller
 from tests.support.uploads.files import check_file
 from tumira.audit_log import OPERATOR
-from tumira.content import review as review_refusals
+from tumira.content.review import add_template, remove_template
 from tumira.content.templates import TemplateVerdict
 from tumira.core.errors import AccountSuspended, InsufficientBalance, SpendLimitReached
 from tumira.core.ids import BatchId, TemplateId, UploadId, new_id
@@ -86,9 +86,7 @@ class World:
 
     async def template(self, text: str, verdict: TemplateVerdict) -> TemplateId:
         """Allow or block texts of a form for everybody."""
-        made = await review_refusals.add_template(
-            self.database, text, None, verdict, note="for tests", actor=OPERATOR
-        )
+        made = await add_template(self.database, text, None, verdict, note="for tests", actor=OPERATOR)
         return made.id
 
     async def refused(self, upload_id: UploadId) -> Sequence[tuple[int, str]]:
@@ -473,7 +471,7 @@ async def test_a_text_whose_template_was_removed_is_not_agreed_to_nor_sent(world
     text = f'to,text\n+263771200001,"{ADVERT}"\n+263771200002,Your parcel is here.'
     upload_id = await world.check(message="{text}", text=text)
     assert (await world.find(upload_id)).recipients == 2
-    await review_refusals.remove_template(world.database, template_id, OPERATOR)
+    await remove_template(world.database, template_id, OPERATOR)
 
     assert await world.confirm(upload_id, 2 * PRICE) == NoLongerAllowed(1)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from tumira.content import check as screen_text
+from tumira.content.check import classify_early
 from tumira.core.errors import (
     ChannelNotAvailable,
     FieldCode,
@@ -64,7 +64,7 @@ def read_send(
     request = _read_fields(document)
     if isinstance(request, Refusal):
         return InvalidSend(request, idempotency)
-    return Send(request, idempotency, screen_text.judge_ahead(request.body))
+    return Send(request, idempotency, classify_early(request.body))
 
 
 def read_idempotency_key(headers: Sequence[str]) -> str | Refusal | None:

@@ -1,4 +1,4 @@
-"""How does the operator look at texts that were refused, and allow or block what the judge misreads?"""
+"""Commands for refused texts, and for templates that allow or block texts."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,8 +7,7 @@ import click
 
 from tumira.audit_log import Actor
 from tumira.cli.output import AccountIdType, actor, json_option, show, show_all, with_database
-from tumira.content import manage_templates
-from tumira.content import review as review_refusals
+from tumira.content.review import add_template, list_refusals, list_templates, remove_template
 from tumira.content.store import ContentRefusal
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict
@@ -16,17 +15,14 @@ from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, w
 from tumira.postgres.pool import Database
 
 REFUSALS_SHOWN_MAX: Final = 1_000
-# What fits on a line beside the other columns.
+# Fits on a line beside the other columns.
 TEXT_SHOWN: Final = 60
 
 
 class TemplateIdType(click.ParamType[TemplateId]):
-    """A template's id."""
-
     name = "tpl_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TemplateId:
-        """Read what was typed."""
         identifier = read_id(TEMPLATE, value)
         if identifier is None:
             self.fail(f"{value!r} is not a template's id; `tumira template list` shows them.", param, ctx)
@@ -35,7 +31,7 @@ class TemplateIdType(click.ParamType[TemplateId]):
 
 @click.group()
 def template() -> None:
-    """Allow or block forms of text, whatever the judge says about them."""
+    """Allow or block forms of text, whatever the classifier says about them."""
 
 
 @template.command("add")
@@ -50,9 +46,7 @@ async def template_add(
 ) -> None:
     """Allow texts like TEXT, in which {name} stands for 1 to 40 characters; from the next call on."""
     verdict = TemplateVerdict.BLOCK if block else TemplateVerdict.ALLOW
-    added = await review_refusals.add_template(
-        database, text, account_id, verdict, note=note, actor=Actor(actor())
-    )
+    added = await add_template(database, text, account_id, verdict, note=note, actor=Actor(actor()))
     title = "Such texts are refused from now on." if block else "Such texts pass from now on."
     show(_template(added), as_json=as_json, title=title)
 
@@ -63,7 +57,7 @@ async def template_add(
 @with_database
 async def template_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
     """List templates."""
-    found = await manage_templates.list_templates(database, account_id)
+    found = await list_templates(database, account_id)
     rows = [_template(one) for one in found]
     if not as_json:
         rows = [{**row, "template": _in_short(row["template"])} for row in rows]
@@ -80,8 +74,8 @@ async def template_list(database: Database, *, account_id: AccountId | None, as_
 @json_option
 @with_database
 async def template_remove(database: Database, *, template_id: TemplateId, as_json: bool) -> None:
-    """Remove a template; the judge alone decides about such texts again."""
-    removed = await review_refusals.remove_template(database, template_id, Actor(actor()))
+    """Remove a template; the classifier decides about such texts again."""
+    removed = await remove_template(database, template_id, Actor(actor()))
     show({**_template(removed), "removed": True}, as_json=as_json, title="Template removed.")
 
 
@@ -99,7 +93,7 @@ async def refusal_list(
     database: Database, *, account_id: AccountId | None, limit: int, as_json: bool
 ) -> None:
     """List refused texts, the latest first; the text itself only where the account consents to review."""
-    found = await manage_templates.list_refusals(database, account_id, limit)
+    found = await list_refusals(database, account_id, limit)
     rows = [_refusal(one) for one in found]
     if not as_json:
         rows = [

@@ -1,4 +1,4 @@
-"""How does the operator follow what happened to a message?"""
+"""Commands that show the history of a message."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
 from tumira.postgres.pool import Database
 
-# What each thing that can happen is called here; a final status stands for itself.
+# Labels of the events in a message's history; a final status is its own label.
 HAPPENED: Final[Mapping[str, str]] = {
     "queued": "accepted and queued",
     "claimed": "claimed by a worker",
@@ -34,12 +34,9 @@ HAPPENED: Final[Mapping[str, str]] = {
 
 
 class MessageIdType(click.ParamType[MessageId]):
-    """A message's id."""
-
     name = "msg_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
-        """Read what was typed."""
         identifier = read_id(MESSAGE, value)
         if identifier is None:
             self.fail(f"{value!r} is not a message's id; it looks like msg_06dkxr2j0e3z0….", param, ctx)
@@ -88,7 +85,7 @@ def _head(timeline: Timeline) -> Mapping[str, Any]:
 
 
 def _entry(entry: TimelineEntry) -> Mapping[str, Any]:
-    """Write an entry for programs: these three always, and of the others those that say something."""
+    """Write an entry for programs: these three fields always, and the others when set."""
     always = {"at": entry.at, "event": entry.event, "detail": entry.detail}
     return always | {name: item for name, item in asdict(entry).items() if item is not None}
 

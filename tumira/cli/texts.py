@@ -1,4 +1,4 @@
-"""What can be said about a text before it is sent? Needs no database."""
+"""Commands that measure and classify a text without a database."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import click
 
 from tumira.cli.output import json_option, plainly, show, tell
 from tumira.content.check import show_reasons
-from tumira.content.classifier import judge
+from tumira.content.classifier import classify
 from tumira.core.errors import OperatorError
 from tumira.pricing.segments import measure
 
@@ -31,7 +31,7 @@ def segments(*, text: str | None, as_json: bool) -> None:
 @json_option
 @plainly
 def screen(*, text: str | None, as_json: bool) -> None:
-    """Judge whether TEXT, or each JSON line with a `text` on standard input, is promotional."""
+    """Tell whether TEXT, or each JSON line with a `text` on standard input, is promotional."""
     if text is None:
         _answer_lines(_screened)
     elif as_json:
@@ -41,7 +41,7 @@ def screen(*, text: str | None, as_json: bool) -> None:
 
 
 def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:
-    """Print one JSON line for each that is given, in their order."""
+    """Print one JSON line for each line of standard input, in order."""
     if sys.stdin.isatty():
         tell('Type lines such as {"text": "Hi"}, and Ctrl-D to end.')
     # Bytes, because JSON is UTF-8 whatever the terminal's encoding is.
@@ -61,7 +61,7 @@ def _answer_lines(answer: Callable[[str], Mapping[str, Any]]) -> None:
 
 
 def _write_line(value: Mapping[str, Any]) -> None:
-    # In ASCII, because a text may hold what a terminal cannot be told, such as half of a surrogate pair.
+    # In ASCII, because a text may hold what a terminal cannot show, such as half of a surrogate pair.
     click.echo(json.dumps(value))
 
 
@@ -71,7 +71,7 @@ def _segments(text: str) -> Mapping[str, Any]:
 
 
 def _screened(text: str) -> Mapping[str, Any]:
-    verdict = judge(text)
+    verdict = classify(text)
     return {
         "label": verdict.label.value,
         "score": round(verdict.score, 4),

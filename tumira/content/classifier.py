@@ -1,9 +1,9 @@
-"""Is a text a service message or marketing? Judges it by its words, and says which of them weighed.
+"""Classifies a text as a service message or marketing by its words, and names the words that weighed.
 
 A linear model weighs words, pairs of words and pieces of words, so that the prefixes and endings of related
-languages count; what it learnt from is in `corpus/`, and what it learnt in `weights.bin`. A text is judged as
-a whole, and again without its plainly serviceable sentences, so that these do not hide an advert. A few plain
-rules stand beside the model, in `offers.py`.
+languages count; its training data is in `corpus/`, its weights are in `weights.bin`. A text is classified as
+a whole, and again without its plainly transactional sentences, so that these do not hide an advert. A few
+fixed rules complement the model, in `phrases.py`.
 """
 
 import math
@@ -14,35 +14,35 @@ from typing import Final
 
 from msgspec import Struct
 
-from tumira.content.normalise import Folded, fold
-from tumira.content.phrases import offers
+from tumira.content.normalise import Normalised, normalise
+from tumira.content.phrases import find_phrases
 from tumira.content.tokens import Word, pair, places, read_chunk
 from tumira.content.verdict import Category, Label, Reason, Verdict
 from tumira.content.weights import STEPS, Weights, load_weights
 
 CACHED_VERDICTS: Final = 8192
 CACHED_CHUNKS: Final = 65_536
-# Added to the squared lengths, so that a text of a word or two is not taken for more than it says.
+# Added to the squared lengths, so that a text of a word or two has little weight.
 WORDS_SQUARED_MIN: Final = 100.0
 PIECES_SQUARED_MIN: Final = 400.0
-# Below this evidence a sentence is plainly one of a service message, and a way out of a text (`reply STOP`)
-# does not make it marketing.
+# Below this evidence a sentence is plainly transactional, and an opt-out line (`reply STOP`) does not make it
+# marketing.
 SERVICE: Final = -0.6
-# What is left without such sentences is judged by itself if it has so many words, and counts as so much
-# shorter than it is that it takes more to refuse it.
+# The rest without such sentences is classified alone if it has at least this many words. PART_LENGTH makes it
+# count as shorter, so that more evidence is needed to refuse it.
 PART_WORDS_MIN: Final = 10
 PART_LENGTH: Final = 32.0
-# Of a text with more sentences than this, the last one holds the rest.
+# Of a text with more sentences, the last one holds the rest.
 SENTENCES_MAX: Final = 24
 REASONS_MAX: Final = 5
 PHRASE_WORDS_MAX: Final = 6
-# What is left when adverts are dropped must be a message: so many words, and rather serviceable ones.
+# Without its adverts a text must still be a message: at least this many words, and rather transactional.
 REST_WORDS_MIN: Final = 3
 REST_EVIDENCE_MAX: Final = -0.2
-# What a rule finds is at least this sure.
+# The lowest score of a text that a rule matches.
 RULE_SCORE: Final = 0.9
 
-# Figures that stand for themselves; those in words such as `w1n` may be letters.
+# Whole numbers; digits in words such as `w1n` may be letters.
 _FIGURES: Final = re.compile(r"(?<![\w@$!|])\d+(?![\w@$!|])")
 
 NOTHING: Final = (0, 0)
@@ -50,33 +50,33 @@ NOTHING: Final = (0, 0)
 Span = tuple[int, int]
 
 
-def judge(text: str) -> Verdict:
-    """Judge a text; texts that differ in figures only are judged once."""
-    judgement = _judge_folded(_FIGURES.sub(lambda match: "0" * len(match[0]), text))
+def classify(text: str) -> Verdict:
+    """Classify a text; texts that differ only in digits are classified once."""
+    found = _classify_form(_FIGURES.sub(lambda match: "0" * len(match[0]), text))
     return Verdict(
-        judgement.label,
-        judgement.score,
-        judgement.category,
+        found.label,
+        found.score,
+        found.category,
         [
             Reason(category, text[start:end], start, end, weight)
-            for category, (start, end), weight in judgement.reasons
+            for category, (start, end), weight in found.reasons
         ],
-        [text[start:end] for start, end in judgement.drop],
+        [text[start:end] for start, end in found.drop],
     )
 
 
 @lru_cache(CACHED_VERDICTS)
-def _judge_folded(text: str) -> "Judgement":
-    return _judge().judge(text)
+def _classify_form(text: str) -> "Classification":
+    return _classifier().classify(text)
 
 
 @cache
-def _judge() -> "Judge":
-    return Judge(load_weights())
+def _classifier() -> "Classifier":
+    return Classifier(load_weights())
 
 
-class Judgement(Struct, frozen=True):
-    """A verdict with places instead of words, so that it holds for every text of the same form."""
+class Classification(Struct, frozen=True):
+    """A verdict with positions instead of words, which holds for all texts that differ only in digits."""
 
     label: Label
     score: float
@@ -86,7 +86,7 @@ class Judgement(Struct, frozen=True):
 
 
 class _Chunk(Struct, frozen=True):
-    """A chunk that was read before, and what it says: weights and squared lengths, of words and of pieces."""
+    """A chunk with its weights and squared lengths, of words and of pieces."""
 
     words: Sequence[Word]
     ends_sentence: bool
@@ -97,8 +97,6 @@ class _Chunk(Struct, frozen=True):
 
 
 class _Sentence(Struct, frozen=True):
-    """What a sentence says, and of which chunks it consists."""
-
     words_sum: int
     words_squared: int
     pieces_sum: int
@@ -110,51 +108,48 @@ class _Sentence(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """Sentences of a text, and how much speaks for marketing in them."""
+    """Sentences of a text, and their evidence for marketing."""
 
     evidence: float
     sentences: Sequence[_Sentence]
 
 
-class Judge:
-    """Judges texts by some weights."""
-
+class Classifier:
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
         self._chunk = lru_cache(CACHED_CHUNKS)(self._read_chunk)
 
-    def judge(self, text: str) -> Judgement:
-        """Judge a text."""
-        folded = fold(text)
-        sentences = self._sentences(folded.text)
+    def classify(self, text: str) -> Classification:
+        normalised = normalise(text)
+        sentences = self._sentences(normalised.text)
         part = self._strongest(sentences)
-        found = self._offers(folded.text, part.evidence)
+        found = self._rule_matches(normalised.text, part.evidence)
         score = _logistic(self._weights.slope * (part.evidence - self._weights.threshold))
         if found:
             score = max(score, RULE_SCORE)
         if score < 1 / 2:
-            return Judgement(Label.TRANSACTIONAL, score)
-        reasons = [(category, _unfold(folded, span), 1.0) for category, span in found]
+            return Classification(Label.TRANSACTIONAL, score)
+        reasons = [(category, _original(normalised, span), 1.0) for category, span in found]
         reasons += [
-            (Category.MARKETING, _unfold(folded, span), weight)
-            for span, weight in self._phrases(folded.text, part.sentences)
+            (Category.MARKETING, _original(normalised, span), weight)
+            for span, weight in self._phrases(normalised.text, part.sentences)
         ]
-        return Judgement(
+        return Classification(
             Label.PROMOTIONAL,
             score,
             found[0][0] if found else Category.MARKETING,
             sorted(reasons, key=lambda reason: -reason[2])[:REASONS_MAX],
-            [_unfold(folded, span) for span in self._adverts(folded.text, sentences)],
+            [_original(normalised, span) for span in self._adverts(normalised.text, sentences)],
         )
 
     def evidence(self, text: str) -> float:
-        """Return how much speaks for marketing, rules aside; above the threshold a text is promotional."""
-        return self._strongest(self._sentences(fold(text).text)).evidence
+        """Return the evidence for marketing, without the rules; above the threshold a text is promotional."""
+        return self._strongest(self._sentences(normalise(text).text)).evidence
 
-    def _offers(self, text: str, evidence: float) -> Sequence[tuple[Category, Span]]:
+    def _rule_matches(self, text: str, evidence: float) -> Sequence[tuple[Category, Span]]:
         return [
             (category, (start, end))
-            for category, start, end in offers(text)
+            for category, start, end in find_phrases(text)
             if category is not Category.OPT_OUT_LINE or evidence > SERVICE
         ]
 
@@ -166,7 +161,7 @@ class Judge:
         return _Chunk(chunk.words, chunk.ends_sentence, words_sum, words_squared, pieces_sum, pieces_squared)
 
     def _sentences(self, text: str) -> Sequence[_Sentence]:
-        """Read a folded text; of one with very many sentences the last is all the rest."""
+        """Split a normalised text; beyond the maximum the last sentence holds the rest."""
         found: list[_Sentence] = []
         current: list[_Chunk] = []
         place = 0
@@ -206,7 +201,7 @@ class Judge:
         return _Sentence(words_sum, words_squared, pieces_sum, pieces_squared, count, place, chunks)
 
     def _strongest(self, sentences: Sequence[_Sentence]) -> _Part:
-        """Weigh a text as a whole, and without its plainly serviceable sentences if enough is left then."""
+        """Weigh a text as a whole, and without its plainly transactional sentences if enough is left."""
         whole = _Part(self._evidence(sentences, 1.0), sentences)
         rest = [one for one in sentences if self._evidence([one], 1.0) > SERVICE]
         if len(rest) == len(sentences) or sum(one.word_count for one in rest) < PART_WORDS_MIN:
@@ -228,7 +223,7 @@ class Judge:
         )
 
     def _phrases(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[tuple[Span, float]]:
-        """Find the words that weighed most, with their neighbours that weighed too."""
+        """Find the words with most weight, joined with neighbours that have weight too."""
         words_length = _length(sum(one.words_squared for one in sentences), WORDS_SQUARED_MIN)
         pieces_length = _length(sum(one.pieces_squared for one in sentences), PIECES_SQUARED_MIN)
         starts = [start for _, start, _ in places(text)]
@@ -243,14 +238,14 @@ class Judge:
                 if run:
                     phrases.append(((run[0][0][0], run[-1][0][1]), sum(one for _, one in run)))
                 run = [(span, weight)] if weight > 0 else []
-        # A sign alone explains nothing.
+        # A sign alone is no explanation.
         said = [phrase for phrase in phrases if any(letter.isalnum() for letter in text[slice(*phrase[0])])]
         return sorted(said or phrases, key=lambda phrase: -phrase[1])
 
     def _weigh_words(
         self, sentence: _Sentence, starts: Sequence[int], words_length: float, pieces_length: float
     ) -> Sequence[tuple[Span, float]]:
-        """Share out what a sentence says among its words; a pair counts half for each of the two."""
+        """Divide the weight of a sentence among its words; a pair counts half for each word."""
         known = self._weights.words
         spans: list[Span] = []
         weights: list[float] = []
@@ -269,7 +264,7 @@ class Judge:
         return list(zip(spans, weights, strict=True))
 
     def _adverts(self, text: str, sentences: Sequence[_Sentence]) -> Sequence[Span]:
-        """Find the sentences without which the text is plainly a service message, if there are such."""
+        """Find the sentences without which the text is plainly transactional, if there are any."""
         chunks = [(start, start + len(written)) for written, start, _ in places(text)]
         spans = [(chunks[one.place][0], chunks[one.place + len(one.chunks) - 1][1]) for one in sentences]
         rest = list(range(len(sentences)))
@@ -280,13 +275,13 @@ class Judge:
                 return ()
             left = " ".join(text[slice(*spans[one])] for one in rest)
             evidence = self._strongest(self._sentences(left)).evidence
-            if evidence < REST_EVIDENCE_MAX and not self._offers(left, evidence):
+            if evidence < REST_EVIDENCE_MAX and not self._rule_matches(left, evidence):
                 return [spans[one] for one in sorted(by_weight[:dropped])]
         return ()
 
 
 def _add_up(known: Mapping[str, tuple[int, int]], features: Sequence[str]) -> tuple[int, int]:
-    """Add up the weights and squared lengths of features; a word that was not met before has about twenty."""
+    """Add up the weights and squared lengths of features; an unknown word has about twenty."""
     weights = squares = 0
     for feature in features:
         found = known.get(feature)
@@ -297,14 +292,14 @@ def _add_up(known: Mapping[str, tuple[int, int]], features: Sequence[str]) -> tu
 
 
 def _length(squared: int, shortest: float) -> float:
-    """Return how long a text is, in the steps in which its weights are counted."""
+    """Return the length of a text, in the steps of its weights."""
     return math.sqrt(squared / STEPS + shortest) * STEPS
 
 
-def _unfold(folded: Folded, span: Span) -> Span:
-    """Return where a piece of the folded text stands in the text as it was written."""
+def _original(normalised: Normalised, span: Span) -> Span:
+    """Return the position of a normalised span in the original text."""
     start, end = span
-    return folded.places[start], folded.places[end - 1] + 1
+    return normalised.places[start], normalised.places[end - 1] + 1
 
 
 def _logistic(number: float) -> float:

@@ -1,8 +1,8 @@
-"""Which letters does a reader see? Texts are folded to plain lower-case ones before they are judged.
+"""Normalises a text to the plain lower-case letters that a reader sees, before it is classified.
 
-Compatibility forms (full width, mathematical, circled), letters of other alphabets that look like Latin ones,
-accents and characters that nobody sees are folded away, and words whose letters are spaced out are joined.
-Every folded letter knows where it stood, so that what weighed can be shown in the text as it was written.
+Compatibility forms (full width, mathematical, circled) and look-alikes from other alphabets become Latin
+letters, accents and invisible characters are removed, and words whose letters are spaced out are joined.
+Every letter keeps its original position, so that the reasons can be shown in the original text.
 """
 
 import re
@@ -32,7 +32,7 @@ _LOOK_ALIKES: Final = str.maketrans(
 # White letters on black, and the letters of flags, which have no compatibility form.
 _BOXED: Final = ((0x1F150, 0x1F169), (0x1F170, 0x1F189), (0x1F1E6, 0x1F1FF))
 _UNSEEN: Final = frozenset(["Cf", "Cc", "Mn", "Me", "Cs", "Co", "Cn"])
-# Letters by their kind that show nothing.
+# Letters by category that show nothing.
 _BLANK: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 
 # Greek capitals look like other letters than their small forms.
@@ -52,28 +52,27 @@ LETTERS_MIN: Final = 3
 ALONE_MIN: Final = 8
 
 
-class Folded(Struct, frozen=True):
-    """A folded text, and for each of its letters the place of the one that it came from."""
+class Normalised(Struct, frozen=True):
+    """A normalised text, and for each of its letters the position in the original."""
 
     text: str
     places: Sequence[int]
 
 
-def fold(text: str) -> Folded:
-    """Fold a text."""
+def normalise(text: str) -> Normalised:
     if text.isascii() and text.isprintable():
-        return _join(Folded(text.lower().replace("`", "'"), range(len(text))))
+        return _join(Normalised(text.lower().replace("`", "'"), range(len(text))))
     letters: list[str] = []
     places: list[int] = []
     for place, character in enumerate(text):
-        for letter in _fold_character(character):
+        for letter in _normalise_character(character):
             letters.append(letter)
             places.append(place)
-    return _join(Folded("".join(letters), places))
+    return _join(Normalised("".join(letters), places))
 
 
 @lru_cache(maxsize=4096)
-def _fold_character(character: str) -> str:
+def _normalise_character(character: str) -> str:
     code = ord(character)
     for first, last in _BOXED:
         if first <= code <= last:
@@ -90,17 +89,17 @@ def _fold_character(character: str) -> str:
     return " " if seen.isspace() else seen.translate(_LOOK_ALIKES)
 
 
-def _join(folded: Folded) -> Folded:
-    """Join the letters of words that are spaced out; numbers that are stay as they are."""
-    text = folded.text
+def _join(normalised: Normalised) -> Normalised:
+    """Join the letters of spaced-out words; spaced-out numbers stay."""
+    text = normalised.text
     if text.count(" ") * 3 >= len(text) and len(_ALONE.findall(text)) > max(
         ALONE_MIN, _MOSTLY * len(text.split())
     ):
-        folded = _without(folded, {match.start() for match in _NARROW.finditer(text)})
+        normalised = _without(normalised, {match.start() for match in _NARROW.finditer(text)})
     for pattern in (_BY_SIGNS, _BY_BLANKS):
-        text = folded.text
-        folded = _without(
-            folded,
+        text = normalised.text
+        normalised = _without(
+            normalised,
             {
                 place
                 for match in pattern.finditer(text)
@@ -110,11 +109,12 @@ def _join(folded: Folded) -> Folded:
                 if not text[place].isalnum()
             },
         )
-    return folded
+    return normalised
 
 
-def _without(folded: Folded, dropped: AbstractSet[int]) -> Folded:
+def _without(normalised: Normalised, dropped: AbstractSet[int]) -> Normalised:
     if not dropped:
-        return folded
-    kept = [place for place in range(len(folded.text)) if place not in dropped]
-    return Folded("".join(folded.text[place] for place in kept), [folded.places[place] for place in kept])
+        return normalised
+    kept = [place for place in range(len(normalised.text)) if place not in dropped]
+    text = "".join(normalised.text[place] for place in kept)
+    return Normalised(text, [normalised.places[place] for place in kept])

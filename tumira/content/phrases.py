@@ -1,7 +1,6 @@
-"""Which phrases alone make a text marketing? Only those where the law is plain.
+"""Phrases that alone make a text marketing, where the law is plain.
 
-The patterns are matched against the folded text: small letters, no accents. Each names what it stands for in
-`docs/content-policy.md`.
+The patterns match normalised text: lower case, no accents. `docs/content-policy.md` explains each category.
 """
 
 import re
@@ -14,13 +13,13 @@ from tumira.content.verdict import Category
 
 
 def _one_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    # Any white space is as good as a blank.
+    # A blank stands for any white space.
     return re.compile("|".join(patterns).replace(" ", r"\s+"))
 
 
 _MONEY: Final = r"(?:r|usd|us\$|zig|zwg|\$|rands? )\s*\d+"
 
-# What a draw or competition offers, and how one enters it.
+# The prizes of a draw or competition, and how to enter it.
 _PRIZE_DRAW: Final = (
     r"(?:stand|get|have|be in with) a chance (?:to|of) (?:win|being)\w*",
     (
@@ -35,7 +34,7 @@ _PRIZE_DRAW: Final = (
     r"\bithuba loku(?:wina|win|zuza|phumelela)\w*|\bmukana wekuhwina\b|\bmukana wekuwina\b",
     r"\b(?:monyetla|sebaka) sa ho (?:hapa|wina)\b|\b(?:tshono ya|sebaka sa) go (?:fenya|wina)\b",
 )
-# Marketing must offer a way out of it, and service messages need none.
+# Marketing must offer an opt-out, and service messages need none.
 _OPT_OUT_LINE: Final = (
     r"\bopt[ -]?out\b[:;,]? (?:sms|reply|text|send|dial|with|by|stop|at|via|to \*?\d)",
     r"\b(?:to|2) (?:opt[ -]?out|unsubscribe)\b",
@@ -77,7 +76,7 @@ _LOAN_OFFER: Final = (
 
 
 class Rule(Struct, frozen=True):
-    """What a pattern of one category looks for, and the letters without which it cannot be there."""
+    """A pattern of one category, and substrings of which every match contains at least one."""
 
     category: Category
     needs: Sequence[str]
@@ -104,10 +103,10 @@ RULES: Final = (
 )
 
 
-def offers(text: str) -> Iterator[tuple[Category, int, int]]:
-    """Give what the rules find in a folded text, and where."""
+def find_phrases(text: str) -> Iterator[tuple[Category, int, int]]:
+    """Yield the category and span of each rule match in a normalised text."""
     for rule in RULES:
-        # A pattern takes fifty times as long as a look for some letters.
+        # A pattern takes fifty times as long as a substring search.
         if any(letters in text for letters in rule.needs):
             for match in rule.pattern.finditer(text):
                 yield rule.category, match.start(), match.end()

@@ -1,13 +1,15 @@
-"""How does the operator answer who asked for a review, and allow or refuse a form of text for good?"""
+"""Operator actions on content: reviews of refused texts, and templates that allow or block texts."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.content import reviews, template_store
-from tumira.content.manage_templates import IN_ALL_MAX, NO_ACCOUNT, NO_TEMPLATE, NOTE_MAX, OWN_MAX
+from tumira.content import store as content_store
+from tumira.content import template_store
+from tumira.content.store import ContentRefusal
 from tumira.content.template_store import Template
 from tumira.content.templates import TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
@@ -15,7 +17,13 @@ from tumira.core.ids import TEMPLATE, AccountId, TemplateId, new_id, write_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
-NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
+_NO_ACCOUNT: Final = "There is no such account; `tumira account list` shows them."
+_NO_TEMPLATE: Final = "There is no such template; `tumira template list` shows them."
+# A text is compared with the account's own templates and all shared ones, and all are cached in memory.
+OWN_MAX: Final = 100
+IN_ALL_MAX: Final = 10_000
+NOTE_MAX: Final = 200
+_NO_REVIEW: Final = "Nobody waits for an answer about this text any more; somebody else has given it."
 
 _WHAT: Final = {
     TemplateVerdict.ALLOW: "texts of a template allowed",
@@ -33,8 +41,8 @@ async def add_template(
     actor: Actor,
     answers: bytes | None = None,
 ) -> Template:
-    """Allow or refuse texts of a form; with a refused text's digest, that also answers who asked about it."""
-    note = checked(note)
+    """Allow or block matching texts; with the digest of a refused text, this also ends its review."""
+    note = _check_note(note)
     now = datetime.now(UTC)
     template = Template(
         TemplateId(new_id(int(now.timestamp() * 1000))),
@@ -46,17 +54,16 @@ async def add_template(
         actor.name,
     )
     async with database.transaction() as connection:
-        if account_id is not None and await accounts.find(connection, account_id) is None:
-            raise OperatorError(NO_ACCOUNT)
+        await _check_account(connection, account_id)
         await _insert(connection, template)
-        await _note(connection, actor, account_id, _WHAT[verdict], template)
+        await _record(connection, actor, account_id, _WHAT[verdict], template)
         if answers is not None and account_id is not None:
-            await reviews.close(connection, account_id, answers)
+            await content_store.close_review(connection, account_id, answers)
     return template
 
 
 async def _insert(connection: Connection, template: Template) -> None:
-    in_all, own = await template_store.hold_and_count(connection, template.account_id)
+    in_all, own = await template_store.lock_and_count(connection, template.account_id)
     same = await template_store.find_same(connection, template.account_id, template.pattern)
     if same is not None:
         raise OperatorError(f"There is such a template already: {write_id(TEMPLATE, same)}; remove it first.")
@@ -66,44 +73,44 @@ async def _insert(connection: Connection, template: Template) -> None:
         )
     if in_all >= IN_ALL_MAX:
         raise OperatorError(f"There are {IN_ALL_MAX} templates, the most there can be: remove one first.")
-    await template_store.insert(connection, template)
+    await template_store.insert_template(connection, template)
 
 
 async def remove_template(database: Database, template_id: TemplateId, actor: Actor) -> Template:
-    """Remove a template; from the next call on the judge alone decides about its texts."""
+    """Remove a template; from the next call on the classifier decides about its texts."""
     async with database.transaction() as connection:
-        removed = await template_store.delete(connection, template_id)
+        removed = await template_store.delete_template(connection, template_id)
         if removed is None:
-            raise OperatorError(NO_TEMPLATE)
-        await _note(connection, actor, removed.account_id, "template removed", removed)
+            raise OperatorError(_NO_TEMPLATE)
+        await _record(connection, actor, removed.account_id, "template removed", removed)
     return removed
 
 
 async def dismiss(
     database: Database, account_id: AccountId, digest: bytes, *, answer: str, actor: Actor
 ) -> None:
-    """Leave a text refused, and tell who asked why."""
-    answer = checked(answer)
+    """End a review and leave the text refused."""
+    answer = _check_note(answer)
     async with database.transaction() as connection:
-        if not await reviews.close(connection, account_id, digest):
-            raise OperatorError(NO_REVIEW)
+        if not await content_store.close_review(connection, account_id, digest):
+            raise OperatorError(_NO_REVIEW)
         what = "review of a refused text: it stays refused"
         await audit_log.record(connection, account_id, actor, what, answer)
         await audit_log.record_by_operator(connection, actor, what, answer, account_id)
 
 
-async def _note(
+async def _record(
     connection: Connection, actor: Actor, account_id: AccountId | None, what: str, template: Template
 ) -> None:
-    # What the template says stays out: a customer's words do not belong into records that are kept for good.
+    # Without the template's text: a customer's words do not belong in records that are kept permanently.
     detail = write_id(TEMPLATE, template.id) + (f", {template.note}" if template.note else "")
     await audit_log.record_by_operator(connection, actor, what, detail, account_id)
     if account_id is not None:
         await audit_log.record(connection, account_id, actor, what, detail)
 
 
-def checked(note: str) -> str:
-    """Return a note that can be kept, in one line."""
+def _check_note(note: str) -> str:
+    """Return a note in one line, or refuse it."""
     note = " ".join(note.split())
     if not note.isprintable():
         raise OperatorError("The note has characters that cannot be shown; write it in plain text.")
@@ -117,3 +124,26 @@ def _tidy(text: str) -> str:
         return tidy(text)
     except ValueError as error:
         raise OperatorError(str(error)) from error
+
+
+async def list_templates(
+    database: Database, account_id: AccountId | None, count_max: int = IN_ALL_MAX
+) -> Sequence[Template]:
+    """Return all templates, or those that apply to an account."""
+    async with database.connection() as connection:
+        await _check_account(connection, account_id)
+        return await template_store.list_templates(connection, account_id, count_max)
+
+
+async def list_refusals(
+    database: Database, account_id: AccountId | None, count_max: int
+) -> Sequence[ContentRefusal]:
+    """Return the latest refused texts, of all accounts or of one."""
+    async with database.connection() as connection:
+        await _check_account(connection, account_id)
+        return await content_store.list_latest(connection, account_id, count_max)
+
+
+async def _check_account(connection: Connection, account_id: AccountId | None) -> None:
+    if account_id is not None and await accounts.find(connection, account_id) is None:
+        raise OperatorError(_NO_ACCOUNT)

@@ -1,9 +1,8 @@
-"""Which texts were refused, how often, and for which words?
+"""Refused texts, how often and for which words, and their reviews by the operator.
 
-A text itself is kept only while its account consents to review, or where its owner gave it to us to ask for
-one. Rows are kept for 30 days after the last
-time, and at most 10,000 of an account: a task deletes the oldest above that, so between two of its turns
-there can be as many more as the account makes calls.
+A text itself is kept only while its account consents to review, or when its owner submitted it for review.
+Rows are kept for 30 days after the last refusal, and at most 10,000 per account. A maintenance task deletes
+the oldest above that, so between two of its runs there can be more.
 """
 
 import json
@@ -11,14 +10,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
-from tumira.core.ids import AccountId
+from tumira.content.template_store import Template
+from tumira.content.templates import TemplateVerdict
+from tumira.core.ids import AccountId, TemplateId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -27,17 +29,22 @@ PER_ACCOUNT_MAX: Final = 10_000
 
 _NUMBER: Final = re.compile(r"\d+")
 
+# Beyond every row of a list.
+_LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_NO_ACCOUNT: Final = AccountId(UUID(int=0))
+NEWEST: Final = TemplateId(UUID(int=(1 << 128) - 1))
+
 # The words that weighed, each with its category.
 Words = Sequence[Mapping[str, str]]
 
 
 def digest_of(text: str) -> bytes:
-    """Return under what a text is kept: one with another code, date or amount in figures is the same."""
+    """Return the key of a text; texts that differ only in their numbers have the same one."""
     return sha256(_NUMBER.sub("0", text).encode()).digest()
 
 
 class NewRefusal(Struct, frozen=True):
-    """A text that was refused just now; `digest` is the same for texts that differ in their numbers alone."""
+    """A text that was refused just now."""
 
     account_id: AccountId
     digest: bytes
@@ -50,8 +57,6 @@ class NewRefusal(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ContentRefusal:
-    """A text that was refused, and how often."""
-
     account_id: AccountId
     first_at: datetime
     last_at: datetime
@@ -61,13 +66,13 @@ class ContentRefusal:
     reasons: Words
     text: str | None
     digest: bytes
-    # When its owner asked the operator to look at it, and what they say about it.
+    # When its owner asked for a review, and their comment.
     review_asked_at: datetime | None
     review_note: str | None
 
 
-# What is kept about the text is that of the last time: templates and the account's consent change. A text
-# that its owner gave us for a review stays until the operator has seen it.
+# The row describes the last refusal: templates and the account's consent change. A text that its owner
+# submitted for review stays until the operator has answered.
 SQL_RECORD: Final = Statement("""
 INSERT INTO content_refusals AS old
        (account_id, digest, first_at, last_at, count, category, score, reasons, text)
@@ -86,7 +91,7 @@ SELECT account_id, digest, at, at, count, category, score, reasons::jsonb, text
 
 
 async def record(connection: Connection, refusals: Sequence[NewRefusal]) -> None:
-    """Note the texts that a group of calls was refused for; the accounts are held by us."""
+    """Record the refused texts of a group of calls; this transaction has locked the accounts."""
     # One statement may not touch a row twice.
     counts = Counter((refusal.account_id, refusal.digest) for refusal in refusals)
     latest = {(refusal.account_id, refusal.digest): refusal for refusal in refusals}
@@ -120,7 +125,7 @@ SQL_LIST_OF_ACCOUNT: Final = Statement(
 async def list_latest(
     connection: Connection, account_id: AccountId | None, count_max: int
 ) -> Sequence[ContentRefusal]:
-    """Return an account's refused texts, or everybody's, those refused last first."""
+    """Return the refused texts of an account, or of all, the latest first."""
     if account_id is None:
         rows = await SQL_LIST.rows(connection, count_max=count_max)
     else:
@@ -132,7 +137,7 @@ SQL_FIND: Final = Statement(_REFUSAL + "WHERE account_id = %(account_id)s AND di
 
 
 async def find(connection: Connection, account_id: AccountId, digest: bytes) -> ContentRefusal | None:
-    """Return one of an account's refused texts; None if it has no such."""
+    """Return one of an account's refused texts, or None."""
     row = await SQL_FIND.row(connection, account_id=account_id, digest=digest)
     return None if row is None else _refusal(row)
 
@@ -148,7 +153,7 @@ UPDATE content_refusals
 async def ask_review(
     connection: Connection, account_id: AccountId, digest: bytes, *, note: str, text: str
 ) -> None:
-    """Keep a refused text that its owner gave us, and what they say about it, for the operator to see."""
+    """Store a refused text with its owner's comment for the operator to review."""
     await SQL_ASK_REVIEW.rows(connection, account_id=account_id, digest=digest, note=note, text=text)
 
 
@@ -177,12 +182,11 @@ UPDATE content_refusals
 
 
 async def erase_texts(connection: Connection, account_id: AccountId) -> None:
-    """Erase an account's refused texts; that they were refused stays."""
+    """Erase an account's refused texts; the refusals stay."""
     await SQL_ERASE_TEXTS.rows(connection, account_id=account_id)
 
 
-# Skipping what is locked: it is being refused once more just now, and two who wait for each other's rows
-# would never end.
+# Locked rows are skipped: they are being refused again now, and waiting for them could deadlock.
 SQL_DELETE_OLD: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT account_id, digest
@@ -197,7 +201,7 @@ DELETE FROM content_refusals
 RETURNING 1
 """)
 
-# The first that is one too many, counted from the newest, is found on the account's index.
+# The first surplus row, counted from the newest, is found on the account's index.
 SQL_DELETE_SURPLUS: Final = Statement("""
 WITH surplus AS MATERIALIZED (
     SELECT r.account_id, r.digest
@@ -221,7 +225,151 @@ RETURNING 1
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget refusals that are old or too many, up to `count_max` of each, and return how many."""
+    """Delete refusals that are old or surplus, up to `count_max` of each, and return how many."""
     old = await SQL_DELETE_OLD.rows(connection, kept=KEPT, count_max=count_max)
     surplus = await SQL_DELETE_SURPLUS.rows(connection, kept_max=PER_ACCOUNT_MAX, count_max=count_max)
     return len(old) + len(surplus)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A refused text with its account, and the comment of an owner who asked for a review."""
+
+    account_id: AccountId
+    business: str
+    digest: bytes
+    first_at: datetime
+    last_at: datetime
+    count: int
+    category: str
+    score: float
+    reasons: Words
+    text: str | None
+    review_asked_at: datetime | None
+    review_note: str | None
+    consents: bool
+
+
+def _review(row: asyncpg.Record) -> Review:
+    return Review(**{**dict(row), "reasons": json.loads(row["reasons"])})
+
+
+_REVIEW: Final = """
+SELECT r.account_id, a.business, r.digest, r.first_at, r.last_at, r.count, r.category, r.score, r.reasons,
+       r.text, r.review_asked_at, r.review_note, a.review_consent AS consents
+  FROM content_refusals r
+  JOIN accounts a ON a.id = r.account_id
+"""
+
+# The longest-waiting request comes first.
+SQL_LIST_REQUESTED: Final = Statement(
+    _REVIEW
+    + """
+ WHERE r.review_asked_at IS NOT NULL
+ ORDER BY r.review_asked_at
+ LIMIT %(count_max)s
+"""
+)
+
+
+async def list_requested(connection: Connection, count_max: int) -> Sequence[Review]:
+    """Return the refused texts whose owners asked for a review."""
+    return [_review(row) for row in await SQL_LIST_REQUESTED.rows(connection, count_max=count_max)]
+
+
+# The first condition uses the index; the second continues among rows of the same time.
+SQL_LIST_REVIEWS: Final = Statement(
+    _REVIEW
+    + """
+ WHERE r.last_at <= %(before)s
+   AND (r.last_at, r.account_id, r.digest) < (%(before)s, %(account_id)s, %(digest)s)
+ ORDER BY r.last_at DESC, r.account_id DESC, r.digest DESC
+ LIMIT %(count_max)s
+"""
+)
+
+
+async def list_reviews(
+    connection: Connection,
+    count_max: int,
+    before: datetime = _LATEST,
+    account_id: AccountId = _NO_ACCOUNT,
+    digest: bytes = b"",
+) -> Sequence[Review]:
+    """Return the page of refused texts before a given one, the latest first."""
+    rows = await SQL_LIST_REVIEWS.rows(
+        connection, before=before, account_id=account_id, digest=digest, count_max=count_max
+    )
+    return [_review(row) for row in rows]
+
+
+SQL_FIND_REVIEW: Final = Statement(
+    _REVIEW
+    + """
+ WHERE r.account_id = %(account_id)s
+   AND r.digest = %(digest)s
+"""
+)
+
+
+async def find_review(connection: Connection, account_id: AccountId, digest: bytes) -> Review | None:
+    row = await SQL_FIND_REVIEW.row(connection, account_id=account_id, digest=digest)
+    return None if row is None else _review(row)
+
+
+# A text that was submitted only for review is erased; with the account's consent it stays.
+SQL_CLOSE_REVIEW: Final = Statement("""
+UPDATE content_refusals r
+   SET review_asked_at = NULL, review_note = NULL, text = CASE WHEN a.review_consent THEN r.text END
+  FROM accounts a
+ WHERE r.account_id = %(account_id)s
+   AND r.digest = %(digest)s
+   AND r.review_asked_at IS NOT NULL
+   AND a.id = r.account_id
+RETURNING 1
+""")
+
+
+async def close_review(connection: Connection, account_id: AccountId, digest: bytes) -> bool:
+    """End a review; False when none was requested, or another operator has ended it."""
+    return await SQL_CLOSE_REVIEW.value(connection, account_id=account_id, digest=digest) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTemplate:
+    """A template and the business it belongs to; without a business it is for every account."""
+
+    template: Template
+    business: str | None
+
+
+SQL_LIST_TEMPLATES: Final = Statement("""
+SELECT t.id, t.account_id, t.pattern, t.verdict, t.note, t.created_at, t.created_by, a.business
+  FROM templates t
+  LEFT JOIN accounts a ON a.id = t.account_id
+ WHERE t.id < %(before)s
+ ORDER BY t.id DESC
+ LIMIT %(count_max)s
+""")
+
+
+async def list_templates_before(
+    connection: Connection, count_max: int, before: TemplateId = NEWEST
+) -> Sequence[ListedTemplate]:
+    """Return the page of templates before a given one, the newest first."""
+    rows = await SQL_LIST_TEMPLATES.rows(connection, before=before, count_max=count_max)
+    return [
+        ListedTemplate(
+            Template(
+                TemplateId(row["id"]),
+                row["account_id"],
+                row["pattern"],
+                TemplateVerdict(row["verdict"]),
+                row["note"],
+                row["created_at"],
+                row["created_by"],
+            ),
+            row["business"],
+        )
+        for row in rows
+    ]

@@ -1,4 +1,4 @@
-"""Which templates has the operator allowed or blocked?"""
+"""Templates in the database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ SELECT p.version, t.id, t.account_id, t.pattern, t.verdict
 
 
 async def get_policy(connection: Connection) -> Policy:
-    """Read all templates, as texts are compared with them."""
+    """Return all templates, compiled for comparison."""
     rows = await SQL_POLICY.rows(connection)
     assert rows, "the migration inserts the version"
     return Policy(
@@ -57,8 +57,8 @@ async def get_version(connection: Connection) -> int:
     return int(await SQL_VERSION.value(connection))
 
 
-# Held until commit, so that two who add at once do not add one too many, or the same one twice.
-SQL_HOLD: Final = Statement("SELECT version FROM content_policy FOR UPDATE")
+# Locked until commit, so that concurrent inserts do not exceed the maximum or add a duplicate.
+SQL_LOCK: Final = Statement("SELECT version FROM content_policy FOR UPDATE")
 
 SQL_COUNT: Final = Statement("""
 SELECT count(*) AS in_all,
@@ -67,9 +67,9 @@ SELECT count(*) AS in_all,
 """)
 
 
-async def hold_and_count(connection: Connection, account_id: AccountId | None) -> tuple[int, int]:
-    """Keep others from changing templates; return how many there are, and how many of this account's."""
-    await SQL_HOLD.rows(connection)
+async def lock_and_count(connection: Connection, account_id: AccountId | None) -> tuple[int, int]:
+    """Lock the templates; return how many there are, and how many of this account's."""
+    await SQL_LOCK.rows(connection)
     row = await SQL_COUNT.row(connection, account_id=account_id)
     assert row is not None
     return row["in_all"], row["own"]
@@ -84,7 +84,7 @@ SELECT id
 
 
 async def find_same(connection: Connection, account_id: AccountId | None, pattern: str) -> TemplateId | None:
-    """Return the template of this form that an account has already, or None."""
+    """Return the account's template with the same pattern, or None."""
     found = await SQL_FIND_SAME.value(connection, account_id=account_id, pattern=pattern)
     return None if found is None else TemplateId(found)
 
@@ -95,8 +95,7 @@ VALUES (%(template_id)s, %(account_id)s, %(pattern)s, %(verdict)s, %(note)s, %(c
 """)
 
 
-async def insert(connection: Connection, template: Template) -> None:
-    """Add a template; it counts from the next call."""
+async def insert_template(connection: Connection, template: Template) -> None:
     await SQL_INSERT.rows(
         connection,
         template_id=template.id,
@@ -109,7 +108,7 @@ async def insert(connection: Connection, template: Template) -> None:
     )
 
 
-# Those for every account count for this one too.
+# Templates for every account apply to this one too.
 SQL_LIST: Final = Statement("""
 SELECT id, account_id, pattern, verdict, note, created_at, created_by
   FROM templates
@@ -119,10 +118,10 @@ SELECT id, account_id, pattern, verdict, note, created_at, created_by
 """)
 
 
-async def list_some(
+async def list_templates(
     connection: Connection, account_id: AccountId | None, count_max: int
 ) -> Sequence[Template]:
-    """Return all templates, or those that count for an account, in the order in which they were made."""
+    """Return all templates, or those that apply to an account, the oldest first."""
     rows = await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
     return [_template(row) for row in rows]
 
@@ -134,8 +133,7 @@ RETURNING id, account_id, pattern, verdict, note, created_at, created_by
 """)
 
 
-async def delete(connection: Connection, template_id: TemplateId) -> Template | None:
-    """Remove a template and return it; None when there is none."""
+async def delete_template(connection: Connection, template_id: TemplateId) -> Template | None:
     row = await SQL_DELETE.row(connection, template_id=template_id)
     return None if row is None else _template(row)
 

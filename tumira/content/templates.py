@@ -1,8 +1,8 @@
-"""Does a text have the form of a template, and is that form allowed or blocked?
+"""Templates: forms of text that an operator allows or blocks.
 
 A template is a text with places, such as `Your parcel {number} waits at {shop}.` A place stands for 1 to 40
-characters on one line; everything else must be there as it is written, but that any white space is as good as
-any other. The names of places are for those who read them.
+characters on one line; everything else must match literally, except that any white space matches any other.
+The names of places are for readers only.
 """
 
 import re
@@ -16,7 +16,7 @@ from tumira.core.ids import AccountId
 TEMPLATE_MAX: Final = 1600
 PLACES_MAX: Final = 20
 PLACE_MAX: Final = 40
-# With fewer it would match texts that nobody had in mind.
+# A template with fewer letters would match unintended texts.
 LETTERS_MIN: Final = 10
 
 _PLACE: Final = re.compile(r"\{\w{1,40}\}")
@@ -26,16 +26,16 @@ _UNSTORABLE: Final = re.compile("[\ud800-\udfff\x00]")
 
 
 class TemplateVerdict(StrEnum):
-    """What becomes of a text of that form, whatever the judge says."""
+    """The decision about a matching text, whatever the classifier says."""
 
     ALLOW = "allow"
     BLOCK = "block"
 
 
 class Squeezed:
-    """A text whose runs of white space are one space each, and where each of its letters stands.
+    """A text with single spaces, and the positions of each of its letters.
 
-    Sets of positions are integers: bit 5 says something about the position before the sixth letter.
+    Sets of positions are integers: bit 5 stands for the position before the sixth letter.
     """
 
     def __init__(self, text: str) -> None:
@@ -45,12 +45,12 @@ class Squeezed:
 
     @cached_property
     def letters(self) -> Mapping[str, int]:
-        """Return for each letter the positions at which it stands; a line end counts as a space."""
+        """Return the positions of each letter; a line end counts as a space."""
         return _positions(self.plain)
 
     @cached_property
     def inside(self) -> int:
-        """Return the positions at which something stands that is no line end."""
+        """Return the positions of everything but line ends."""
         return (1 << len(self._lines)) - 1 & ~_positions(self._lines).get("\n", 0)
 
 
@@ -62,7 +62,7 @@ def _positions(text: str) -> Mapping[str, int]:
 
 
 def tidy(text: str) -> str:
-    """Return a template as it is kept; a ValueError says in one sentence what to change."""
+    """Return a template as it is stored; a ValueError says in one sentence what to change."""
     if len(text) > TEMPLATE_MAX:
         raise ValueError(f"The template has {len(text)} characters; at most {TEMPLATE_MAX} are allowed.")
     if _UNSTORABLE.search(text):
@@ -87,9 +87,9 @@ def tidy(text: str) -> str:
 class Pattern:
     """A template that texts are compared with.
 
-    No regular expression does it: one with twenty places would try more ways to cut a text than there is
-    time for. Here all positions that the template can have reached move on together, a letter at a time, so
-    a comparison takes at most one step for each letter of the template and forty for each place.
+    A regular expression with twenty places would backtrack for minutes. Here all positions that the template
+    can have reached advance together, a letter at a time, so a comparison takes at most one step for each
+    letter of the template and forty for each place.
     """
 
     __slots__ = ("_first", "_last", "_middle")
@@ -101,11 +101,10 @@ class Pattern:
         self._last = others[-1] if others else None
 
     def matches(self, text: Squeezed) -> bool:
-        """Tell whether a text has this form."""
         plain = text.plain
         if self._last is None:
             return plain == self._first
-        # Nearly every text of another form ends here.
+        # Nearly every other text is ruled out here.
         if not (plain.startswith(self._first) and plain.endswith(self._last)):
             return False
         reached = 1 << len(self._first)
@@ -117,7 +116,7 @@ class Pattern:
 
 
 def _after_place(text: Squeezed, reached: int) -> int:
-    """Return the positions at which a place can end that begins at one of these."""
+    """Return the positions at which a place can end if it begins at one of these."""
     ends = 0
     for _ in range(PLACE_MAX):
         reached = (reached & text.inside) << 1
@@ -133,13 +132,13 @@ class Policy:
     ) -> None:
         self.version = version
         self._templates: dict[tuple[AccountId | None, TemplateVerdict], list[str]] = {}
-        # Made when first needed: after a change, only accounts that send pay for it.
+        # Compiled on first use: after a change, only accounts that send pay for it.
         self._patterns: dict[tuple[AccountId | None, TemplateVerdict], Sequence[Pattern]] = {}
         for account_id, verdict, template in templates:
             self._templates.setdefault((account_id, verdict), []).append(template)
 
     def of_account(self, account_id: AccountId) -> Sequence[tuple[AccountId | None, TemplateVerdict, str]]:
-        """Return the templates that count for an account, its own and those for every account."""
+        """Return the templates that apply to an account, its own and those for every account."""
         return [
             (owner, verdict, template)
             for (owner, verdict), templates in self._templates.items()
@@ -148,11 +147,11 @@ class Policy:
         ]
 
     def blocks(self, account_id: AccountId, text: str) -> bool:
-        """Tell whether an account may not send this text, whatever the judge says."""
+        """Tell whether a template blocks this text for an account."""
         return self._has(TemplateVerdict.BLOCK, account_id, text)
 
     def allows(self, account_id: AccountId, text: str) -> bool:
-        """Tell whether an account may send this text, whatever the judge says, unless it is blocked."""
+        """Tell whether a template allows this text for an account."""
         return self._has(TemplateVerdict.ALLOW, account_id, text)
 
     def _has(self, verdict: TemplateVerdict, account_id: AccountId, text: str) -> bool:

@@ -1,7 +1,7 @@
-"""Of which sentences, words and pieces of words does a folded text consist?
+"""Splits a normalised text into sentences, words and pieces of words.
 
-A text is read chunk by chunk, where a chunk is what stands between white space. Digits count only by how many
-there are, so that a verdict holds for every passcode; a link or a telephone number counts as one word.
+A text is read chunk by chunk; chunks are separated by white space. Only the number of digits counts, so that
+a verdict holds for every passcode; a link or a telephone number counts as one word.
 """
 
 import re
@@ -17,7 +17,7 @@ DIGITS_MAX: Final = 6
 PHONE_DIGITS_MIN: Final = 9
 PIECE_MIN: Final = 2
 PIECE_MAX: Final = 5
-# A longer chunk has the pieces of its beginning.
+# Only the beginning of a longer chunk is cut into pieces.
 CHUNK_MAX: Final = 30
 LEET_MIN: Final = 3
 PIECE_MARK: Final = "~"
@@ -30,9 +30,9 @@ _LINK: Final = re.compile(
 _DIGIT: Final = re.compile(r"\d")
 _DASHES: Final = frozenset("-|•*")
 _SENTENCE_ENDS: Final = (".", "!", "?", ";")
-# What stands for a letter in leet spelling; 1 and ! may be an i or an l.
-# Figures with a letter or two, such as R17, B357, 5GB and re$3.
+# Numbers with a letter or two, such as R17, B357, 5GB and re$3.
 _FIGURES: Final = re.compile(r"[a-z]\d+|[a-z]{2}\d|[a-z]*\$\d+|\d+[a-z]{1,2}")
+# Signs that replace letters in leet spelling; 1 and ! may be an i or an l.
 _LEET_SIGNS: Final = frozenset("0134578@$!|")
 _LEET_LETTERS: Final = tuple(
     str.maketrans("013457@$!|8", letters) for letters in ("oieastasiib", "oleastasllb")
@@ -40,7 +40,7 @@ _LEET_LETTERS: Final = tuple(
 
 
 class Word(Struct, frozen=True):
-    """A word, number or sign, and where it stands in its chunk."""
+    """A word, number or sign, and its position in the chunk."""
 
     text: str
     start: int
@@ -48,7 +48,7 @@ class Word(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True):
-    """What stands between white space: its words, its pieces, and whether a sentence ends with it."""
+    """Text without white space: its words, its pieces, and whether it ends a sentence."""
 
     words: Sequence[Word]
     pieces: Sequence[str]
@@ -56,7 +56,7 @@ class Chunk(Struct, frozen=True):
 
 
 def places(text: str) -> Iterator[tuple[str, int, bool]]:
-    """Give each chunk of a folded text, where it begins, and whether a new line begins with it."""
+    """Yield each chunk of a normalised text, its start, and whether it begins a line."""
     after = 0
     for match in _CHUNK.finditer(text):
         yield match[0], match.start(), "\n" in text[after : match.start()]
@@ -64,7 +64,7 @@ def places(text: str) -> Iterator[tuple[str, int, bool]]:
 
 
 def read_chunk(written: str, known: Container[str]) -> Chunk:
-    """Read one chunk; leet spelling is read where that gives one of the known words."""
+    """Split one chunk; leet spelling is undone where that gives a known word."""
     core = written.strip(".,;:!?()[]\"'")
     if _LINK.fullmatch(core):
         return Chunk([Word(LINK, 0, len(written))], (), written.endswith(_SENTENCE_ENDS))
@@ -82,7 +82,7 @@ def read_chunk(written: str, known: Container[str]) -> Chunk:
 
 
 def pair(first: str, second: str) -> str:
-    """Name two neighbouring words."""
+    """Return the feature of two neighbouring words."""
     return f"{first} {second}"
 
 

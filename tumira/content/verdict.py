@@ -1,4 +1,4 @@
-"""What is said about a text that was judged?"""
+"""The verdict of the content check on a text."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -7,14 +7,12 @@ from msgspec import Struct
 
 
 class Label(StrEnum):
-    """Whether a text may be sent."""
-
     TRANSACTIONAL = "transactional"
     PROMOTIONAL = "promotional"
 
 
 class Category(StrEnum):
-    """What makes a text promotional: its wording as a whole, or a rule that names one thing."""
+    """Why a text is promotional: its wording as a whole, or a rule."""
 
     MARKETING = "marketing"
     PRIZE_DRAW = "prize_draw"
@@ -24,7 +22,7 @@ class Category(StrEnum):
 
 
 class Reason(Struct, frozen=True):
-    """Words that weighed: as they stand in the text, and where, counted in characters."""
+    """Words that weighed, and their position in the text in characters."""
 
     category: Category
     words: str
@@ -34,14 +32,12 @@ class Reason(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """The judgement of one text."""
-
     label: Label
     # From 0 to 1; one half and more is promotional.
     score: float
-    # None for what may be sent.
+    # None for a text that may be sent.
     category: Category | None
-    # The heaviest first; empty for what may be sent.
+    # The heaviest first; empty for a text that may be sent.
     reasons: Sequence[Reason]
-    # The sentences without which the text could be sent; empty when there is nothing left without them.
+    # The sentences without which the text could be sent; empty when nothing would be left.
     drop: Sequence[str]

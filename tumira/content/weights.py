@@ -1,4 +1,4 @@
-"""What has the content check learnt? Reads the weights that `make train` writes."""
+"""The weights of the content check, written by `make train`."""
 
 import zlib
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ STEPS: Final = 1000
 
 
 class Weights(Struct, frozen=True):
-    """A linear model over words, pairs of words and pieces of words, and where its verdict turns."""
+    """A linear model over words, pairs of words and pieces of words, with its threshold."""
 
     # Grows by one with every training that is released.
     version: int
-    # What it was trained from, for people.
+    # A description of the training data.
     trained_from: str
     bias: float
     # A text whose evidence is above this is promotional.
@@ -33,13 +33,11 @@ class Weights(Struct, frozen=True):
 
 @cache
 def load_weights() -> Weights:
-    """Read the weights of this package, once."""
     packed = files(__package__).joinpath(FILE).read_bytes()
     return read_weights(packed)
 
 
 def read_weights(packed: bytes) -> Weights:
-    """Unpack weights."""
     return msgspec.msgpack.decode(zlib.decompress(packed), type=Weights)
 
 

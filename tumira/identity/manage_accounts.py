@@ -11,7 +11,7 @@ from tumira.accounts import ledger
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
 from tumira.audit_log import OPERATOR, Actor
-from tumira.content import store as content_refusals
+from tumira.content import store as content_store
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import AccountId
@@ -80,7 +80,7 @@ async def review(
         # This holds the account's row: a call that is being refused now is done before, or sees the change.
         await accounts.set_review_consent(connection, account_id, consent=consent)
         if not consent:
-            await content_refusals.erase_texts(connection, account_id)
+            await content_store.erase_texts(connection, account_id)
         what = "refused texts are kept" if consent else "refused texts are not kept"
         await record_change(connection, account_id, actor, what, note=note)
         return await _existing(connection, account_id)

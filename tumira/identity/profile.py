@@ -8,7 +8,7 @@ from uuid import UUID
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.audit_log import Actor
-from tumira.content import store as content_refusals
+from tumira.content import store as content_store
 from tumira.content.store import digest_of
 from tumira.core import money
 from tumira.core.ids import AccountId
@@ -127,14 +127,14 @@ async def ask_review(
 ) -> ReviewOutcome:
     """Have the operator look at a refused text, which is not kept unless its owner gives it to us now."""
     async with database.transaction() as connection:
-        if await content_refusals.find(connection, account_id, digest) is None:
+        if await content_store.find(connection, account_id, digest) is None:
             return ReviewOutcome.NO_REFUSAL
         # A form ends lines in its own way, and programs in theirs.
         writings = (text, text.strip(), text.replace("\n", "\r\n"))
         written = next((one for one in writings if digest_of(one) == digest), None)
         if written is None:
             return ReviewOutcome.OTHER_TEXT
-        await content_refusals.ask_review(connection, account_id, digest, note=note, text=written)
+        await content_store.ask_review(connection, account_id, digest, note=note, text=written)
         await audit_log.record(connection, account_id, actor, "review of a refused text asked for")
     return ReviewOutcome.DONE
 

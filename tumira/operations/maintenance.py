@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from tumira.accounts import ledger
-from tumira.content import store as content_refusals
+from tumira.content import store as content_store
 from tumira.core import metrics
 from tumira.core.ids import ACCOUNT, write_id
 from tumira.core.loops import forever
@@ -158,7 +158,7 @@ async def _erase_texts(connection: Connection) -> int:
 
 
 async def _forget_refusals(connection: Connection) -> int:
-    return await content_refusals.delete_old(connection, REFUSALS_PER_TURN_MAX)
+    return await content_store.delete_old(connection, REFUSALS_PER_TURN_MAX)
 
 
 async def _forget_mails(connection: Connection) -> int:

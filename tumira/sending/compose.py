@@ -9,8 +9,8 @@ from hashlib import sha256
 from msgspec import Struct
 
 from tumira.accounts.api_keys import Scope
-from tumira.content import check as screen_text
 from tumira.content import template_store
+from tumira.content.check import check_text, classify_early
 from tumira.core import money
 from tumira.core.errors import (
     AccountSuspended,
@@ -107,7 +107,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     if isinstance(too_long, Refusal):
         refusals.append(too_long)
     elif not is_blank(draft.message):
-        rejected = screen_text.screen(policy, account_id, draft.message)
+        rejected = check_text(policy, account_id, draft.message)
         refusals.extend([] if rejected is None else [rejected])
     if isinstance(priced, Quote) and entries and not priced.numbers:
         faults.append(_fault("to", FieldCode.INVALID_VALUE))
@@ -141,7 +141,7 @@ async def _rehearse(
     batcher: Batcher, account_id: AccountId, entries: Sequence[Entry], draft: Draft
 ) -> Sequence[Refusal]:
     """Ask what would be decided, for what only the batcher knows, such as what was spent today."""
-    verdict = screen_text.judge_ahead(draft.message)
+    verdict = classify_early(draft.message)
     request = _request(entries, draft, dry_run=True)
     decision = await batcher.ask(Call(account_id, None, Scope.SEND, Send(request, verdict=verdict)))
     return [decision.refusal] if isinstance(decision, Refused) else []
@@ -164,7 +164,7 @@ async def send(
     asked = Send(
         _request(review.entries, draft),
         _idempotency(token, draft),
-        screen_text.judge_ahead(draft.message),
+        classify_early(draft.message),
         agreed_cost=review.quote.total_cost,
     )
     return await _ask(batcher, account_id, asked)

@@ -6,7 +6,7 @@ from typing import Final
 from tumira.accounts import rate_limit
 from tumira.accounts.api_keys import Scope
 from tumira.accounts.store import LockedAccount
-from tumira.content import check
+from tumira.content.check import check_text, describe_refusal
 from tumira.content.store import NewRefusal
 from tumira.content.templates import Policy
 from tumira.core.errors import (
@@ -125,10 +125,10 @@ class Decider:
         return Answered(quota, response, replayed=False)
 
     def _check_content(self, account: LockedAccount, send: Send) -> Refusal | None:
-        rejected = check.screen(self._policy, account.id, send.request.body, send.verdict)
+        rejected = check_text(self._policy, account.id, send.request.body, send.verdict)
         if rejected is not None and not send.request.dry_run:
             self.content_refusals.append(
-                check.note(
+                describe_refusal(
                     account.id,
                     send.request.body,
                     rejected,

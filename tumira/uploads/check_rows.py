@@ -19,8 +19,8 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
-from tumira.content.check import screen
-from tumira.content.classifier import judge
+from tumira.content.check import check_text
+from tumira.content.classifier import classify
 from tumira.content.templates import Policy, TemplateVerdict
 from tumira.content.verdict import Label
 from tumira.core.errors import Refusal
@@ -139,8 +139,8 @@ class _Screening:
         self.by_template: set[str] = set()
 
     def __call__(self, text: str) -> Refusal | None:
-        verdict = judge(text)
-        refusal = screen(self._policy, self._account_id, text, verdict)
+        verdict = classify(text)
+        refusal = check_text(self._policy, self._account_id, text, verdict)
         if refusal is None and verdict.label is Label.PROMOTIONAL:
             self.by_template.add(text)
         return refusal

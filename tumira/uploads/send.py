@@ -20,8 +20,8 @@ from msgspec import structs
 
 from tumira.accounts import store as accounts
 from tumira.accounts.store import LockedAccount
-from tumira.content import check as screen_text
 from tumira.content import template_store
+from tumira.content.check import check_text
 from tumira.content.templates import Policy
 from tumira.core import money
 from tumira.core.errors import (
@@ -315,7 +315,7 @@ def _refusal(policy: Policy, account_id: AccountId, text: str, by_template: bool
     if policy.blocks(account_id, text):
         return _BLOCKED
     if by_template is None:
-        refusal = screen_text.screen(policy, account_id, text)
+        refusal = check_text(policy, account_id, text)
         return None if refusal is None else refusal.message
     return _NOT_ALLOWED if by_template and not policy.allows(account_id, text) else None
 

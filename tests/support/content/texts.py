@@ -1,4 +1,4 @@
-"""Which texts, tricks and phrases is the content check tried with?"""
+"""Texts, disguises and phrases for the tests of the content check."""
 
 import json
 import unicodedata
@@ -163,7 +163,7 @@ MIXED: Final[Mapping[str, Mixed]] = {
     ),
 }
 
-# The same with an advert of few words, which the judge does not weigh by itself.
+# The same with an advert of few words, which the classifier does not weigh alone.
 MIXED_SHORT: Final[Mapping[str, Mixed]] = {
     "sn": Mixed(
         "Odha yenyu 4471 yatumirwa uye ichasvika neChishanu.", "Wanai 20% yakaderedzwa pane inotevera!"
@@ -198,8 +198,6 @@ AUTOFILL: Final = "\n@example.com #{code}"
 
 
 class Passcodes(Struct, frozen=True):
-    """How one language hands over a passcode."""
-
     wordings: Sequence[str]
     validity: str
     secrecy: str
@@ -318,7 +316,7 @@ def passcode_messages(language: str) -> Iterator[str]:
 
 
 def corpus() -> Sequence[Mapping[str, Any]]:
-    """Read all messages that the judge learnt from and that are ours."""
+    """Read all messages of our own that the classifier learnt from."""
     return [
         json.loads(line)
         for path in sorted(CORPUS.glob("*.jsonl"))
@@ -385,7 +383,6 @@ def boxed(text: str) -> str:
 
 
 def no_break_spaces(text: str) -> str:
-    """Write every blank as one that does not break."""
     return text.replace(" ", "\u00a0")
 
 

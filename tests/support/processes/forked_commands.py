@@ -27,7 +27,7 @@ from unittest.mock import patch
 
 from argon2 import PasswordHasher
 
-from tumira.content import classifier
+from tumira.content.classifier import _classifier
 from tumira.identity import passwords
 from tumira.topups.providers import http
 
@@ -150,7 +150,7 @@ def _serve(place: str) -> None:
     for module in _modules():
         import_module(module)
     # What each of them would read by itself.
-    classifier._judge()
+    _classifier()
     http._shared_tls()
     patch.object(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)).start()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -10,7 +10,7 @@ from tumira.accounts.api_keys import Scope
 from tumira.api import schemas
 from tumira.api.envelope import refuse
 from tumira.api.request import read_send
-from tumira.content import check as screen_text
+from tumira.content.check import reject
 from tumira.content.verdict import Category, Label, Reason, Verdict
 from tumira.core import errors
 from tumira.core.errors import RecipientCode, Refusal
@@ -153,7 +153,7 @@ def _judged(text: str, sentence: str, *words: str) -> Refusal:
     reasons = [
         Reason(Category.MARKETING, one, text.index(one), text.index(one) + len(one), 1.0) for one in words
     ]
-    return screen_text.reject(Verdict(Label.PROMOTIONAL, 0.97, Category.MARKETING, reasons, [sentence]))
+    return reject(Verdict(Label.PROMOTIONAL, 0.97, Category.MARKETING, reasons, [sentence]))
 
 
 _ADVERT: Final = "Get 20% off your next order!"

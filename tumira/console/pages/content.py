@@ -11,10 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
-from tumira.content import review as review_refusals
-from tumira.content import reviews
-from tumira.content.manage_templates import NOTE_MAX
-from tumira.content.reviews import Review
+from tumira.content import review as content_review
+from tumira.content.review import NOTE_MAX
+from tumira.content.store import (
+    NEWEST,
+    Review,
+    find_review,
+    list_requested,
+    list_reviews,
+    list_templates_before,
+)
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
@@ -32,7 +38,7 @@ DONE: Final = {
     "refused": "Such texts of this account are refused from the next call on.",
     "dismissed": "The text stays refused. Its owner reads your answer in their history of changes.",
     "added": "The template counts from the next call on.",
-    "removed": "The template is removed. The judge alone decides about such texts again.",
+    "removed": "The template is removed. The classifier decides about such texts again.",
 }
 VERDICTS: Final = (
     (TemplateVerdict.ALLOW.value, "let such texts pass"),
@@ -100,8 +106,8 @@ async def show_refusals(session: OperatorSession) -> Response:
     """Show the texts whose owners asked us to look, and then those that were refused last."""
     place = _read_place(session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
-        asked = [] if place else await reviews.list_asked(connection, ASKED_MAX)
-        latest = await reviews.list_before(connection, PAGE + 1, *place)
+        asked = [] if place else await list_requested(connection, ASKED_MAX)
+        latest = await list_reviews(connection, PAGE + 1, *place)
     return session.page(
         "content.html.jinja",
         asked=[_row(one) for one in asked],
@@ -141,7 +147,7 @@ async def show_refusal(session: OperatorSession) -> Response:
 async def _refusal(session: OperatorSession, faults: Faults, status: int = 200, **filled: str) -> Response:
     account_id, digest = _key(session)
     async with session.database.connection() as connection:
-        review = await reviews.find(connection, account_id, digest)
+        review = await find_review(connection, account_id, digest)
     if review is None:
         raise HTTPException(404, "There is no such refused text; they are kept for 30 days")
     suggested = "" if review.text is None else suggest(review.text)
@@ -183,7 +189,7 @@ async def decide(session: OperatorSession) -> Response:
         return await _refusal(session, form.faults, 422, **form.filled)
     verdict = TemplateVerdict(form.verdict.data)
     try:
-        await review_refusals.add_template(
+        await content_review.add_template(
             session.database,
             form.text.data,
             account_id,
@@ -202,7 +208,7 @@ async def dismiss(session: OperatorSession) -> Response:
     account_id, digest = _key(session)
     form = await DismissForm.read(session.request)
     try:
-        await review_refusals.dismiss(
+        await content_review.dismiss(
             session.database, account_id, digest, answer=form.answer.data, actor=session.actor
         )
     except OperatorError as error:
@@ -220,8 +226,8 @@ async def _templates(
 ) -> Response:
     before = read_id(TEMPLATE, session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
-        found = await reviews.list_templates(
-            connection, PAGE + 1, reviews.NEWEST if before is None else TemplateId(before)
+        found = await list_templates_before(
+            connection, PAGE + 1, NEWEST if before is None else TemplateId(before)
         )
     listed: Sequence[Mapping[str, Any]] = [
         {
@@ -256,7 +262,7 @@ async def add_template(session: OperatorSession) -> Response:
         return await _templates(session, form.faults, 422, **form.filled)
     account_id = read_id(ACCOUNT, form.account.data)
     try:
-        await review_refusals.add_template(
+        await content_review.add_template(
             session.database,
             form.text.data,
             None if account_id is None else AccountId(account_id),
@@ -275,7 +281,7 @@ async def remove_template(session: OperatorSession) -> Response:
     if template_id is None:
         raise HTTPException(404, "There is no such template")
     try:
-        await review_refusals.remove_template(session.database, TemplateId(template_id), session.actor)
+        await content_review.remove_template(session.database, TemplateId(template_id), session.actor)
     except OperatorError as error:
         raise HTTPException(404, "There is no such template") from error
     return redirect(TEMPLATES + "?done=removed")

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tumira.content import check as screen_text
 from tumira.content import template_store
+from tumira.content.check import check_text, classify_early
 from tumira.core.errors import (
     AccountSuspended,
     ContentRejected,
@@ -215,12 +215,12 @@ def _not_sent(
 async def judge(session: CustomerSession) -> Response:
     """Tell the script of the form whether a text could be sent, and if not, which words weighed."""
     message = (await DraftForm.read(session.request)).message.data
-    verdict = screen_text.judge_ahead(message)
+    verdict = classify_early(message)
     answer: Mapping[str, Any] = {"refused": False}
     if verdict is not None:
         async with session.database.connection() as connection:
             policy = await template_store.get_policy(connection)
-        rejected = screen_text.screen(policy, session.account_id, message, verdict)
+        rejected = check_text(policy, session.account_id, message, verdict)
         if rejected is not None:
             offence = _offence(message, rejected)
             answer = {

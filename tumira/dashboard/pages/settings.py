@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tumira import audit_log
 from tumira.accounts import store as accounts
 from tumira.accounts.store import Account
-from tumira.content import store as content_refusals
+from tumira.content import store as content_store
 from tumira.content.store import ContentRefusal
 from tumira.core import money
 from tumira.core.ids import read_id, write_id
@@ -155,7 +155,7 @@ async def _page(
         contact = await logins.get_contact(connection, account_id)
         factor = await second_factors.find(connection, session.customer.principal)
         opened = await sessions.list_sessions(connection, account_id)
-        refused = await content_refusals.list_latest(connection, account_id, REFUSALS_SHOWN)
+        refused = await content_store.list_latest(connection, account_id, REFUSALS_SHOWN)
     assert account is not None
     return session.page(
         "settings.html.jinja",
@@ -264,7 +264,7 @@ async def _refusal(session: CustomerSession) -> ContentRefusal:
     found = None
     if len(digest) == _DIGEST_BYTES:
         async with session.database.connection() as connection:
-            found = await content_refusals.find(connection, session.account_id, digest)
+            found = await content_store.find(connection, session.account_id, digest)
     if found is None:
         raise HTTPException(404, "There is no such refused text; they are forgotten after 30 days")
     return found
