@@ -1,4 +1,4 @@
-"""Checks docstrings, log messages, pages and docs for questions, banned words and long lines.
+"""Checks docstrings, log messages, pages and docs for questions, banned words, long lines and lost files.
 
 `python scripts/plain_english.py [PATH...]` checks the given files and folders, or everything.
 """
@@ -22,6 +22,9 @@ _GENERATED: Final = frozenset(
 )
 # A first sentence that asks, or a last one. Code in backticks may hold a question mark.
 _QUESTION: Final = re.compile(r"\A[^`\n]*\?(?=\s|\Z)|\?\s*\Z")
+# A file in inline code with its folder, from the top or from `tumira/`; and a link to a file.
+_NAMED_FILE: Final = re.compile(r"`((?:[a-z_]+/)+(?:[a-z0-9_]+\.(?:py|md|sh|toml|yml))?)`")
+_LINK: Final = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -44,6 +47,9 @@ def main(arguments: list[str]) -> int:
         for line in _long_lines(path):
             found += 1
             print(f"{path}:{line}: wrap at {COLUMNS_MAX} columns")
+        for name in _lost_files(path):
+            found += 1
+            print(f"{path}: {name} does not exist")
     if found:
         print(f"{found} to rewrite; the words and what to write instead: {WORDS.relative_to(ROOT)}")
     return 1 if found else 0
@@ -98,6 +104,19 @@ def _long_lines(path: Path) -> Iterator[int]:
         is_lone = " " not in line.strip().removeprefix("- ").removeprefix("* ")
         if len(line) > COLUMNS_MAX and not is_code and not line.startswith("|") and not is_lone:
             yield number
+
+
+def _lost_files(path: Path) -> Iterator[str]:
+    """Yield the files that a document names or links to and that are not there."""
+    if path.suffix != ".md":
+        return
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name in _NAMED_FILE.findall(text):
+        if not any((folder / name).exists() for folder in (ROOT, ROOT / "tumira")):
+            yield name
+    for link in _LINK.findall(text):
+        if not (ROOT / path.parent / link).exists():
+            yield link
 
 
 if __name__ == "__main__":
