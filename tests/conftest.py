@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+from tests.support.delivery.engine import Engine, open_engine
 from tests.support.delivery.settling import World, open_world
 from tests.support.delivery.smpp_peer import Carrier
 from tests.support.markers import kind_of
@@ -69,9 +70,18 @@ def service(server_url: str) -> Iterator[Service]:
 
 @pytest_asyncio.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database with a carrier and an account."""
+    """Give a database with a carrier and an account, whose audit is clean after the test."""
     async with open_world(database_url) as world:
         yield world
+        assert await world.engine.audit() == []
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    """Give an engine without carriers and workers, whose audit is clean after the test."""
+    async with open_engine(database_url) as engine:
+        yield engine
+        assert await engine.audit() == []
 
 
 @pytest.fixture

@@ -56,7 +56,6 @@ class Crowd:
     deadlocks: Counter[Sequence[str]] = field(default_factory=Counter)
 
     async def repeat(self, step: Callable[[Connection], Awaitable[object]], rounds: int) -> None:
-        """Do a step in a transaction, so many times; note who waited in a circle."""
         for _ in range(rounds):
             try:
                 async with self.database.transaction() as connection:
@@ -67,7 +66,6 @@ class Crowd:
                 self.deadlocks[tuple(sorted(self.steps.get(int(pid), "?") for pid in pids))] += 1
 
     async def send(self, _connection: Connection) -> None:
-        """Send to some numbers of both countries."""
         first = self.chance.randrange(50_000)
         to = [f"+2637712{first + place:05}" for place in range(self.chance.randint(1, 6))]
         to.append(f"+2782123{first % 10_000:04}")
@@ -76,7 +74,6 @@ class Crowd:
         await self.world.engine.batcher.ask(call)
 
     async def work(self, connection: Connection) -> None:
-        """Claim messages, and say in the next transaction what became of them."""
         worker, carrier_id = self.chance.choice(WORKERS), self.chance.choice(self.carrier_ids)
         wanted = [ClaimRequest(country, 8, 8, 16, 0, 0) for country in COUNTRIES]
         found = await queue.claim(connection, wanted, 16, worker=worker, bind="x/1", carrier_id=carrier_id)
@@ -84,7 +81,6 @@ class Crowd:
             self.claimed.extend(found)
 
     async def answer(self, connection: Connection) -> None:
-        """Write down answers for some of what was claimed, as whichever worker."""
         await settle(
             connection,
             [self._answer(one) for one in self._some()],
@@ -94,35 +90,28 @@ class Crowd:
         )
 
     async def report(self, connection: Connection) -> None:
-        """Write down receipts for some of it."""
         states = ("DELIVRD", "UNDELIV", "EXPIRED")
         outcomes = [self.world.reported(one, self.chance.choice(states)) for one in self._some()]
         await settle(connection, outcomes, worker=self.chance.choice(WORKERS))
 
     async def keep(self, connection: Connection) -> None:
-        """Keep receipts that matched nothing when they came, of either carrier."""
         kept = [(self.world.receipt(one, "UNDELIV"), datetime.now(UTC)) for one in self._some()]
         await receipts.insert_unmatched(connection, self.chance.choice(self.carrier_ids), kept)
 
     async def try_unmatched(self, connection: Connection) -> None:
-        """Try them again."""
         await follow_up.retry_unmatched_receipts(connection)
 
     async def resume(self, connection: Connection) -> None:
-        """Give another turn to what waits."""
         await follow_up.resume_due(connection, self.world.settings, datetime.now(UTC), COUNTRIES)
 
     async def expire(self, connection: Connection) -> None:
-        """End what has waited for too long."""
         found = await follow_up.list_expired(connection, datetime.now(UTC) + DAY_LATER)
         await follow_up.expire(connection, found, COUNTRIES)
 
     async def fail(self, connection: Connection) -> None:
-        """End what has no route."""
         await follow_up.fail_unroutable(connection, ())
 
     async def die(self, connection: Connection) -> None:
-        """Let workers seem dead, and take over from them."""
         await connection.execute(
             "INSERT INTO workers (id, seen_at) SELECT unnest($1::text[]), 'epoch' ON CONFLICT DO NOTHING",
             list(WORKERS),
@@ -130,24 +119,20 @@ class Crowd:
         await follow_up.take_over_from_dead(connection, self.world.settings, LEASE_S)
 
     async def lease(self, connection: Connection) -> None:
-        """Take binds of both carriers, as a worker does, a statement at a time."""
         carrier_id = self.chance.choice(self.carrier_ids)
         worker = self.chance.choice(WORKERS)
         await binds.lease(connection, carrier_id, worker, BINDS, self.chance.choice((0, LEASE_S)))
 
     async def ring(self, connection: Connection) -> None:
-        """Hear the bells of webhooks, lease their endpoints, and let go of them."""
         heard = await leases.take_wake_ups(connection, "a", 10)
         now = datetime.now(UTC)
         for one in await leases.lease(connection, heard, "a", now, count_max=10, lease_s=LEASE_S):
             await leases.release(connection, one.id, "a")
 
     async def credit(self, _connection: Connection) -> None:
-        """Put money on an account."""
         await credit(self.database, self.chance.choice(self.callers).id, Decimal(1), note="stress", actor="t")
 
     async def erase(self, connection: Connection) -> None:
-        """Hold messages and then batches, as whoever erases numbers or texts does."""
         held = await settlement.lock_messages(connection, [one.id for one in self._some()])
         await settlement.lock_batches(connection, sorted({one.batch_id for one in held.values()}))
         await batches.erase_texts(connection, 10)
@@ -172,7 +157,6 @@ class Crowd:
 
 @pytest_asyncio.fixture
 async def crowd(database_url: str) -> AsyncIterator[Crowd]:
-    """Give three accounts, one of them with two webhooks, and two carriers."""
     async with open_world(database_url) as world:
         await world.engine.add_carrier("two", 2776)
         async with world.engine.database.connection() as connection:
@@ -191,7 +175,6 @@ async def crowd(database_url: str) -> AsyncIterator[Crowd]:
 
 
 async def run(crowd: Crowd, rounds: int) -> None:
-    """Let everybody work at once."""
     for _ in range(10):
         async with crowd.database.transaction() as connection:
             await crowd.send(connection)
@@ -233,4 +216,4 @@ async def test_nobody_waits_in_a_circle(crowd: Crowd, rounds: int) -> None:
     await run(crowd, rounds)
     assert crowd.deadlocks == {}
     # What carriers are made to say here contradicts itself; what was done about it adds up all the same.
-    assert set(await crowd.world.engine.audit()) <= {"hand_over"}
+    assert set(await crowd.world.engine.audit()) <= {"submission"}

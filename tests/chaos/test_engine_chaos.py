@@ -1,4 +1,4 @@
-"""Is anything lost, sent twice without a reason or paid wrongly when processes die and lines fall under load?
+"""Nothing is lost, sent twice without a reason or paid wrongly when processes die and connections fall.
 
 A whole node and a second worker serve callers; the carrier lives in the test, so that it outlives every kill
 and what arrived can be counted. Each body is sent once and each number gets one text, so that number and text
@@ -63,20 +63,16 @@ class Scene:
     reader: Reader
 
     def kill_worker(self) -> None:
-        """Kill the worker of the node; the node starts another."""
         self._kill("worker")
 
     def kill_second_worker(self) -> None:
-        """Kill the worker that stands alone, and start another."""
         self.second.kill()
         self.second.start()
 
     def kill_web(self) -> None:
-        """Kill the web process."""
         self._kill("web")
 
     def kill_postgres(self) -> None:
-        """Kill the server with all its processes, none of which gets to write another byte."""
         until(lambda: self.node.part("postgres") is not None, "PostgreSQL is not there")
         server = self.node.part("postgres")
         assert server is not None
@@ -84,19 +80,15 @@ class Scene:
             _kill(process.pid)
 
     def cut_lines(self) -> None:
-        """Cut the lines to the carrier."""
         self.carrier.cut()
 
     def hush_lines(self) -> None:
-        """Let nothing through for a while."""
         self.carrier.hush(1.5)
 
     def lose_lines(self) -> None:
-        """Let nothing through for a while, and then cut the lines."""
         self.carrier.die_silently(1.0)
 
     def silence_carrier(self) -> None:
-        """Let the carrier drop all submits for a while, and then cut the lines."""
         self.carrier.ignore(0.5)
 
     def _kill(self, name: str) -> None:
@@ -133,7 +125,6 @@ def scene(home: Path, seed: int, pause_s: float) -> Iterator[Scene]:
 
 
 def break_now_and_then(scene: Scene, chance: random.Random, steps: Sequence[str], gap_s: float) -> None:
-    """Break one thing after the other, each after a random time under load."""
     began = time.monotonic()
     for step in steps:
         time.sleep(chance.uniform(0.5, 1.5) * gap_s)
@@ -240,7 +231,6 @@ def _arrived(data_dir: Path) -> "dict[tuple[str, str], int]":
 
 @asynccontextmanager
 async def engine_behind_line(url: str) -> AsyncIterator[tuple[Engine, Engine, DatabaseLine]]:
-    """Give an engine, and one whose worker reaches the database over a line that can be held and cut."""
     with open_directory("tumira-line-") as directory:
         async with (
             DatabaseLine(directory, url).open() as line,
@@ -251,7 +241,6 @@ async def engine_behind_line(url: str) -> AsyncIterator[tuple[Engine, Engine, Da
 
 
 async def send_and_hold_the_claim(engine: Engine, behind: Engine, line: DatabaseLine) -> "asyncio.Task[None]":
-    """Let a worker claim something and not learn that the claim is committed."""
     caller = await engine.open_account()
     line.hold_next_claim()
     worker = behind.start_worker()
@@ -262,7 +251,7 @@ async def send_and_hold_the_claim(engine: Engine, behind: Engine, line: Database
     return worker
 
 
-async def test_a_claim_whose_commit_was_not_heard_of_is_handed_over_all_the_same(
+async def test_a_claim_whose_commit_was_not_heard_of_is_submitted_all_the_same(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By themselves they are looked for a few times a minute, and wait for a receipt for half a minute then.
@@ -306,7 +295,6 @@ async def test_a_receipt_that_matches_nothing_holds_up_no_other(database_url: st
 
 
 async def take_for_dead(engine: Engine) -> int:
-    """Put in doubt all that is in flight, as another worker does that has not heard of its owner for long."""
     async with engine.database.transaction() as connection:
         rows = await connection.fetch("SELECT message_id, worker, carrier_id FROM in_flight")
         outcomes = [InDoubt(row["message_id"], row["carrier_id"], 2, "its worker died") for row in rows]
@@ -319,10 +307,10 @@ async def test_an_answer_ends_the_doubt_of_a_worker_that_was_taken_for_dead(data
         engine.start_worker()
         await engine.send(await engine.open_account(), numbers(20))
 
-        async def all_handed_over() -> bool:
+        async def all_submitted() -> bool:
             return smsc.submits.received == 20
 
-        await engine.until(all_handed_over, "nothing is handed over")
+        await engine.until(all_submitted, "nothing is submitted")
         assert await take_for_dead(engine) == 20
         await engine.until_all("delivered")
         assert await engine.audit() == []

@@ -1,4 +1,4 @@
-"""Is a carrier's URL read as it was meant, refused in words, and never shown with its password?"""
+"""The URL of a carrier: parsing, errors, and the hidden password."""
 
 from dataclasses import replace
 from urllib.parse import quote
@@ -28,7 +28,6 @@ PLAIN = "smpp://user:hushhush@smpp.example.com"
 
 
 def refusal(url: str) -> str:
-    """Return the one line with which a URL is refused."""
     line = verdict(url)
     assert line is not None
     assert line.endswith(".")

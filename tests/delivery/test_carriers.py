@@ -1,4 +1,4 @@
-"""Are carriers kept as they were written, and is every bind held by one worker at a time?"""
+"""Carriers in the database, and leases that one worker holds at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -28,7 +28,6 @@ RACES: Final = 200
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(database_url)
     yield database
     await database.close()
@@ -36,21 +35,18 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def connection(database: Database) -> AsyncIterator[Connection]:
-    """Give a connection to it."""
     async with database.connection() as connection:
         yield connection
 
 
 @pytest_asyncio.fixture
 async def rival(database: Database) -> AsyncIterator[Connection]:
-    """Give another one."""
     async with database.connection() as connection:
         yield connection
 
 
 @pytest_asyncio.fixture
 async def carrier_id(connection: Connection) -> int:
-    """Give a carrier of four binds."""
     await carriers.upsert(connection, "main", SETTINGS, None, 100)
     return (await existing(connection, "main")).id
 

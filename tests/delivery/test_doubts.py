@@ -1,4 +1,4 @@
-"""Receipts prove a hand-over in doubt only where no other reading of them is left."""
+"""Receipts prove a submission in doubt only where no other reading of them is left."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -52,7 +52,6 @@ def kept(place: int, seconds: float, reference: str | None, state: str = "DELIVR
 def found(
     submissions: Sequence[InDoubtSubmission], receipts: Sequence[UnmatchedReceipt]
 ) -> dict[tuple[int, int, int], int]:
-    """Return for message, try and segment the first receipt that it gets."""
     return {
         (submission.message_id.int, submission.attempt, number): sighting.receipts[0].id
         for (submission, number), sighting in assign(submissions, sight(receipts))
@@ -101,7 +100,6 @@ def test_two_messages_get_their_receipts_together_when_it_does_not_matter_which(
 
 
 def test_a_long_message_does_not_take_the_receipt_of_another() -> None:
-    """The carrier refused its second segment, and the other receipt is about the other message."""
     two = [tried(FIRST, segments=2), tried(SECOND, 5)]
     assert found(two, [kept(1, 8, "71"), kept(2, 9, "82")]) == {}
 

@@ -1,4 +1,4 @@
-"""Is each claim divided so that passcodes go first and bulk still gets its tenth?"""
+"""Each claim is divided so that passcodes go first and bulk still gets its tenth."""
 
 from collections.abc import Sequence
 
@@ -101,7 +101,6 @@ def test_no_place_stays_empty_that_either_lane_may_fill(
 def claim_all(
     frees: Sequence[int], owed: int, *, window: int = 10_000
 ) -> tuple[Sequence[tuple[int, int]], int]:
-    """Claim again and again while both lanes have more than enough and every answer comes at once."""
     taken = []
     for free in frees:
         divided = places(min(free, window), window, 0, owed, bulk_waits=True)
@@ -168,7 +167,6 @@ def test_with_bulk_in_all_of_its_window_a_passcode_still_finds_a_place(
 
 
 def swept_floor() -> Floor:
-    """Give a floor that was at the bottom at the moment 0."""
     floor = Floor()
     assert floor.begin(0) == BOTTOM
     return floor

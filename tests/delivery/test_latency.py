@@ -1,4 +1,4 @@
-"""Is what workers count added up, kept for two weeks, and read without a walk through all there is?"""
+"""Latency statistics are added up, kept for two weeks, and read by index."""
 
 import asyncio
 import json
@@ -37,14 +37,12 @@ FORGET: Final = next(task for task in MAINTENANCE_TASKS if task.name == "forget 
 
 @pytest.fixture(scope="module")
 def shared_url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests of this file share; each empties what it uses."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest_asyncio.fixture
 async def database(shared_url: str) -> AsyncIterator[Database]:
-    """Give it with nothing counted."""
     database = Database(shared_url, settings=KEY_LOOKUPS)
     async with database.connection() as connection:
         await connection.execute("TRUNCATE latencies, outcomes, traffic, queue, retries, in_flight, messages")
@@ -229,7 +227,6 @@ def literal(value: Any) -> str:
 async def rows_read(
     connection: "asyncpg.Connection[asyncpg.Record]", statement: Statement, **values: Any
 ) -> int:
-    """Return how many rows of tables a statement reads, planned without its values."""
     arguments = ", ".join(literal(values[name]) for name in statement.names)
     await connection.execute(f"PREPARE explained AS {statement.text}")
     rows: Sequence[asyncpg.Record] = await connection.fetch(

@@ -1,7 +1,7 @@
 """All transactions lock rows in one order, so that no two ever wait for each other in a circle.
 
-Each test stops a transaction at a row that has to be locked early, and then looks whether it holds one that
-has to be locked later. If it does, another transaction that keeps the order can deadlock with it.
+Each test stops a transaction at a row that has to be locked early, and then checks whether it holds a row
+that has to be locked later. If it does, another transaction that keeps the order can deadlock with it.
 """
 
 import asyncio
@@ -46,7 +46,6 @@ Step = Callable[[Connection], Awaitable[object]]
 
 
 async def write_again(world: World, table: str, row_id: UUID) -> None:
-    """Let a row lie behind all others of its table, as that of a send that took long to be written."""
     await world.rows(
         f"WITH gone AS (DELETE FROM {table} WHERE id = $1 RETURNING *)"
         f" INSERT INTO {table} SELECT * FROM gone",
@@ -58,7 +57,6 @@ async def write_again(world: World, table: str, row_id: UUID) -> None:
 async def stopped_at(
     world: World, step: Step, row: str, *arguments: object, settings: dict[str, str] | None = None
 ) -> AsyncIterator[None]:
-    """Hold a row, and begin a step in a transaction that comes to wait for it; let both end afterwards."""
     holder = await world.engine.database.connect()
     mover = await world.engine.database.connect(settings or {})
 
@@ -84,7 +82,6 @@ async def stopped_at(
 
 
 async def is_free(world: World, row: str, *arguments: object) -> bool:
-    """Tell whether nobody holds a row."""
     assert len(await world.rows(row, *arguments)) == 1
     return len(await world.rows(f"{row} FOR UPDATE SKIP LOCKED", *arguments)) == 1
 
@@ -131,7 +128,6 @@ async def test_receipts_of_several_carriers_are_settled_at_once(world: World) ->
     # Each by its own carrier's rule.
     assert await world.ending(first.id) == ("undelivered", "UNKNOWN", Decimal("0.04"))
     assert await world.ending(second.id) == ("undelivered", "UNKNOWN", Decimal(0))
-    assert await world.engine.audit() == []
 
 
 async def test_messages_of_several_dead_workers_are_put_in_doubt_by_id(world: World) -> None:
@@ -176,7 +172,6 @@ async def test_messages_to_several_countries_without_a_route_fail_at_once(world:
     async with stopped_at(world, lambda line: follow_up.fail_unroutable(line, ()), row, countries[-1]):
         assert await is_free(world, "SELECT FROM event_counters")
     assert (await world.engine.statuses())["failed"] == 2
-    assert await world.engine.audit() == []
 
 
 async def test_an_account_is_locked_when_its_messages_are_written(world: World) -> None:
@@ -192,7 +187,6 @@ async def test_an_account_is_locked_when_its_messages_are_written(world: World) 
         assert not await is_free(world, "SELECT FROM queue LIMIT 1")
         assert not await is_free(world, "SELECT FROM messages LIMIT 1")
     assert await world.engine.statuses() == {"expired": 3}
-    assert await world.engine.audit() == []
 
 
 async def test_a_price_is_locked_after_the_tariff(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Are PDUs and texts written and read as SMPP 3.4 has them, octet by octet?"""
+"""PDUs and texts as SMPP 3.4 defines them, octet by octet."""
 
 import random
 import struct

@@ -80,7 +80,6 @@ class Story:
         self._recorder: Recorder
 
     async def begin(self) -> None:
-        """Send texts of one and of two segments to a few numbers, so that receipts can be mistaken."""
         self._hire()
         to = numbers(NUMBERS)
         for place in range(3 * NUMBERS):
@@ -98,7 +97,6 @@ class Story:
         return f"worker {self._workers}"
 
     async def step(self) -> None:
-        """Let one thing happen."""
         doings = (
             (4, self._claim),
             (6, self._answer),
@@ -140,7 +138,6 @@ class Story:
                 self._close(made)
 
     def _submit(self, submission: Submission) -> Submission:
-        """Let the carrier take a segment or refuse it, or let it get lost on the way."""
         self._submissions.append(submission)
         words = ("taken",) if self._is_calm else ("taken", "taken", "taken", "taken", "refused", "lost")
         word = self._chance.choice(words)
@@ -152,7 +149,6 @@ class Story:
         return submission
 
     def _tell(self, submission: Submission) -> None:
-        """Write the receipts of a segment: on its way or not, and its end up to three times."""
         states = ["ENROUTE"] * self._chance.randint(0, 1)
         states += [submission.state or ""] * self._chance.randint(1, 3)
         whole = submission.claimed.recipient[1:]
@@ -165,7 +161,6 @@ class Story:
         return self._chance.choice(SPELLINGS).format(submission.identifier)
 
     async def _answer(self) -> None:
-        """Let answers come, in any order, also to hand-overs that were given up."""
         for one in self._some([one for one in self._tries if one.waiting], 3):
             self._answer_to(one, one.waiting.pop(self._chance.randrange(len(one.waiting))))
 
@@ -200,7 +195,6 @@ class Story:
         return Taken(one.claimed.id, part, one.taken >= one.claimed.segments, late=one.is_closed)
 
     def _close(self, one: Try) -> None:
-        """Say how a hand-over ended, if nobody has."""
         if one.is_closed:
             return
         one.is_closed = True
@@ -213,12 +207,10 @@ class Story:
         self._recorder.put(outcome, recipient, Owner())
 
     async def _give_up(self) -> None:
-        """Wait for answers no longer."""
         for one in self._some([one for one in self._tries if not one.is_closed], 2):
             self._close(one)
 
     async def _report(self) -> None:
-        """Let receipts come, in any order."""
         for receipt in self._some(self._receipts, 4):
             self._receipts.remove(receipt)
             self._tokens += 1
@@ -228,7 +220,6 @@ class Story:
             )
 
     async def _kill(self) -> None:
-        """Let a worker die with all that it has not written, and another one take over."""
         dead = self._worker
         await self._recorder.close()
         self._receipts.extend(self._phone.unacknowledged.values())
@@ -241,7 +232,6 @@ class Story:
             await follow_up.take_over_from_dead(connection, self._world.settings, 10)
 
     async def end(self) -> None:
-        """Let nothing more go wrong, until nothing more happens."""
         self._is_calm = True
         for _ in range(ROUNDS_MAX):
             for one in list(self._tries):
@@ -264,7 +254,6 @@ class Story:
         await self._recorder.close()
 
     async def check(self) -> Counter[str]:
-        """Compare with what the carrier did, and return how many messages ended in which way."""
         rows = await self._world.rows("SELECT id, status, segments, created_at, delivered_at FROM batched")
         doubted = {
             row["message_id"]
@@ -299,7 +288,6 @@ class Story:
 
     @staticmethod
     def _identify(carrier_ref: str, given: dict[int | None, str]) -> int:
-        """Return which of the carrier's ids this is, however it is spelt."""
         numbers = {int(carrier_ref, base) for base in (10, 16) if base == 16 or carrier_ref.isdecimal()}
         (found,) = numbers & given.keys()
         return found
@@ -316,7 +304,6 @@ def _is_lost(submission: Submission) -> bool:
 
 
 async def run(world: World, seed: int) -> Counter[str]:
-    """Tell one story to its end."""
     await world.rows(
         "CREATE VIEW batched AS SELECT m.id, m.status, m.segments, b.created_at, m.delivered_at"
         " FROM messages m JOIN batches b ON b.id = m.batch_id"

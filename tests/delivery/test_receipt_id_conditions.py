@@ -1,4 +1,4 @@
-"""Is it found how the id of a receipt would have to be read, and is nothing made up where ids differ?"""
+"""The conditions under which two carrier ids are the same."""
 
 import pytest
 from hypothesis import given

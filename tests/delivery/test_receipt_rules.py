@@ -1,4 +1,4 @@
-"""Are receipts understood, however a carrier writes them, and nothing else taken for one?"""
+"""Receipts are understood in every form, and nothing else is taken for one."""
 
 from typing import Any
 

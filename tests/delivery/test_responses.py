@@ -1,4 +1,4 @@
-"""Does every answer of a carrier ask for what it should?"""
+"""The reaction to every response of a carrier."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which carrier serves a country, and which one takes what another left in doubt."""
+"""Which carrier serves a country, and which one takes messages that another left in doubt."""
 
 from datetime import UTC, datetime
 

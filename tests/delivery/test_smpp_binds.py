@@ -1,4 +1,4 @@
-"""Does a carrier let us in, or do we learn why not, with and without TLS?"""
+"""Binds to a carrier, with and without TLS, and the reasons when they fail."""
 
 import asyncio
 import shutil
@@ -46,13 +46,13 @@ async def test_a_bind_says_who_we_are_and_hears_who_they_are(carrier: Carrier, c
 async def test_a_line_that_ends_with_the_packet_of_its_bind_is_raised_and_never_told(
     carrier: Carrier,
 ) -> None:
-    ear = RecordingListener()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
+    listener = RecordingListener()
+    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener))
     line = await carrier.line()
     await line.let_in(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ConnectionError):
         await task
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ async def test_a_line_that_ends_with_the_packet_of_its_bind_is_raised_and_never_
 async def test_a_refused_bind_is_raised_with_its_status(
     carrier: Carrier, command: int, status: int, body: bytes, words: str
 ) -> None:
-    ear = RecordingListener()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
+    listener = RecordingListener()
+    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener))
     line = await carrier.line()
     bind = await line.hear()
     await line.say(pdu(command, bind.sequence, body, status))
@@ -76,33 +76,33 @@ async def test_a_refused_bind_is_raised_with_its_status(
         await task
     assert (refused.value.status, refused.value.words) == (status, words)
     assert await line.hear_end() == b""
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 async def test_a_bind_that_is_never_answered_is_given_up(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=SmppTimeouts(bind_s=0.5))
+    listener = RecordingListener()
+    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener, timing=SmppTimeouts(bind_s=0.5))
     with pytest.raises(TimeoutError, match="did not answer"):
         await opening
     line = await carrier.line()
     assert (await line.hear()).command == Command.BIND_TRANSCEIVER
     assert await line.hear_end() == b""
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 @pytest.mark.parametrize("octets", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 async def test_a_line_that_ends_before_the_bind_is_an_error_of_the_connection(
     carrier: Carrier, octets: bytes
 ) -> None:
-    ear = RecordingListener()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
+    listener = RecordingListener()
+    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener))
     line = await carrier.line()
     await line.hear()
     await line.say(octets)
     line.writer.close()
     with pytest.raises(ConnectionError):
         await task
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 async def test_a_port_where_nobody_listens_is_an_error_of_the_connection() -> None:
@@ -113,24 +113,24 @@ async def test_a_port_where_nobody_listens_is_an_error_of_the_connection() -> No
 
 
 async def test_giving_up_a_bind_closes_its_connection(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear))
+    listener = RecordingListener()
+    task = asyncio.create_task(connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener))
     line = await carrier.line()
     await line.hear()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await line.hear_end() == b""
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line_that_ended(
     carrier: Carrier,
 ) -> None:
-    ear = RecordingListener()
+    listener = RecordingListener()
     loop = asyncio.get_running_loop()
     _, session = await loop.create_connection(
-        lambda: SmppSession(ear, SmppTimeouts()), "127.0.0.1", carrier.port
+        lambda: SmppSession(listener, SmppTimeouts()), "127.0.0.1", carrier.port
     )
     binding = asyncio.create_task(session.bind(Command.BIND_TRANSCEIVER, at(carrier.port)))
     line = await carrier.line()
@@ -140,7 +140,7 @@ async def test_a_bind_given_up_at_the_moment_of_its_answer_is_not_told_as_a_line
     with pytest.raises(asyncio.CancelledError):
         await binding
     assert await line.hear_end() == b""
-    assert ear.ends == []
+    assert listener.ends == []
 
 
 async def test_receipts_that_come_with_the_bind_are_heard_once_the_session_is_known(carrier: Carrier) -> None:
@@ -152,16 +152,16 @@ async def test_receipts_that_come_with_the_bind_are_heard_once_the_session_is_kn
             assert self.session is not None
             self.session.acknowledge(self.tokens)
 
-    ear = Eager()
+    listener = Eager()
 
     async def open_line() -> None:
-        ear.session = await connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear)
+        listener.session = await connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener)
 
     task = asyncio.create_task(open_line())
     line = await carrier.line()
     await line.let_in(pdu(DELIVER, 900, delivery(RECEIPT)), pdu(ENQUIRE, 901), pdu(UNBIND, 902))
     await task
-    await ear.wait(receipts=1, ends=1)
+    await listener.wait(receipts=1, ends=1)
     heard = {(each.command, each.sequence) for each in await line.hear_many(3)}
     assert heard == {(DELIVER_RESP, 900), (ENQUIRE_RESP, 901), (UNBIND_RESP, 902)}
 
@@ -172,7 +172,6 @@ def test_a_password_is_not_printed() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Make a certificate for the loopback that nobody else trusts."""
     program = shutil.which("openssl")
     if program is None:
         pytest.skip("openssl is not installed; it makes the certificate of this test")
@@ -191,8 +190,8 @@ async def test_tls_carries_a_session_when_the_certificate_is_trusted(certificate
     theirs.load_cert_chain(chain, key)
     ours = ssl.create_default_context(cafile=str(chain))
     async with Carrier().listening(theirs) as carrier:
-        ear = RecordingListener()
-        opening = connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, ear, ssl_context=ours)
+        listener = RecordingListener()
+        opening = connect(at(carrier.port, tls=True), Command.BIND_TRANSCEIVER, listener, ssl_context=ours)
         task = asyncio.create_task(opening)
         line = await carrier.line()
         await line.let_in()
@@ -200,12 +199,12 @@ async def test_tls_carries_a_session_when_the_certificate_is_trusted(certificate
         session.submit("one", BODY)
         one = await line.hear()
         await line.say(pdu(SUBMIT_RESP, one.sequence, b"C1\0"))
-        await ear.wait(answers=1)
+        await listener.wait(answers=1)
         closing = asyncio.create_task(session.close(1))
         goodbye = await line.hear()
         await line.say(pdu(UNBIND_RESP, goodbye.sequence))
         await closing
-        assert ear.ends == [([], "closed by us")]
+        assert listener.ends == [([], "closed by us")]
 
 
 async def test_tls_refuses_a_certificate_that_nobody_vouches_for(certificate: tuple[Path, Path]) -> None:

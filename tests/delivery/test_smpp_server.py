@@ -1,4 +1,4 @@
-"""Does the carrier's end that we wrote ourselves keep the rules of SMPP 3.4?"""
+"""The server end follows SMPP 3.4."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,32 +36,26 @@ class Smsc(ServerPeer):
         self.events: list[str] = []
 
     def bound(self, bind: BindRequest, command: Command) -> int:
-        """Ask for the password."""
         self.events.append(f"{command.name} of {bind.system_id}")
         return CommandStatus.ROK if bind.password == "secret" else CommandStatus.RINVPASWD
 
     def submitted(self, sequence: int, message_body: bytes) -> None:
-        """Answer, and deliver a receipt."""
         assert message_body == BODY
         self.respond(sequence, f"C{sequence}")
         self.deliver(delivery(RECEIPT))
 
     def acknowledged(self, sequence: int, status: int) -> None:
-        """Note it."""
         self.acknowledgements.append((sequence, status))
 
     def unbound(self) -> None:
-        """Note it."""
         self.events.append("unbound")
 
     def line_ended(self, problem: str) -> None:
-        """Note it."""
         self.events.append(problem)
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[int, list[Smsc]]]:
-    """Serve with our own carrier's end."""
     peers: list[Smsc] = []
 
     def accept() -> Smsc:
@@ -79,15 +73,15 @@ async def serving() -> AsyncIterator[tuple[int, list[Smsc]]]:
 
 
 async def test_both_of_our_ends_understand_each_other() -> None:
-    ear = RecordingListener()
+    listener = RecordingListener()
     async with serving() as (port, peers):
-        session = await connect(at(port), Command.BIND_TRANSCEIVER, ear)
+        session = await connect(at(port), Command.BIND_TRANSCEIVER, listener)
         assert session.peer_system_id == "ours"
         for tag in range(100):
             session.submit(tag, BODY)
-        await ear.wait(answers=100, receipts=100)
-        assert ear.answers == [(tag, 0, f"C{tag + 2}") for tag in range(100)]
-        session.acknowledge(ear.tokens)
+        await listener.wait(answers=100, receipts=100)
+        assert listener.answers == [(tag, 0, f"C{tag + 2}") for tag in range(100)]
+        session.acknowledge(listener.tokens)
         await session.enquire()
         assert peers[0].acknowledgements == [(number, 0) for number in range(1, 101)]
         await session.close(1)

@@ -1,4 +1,4 @@
-"""Does a bound session keep the rules of SMPP 3.4, whatever the carrier does?"""
+"""A bound session follows SMPP 3.4, whatever the carrier does."""
 
 import asyncio
 import random
@@ -32,8 +32,7 @@ pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
 
 async def test_answers_are_matched_by_number_in_any_order(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         for tag in ("first", "second", "third"):
             session.submit(tag, BODY)
         assert session.outstanding == 3
@@ -48,8 +47,8 @@ async def test_answers_are_matched_by_number_in_any_order(carrier: Carrier) -> N
             pdu(SUBMIT_RESP, first.sequence, b"again\0"),
             pdu(SUBMIT_RESP, 7777, b"whose\0"),
         )
-        await ear.wait(answers=3)
-        assert ear.answers == [("third", 0, "C3"), ("first", 0, "C1"), ("second", 0x58, "")]
+        await listener.wait(answers=3)
+        assert listener.answers == [("third", 0, "C3"), ("first", 0, "C1"), ("second", 0x58, "")]
         assert session.outstanding == 0
 
 
@@ -64,7 +63,6 @@ class CountingTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Count, and pass on."""
         self.writes += 1
         self._transport.write(data)  # type: ignore[attr-defined]
 
@@ -72,23 +70,21 @@ class CountingTransport:
 async def test_what_is_written_in_one_turn_leaves_in_one_write(
     carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         await line.say(pdu(DELIVER, 900, delivery(RECEIPT)), pdu(DELIVER, 901, delivery(RECEIPT)))
-        await ear.wait(receipts=2)
+        await listener.wait(receipts=2)
         transport = CountingTransport(session._transport)
         monkeypatch.setattr(session, "_transport", transport)
         for tag in range(20):
             session.submit(tag, BODY)
-        session.acknowledge(ear.tokens)
+        session.acknowledge(listener.tokens)
         heard = await line.hear_many(22)
         assert [each.command for each in heard] == [SUBMIT] * 20 + [DELIVER_RESP] * 2
         assert transport.writes == 1
 
 
 async def test_answers_are_understood_octet_by_octet(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("one", BODY)
         session.submit("two", BODY)
         one, two = await line.hear_many(2)
@@ -97,42 +93,39 @@ async def test_answers_are_understood_octet_by_octet(carrier: Carrier) -> None:
             pdu(DELIVER, 900, delivery(RECEIPT)),
             pdu(SUBMIT_RESP, one.sequence, b"C1\0"),
         )
-        await ear.wait(answers=2, receipts=1)
-        assert ear.answers == [("two", 0, "C2"), ("one", 0, "C1")]
+        await listener.wait(answers=2, receipts=1)
+        assert listener.answers == [("two", 0, "C2"), ("one", 0, "C1")]
 
 
 async def test_what_comes_together_is_settled_together(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         for tag in range(20):
             session.submit(tag, BODY)
         heard = await line.hear_many(20)
         await line.say(*(pdu(SUBMIT_RESP, each.sequence, b"C\0") for each in heard))
-        await ear.wait(answers=20)
-        assert ear.lots == 1
+        await listener.wait(answers=20)
+        assert listener.lots == 1
 
 
 @pytest.mark.parametrize(("sent", "told"), [(0x03, 0x03), (0x58, 0x58), (0x00, 0xFF)])
 async def test_a_generic_nack_counts_as_an_answer_and_never_as_a_good_one(
     carrier: Carrier, sent: int, told: int
 ) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("refused", BODY)
         heard = await line.hear()
         await line.say(pdu(NACK, 0, status=2), pdu(NACK, heard.sequence, status=sent))
-        await ear.wait(answers=1)
-        assert ear.answers == [("refused", told, "")]
+        await listener.wait(answers=1)
+        assert listener.answers == [("refused", told, "")]
 
 
 async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear, timing=SmppTimeouts(response_s=0.1)) as (session, line):
+    async with bound(carrier, timing=SmppTimeouts(response_s=0.1)) as (session, line, listener):
         for tag in ("late", "refused late", "never"):
             session.submit(tag, BODY)
         late, refused, _ = await line.hear_many(3)
-        await ear.wait(overdue=3)
-        assert ear.overdue == ["late", "refused late", "never"]
+        await listener.wait(overdue=3)
+        assert listener.overdue == ["late", "refused late", "never"]
         assert session.outstanding == 0
         session.submit("next", BODY)
         following = await line.hear()
@@ -141,72 +134,68 @@ async def test_silence_is_told_once_and_a_late_answer_still_counts(carrier: Carr
             pdu(SUBMIT_RESP, late.sequence, b"C1\0"),
             pdu(NACK, refused.sequence, status=8),
         )
-        await ear.wait(answers=3)
-        assert ear.answers == [("next", 0, "C4"), ("late", 0, "C1"), ("refused late", 8, "")]
+        await listener.wait(answers=3)
+        assert listener.answers == [("next", 0, "C4"), ("late", 0, "C1"), ("refused late", 8, "")]
         session.abort()
         # What was called unanswered is not named again.
-        assert ear.ends == [([], "dropped by us")]
+        assert listener.ends == [([], "dropped by us")]
 
 
 async def test_a_number_is_forgotten_in_the_end(carrier: Carrier) -> None:
-    ear = RecordingListener()
     timing = SmppTimeouts()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("late", BODY)
         session.submit("too late", BODY)
         late, too_late = await line.hear_many(2)
         now = asyncio.get_running_loop().time()
         session.sweep(now)
-        assert ear.overdue == []
+        assert listener.overdue == []
         session.sweep(now + timing.response_s + 0.001)
-        assert ear.overdue == ["late", "too late"]
+        assert listener.overdue == ["late", "too late"]
         await line.say(pdu(SUBMIT_RESP, late.sequence, b"C1\0"))
-        await ear.wait(answers=1)
+        await listener.wait(answers=1)
         # A little more, because sums of such numbers are rounded.
         session.sweep(now + timing.response_s + timing.late_s + 0.001)
         await line.say(pdu(SUBMIT_RESP, too_late.sequence, b"C2\0"), pdu(ENQUIRE, 77))
         assert (await line.hear()).sequence == 77
-        assert ear.answers == [("late", 0, "C1")]
-        assert len(ear.overdue) == 2
+        assert listener.answers == [("late", 0, "C1")]
+        assert len(listener.overdue) == 2
 
 
 async def test_sequence_numbers_begin_again_after_the_last(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session._issued = 0x7FFF_FFFE
         for tag in ("last", "first again", "second again"):
             session.submit(tag, BODY)
         heard = await line.hear_many(3)
         assert [each.sequence for each in heard] == [0x7FFF_FFFF, 1, 2]
         await line.say(*(pdu(SUBMIT_RESP, each.sequence, b"C\0") for each in heard))
-        await ear.wait(answers=3)
-        assert [tag for tag, _, _ in ear.answers] == ["last", "first again", "second again"]
+        await listener.wait(answers=3)
+        assert [tag for tag, _, _ in listener.answers] == ["last", "first again", "second again"]
 
 
 async def test_a_carrier_that_is_there_is_asked_and_kept(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear, timing=SmppTimeouts(enquire_after_s=0.05)) as (session, line):
+    async with bound(carrier, timing=SmppTimeouts(enquire_after_s=0.05)) as (session, line, listener):
         for _ in range(3):
             question = await line.hear()
             assert (question.command, question.body) == (ENQUIRE, b"")
             await line.say(pdu(ENQUIRE_RESP, question.sequence))
         session.submit("after", BODY)
-        assert ear.ends == []
+        assert listener.ends == []
 
 
 async def test_a_carrier_that_fell_silent_is_asked_and_then_left(carrier: Carrier) -> None:
-    ear = RecordingListener()
     timing = SmppTimeouts(enquire_after_s=0.1, enquire_answer_s=0.1)
-    async with bound(carrier, ear, timing=timing) as (session, line):
+    async with bound(carrier, timing=timing) as (session, line, listener):
         session.submit("in doubt", BODY)
         assert [each.command for each in await line.hear_many(2)] == [SUBMIT, ENQUIRE]
-        await ear.wait(ends=1)
-        assert ear.ends == [(["in doubt"], "silent: enquire_link not answered in 0.1 s")]
+        await listener.wait(ends=1)
+        assert listener.ends == [(["in doubt"], "silent: enquire_link not answered in 0.1 s")]
         assert session.outstanding == 0
 
 
 async def test_octets_that_become_no_pdu_are_no_sign_of_life(carrier: Carrier) -> None:
-    async with bound(carrier, RecordingListener()) as (session, _):
+    async with bound(carrier) as (session, _, _):
         session._heard_at = 0
         session.data_received(pdu(ENQUIRE, 1)[:15])
         assert session._heard_at == 0
@@ -215,8 +204,7 @@ async def test_octets_that_become_no_pdu_are_no_sign_of_life(carrier: Carrier) -
 
 
 async def test_it_is_not_the_carrier_that_was_silent_while_this_process_slept(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, _):
+    async with bound(carrier) as (session, _, listener):
         session.submit("in doubt", BODY)
         session.sweep(session._ticked_at)
         # As after a long sleep: all clocks are behind, and what came meanwhile is not read yet.
@@ -224,22 +212,21 @@ async def test_it_is_not_the_carrier_that_was_silent_while_this_process_slept(ca
             setattr(session, clock, getattr(session, clock) - 1000)
         session._asked_at = session._heard_at
         session._tick()
-        assert ear.ends == []
+        assert listener.ends == []
         session._tick()
-        assert ear.ends == [(["in doubt"], "silent: enquire_link not answered in 10 s")]
+        assert listener.ends == [(["in doubt"], "silent: enquire_link not answered in 10 s")]
 
 
 async def test_their_enquire_link_is_answered_while_receipts_wait(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (_, line):
+    async with bound(carrier) as (_, line, listener):
         receipts = (pdu(DELIVER, 900 + number, delivery(RECEIPT)) for number in range(50))
         await line.say(*receipts, pdu(ENQUIRE, 12345))
         assert await line.hear() == (ENQUIRE_RESP, 0, 12345, b"")
-        assert len(ear.receipts) == 50
+        assert len(listener.receipts) == 50
 
 
 async def test_asking_by_hand_measures_the_way(carrier: Carrier) -> None:
-    async with bound(carrier, RecordingListener()) as (session, line):
+    async with bound(carrier) as (session, line, _):
         asking = asyncio.create_task(session.enquire())
         question = await line.hear()
         assert question.command == ENQUIRE
@@ -266,97 +253,91 @@ async def test_asking_by_hand_measures_the_way(carrier: Carrier) -> None:
 async def test_what_is_no_smpp_ends_the_line_after_what_came_before_it(
     carrier: Carrier, octets: bytes, problem: str
 ) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("answered", BODY)
         session.submit("in doubt", BODY)
         answered, _ = await line.hear_many(2)
         await line.say(pdu(SUBMIT_RESP, answered.sequence, b"C1\0"), octets)
-        await ear.wait(ends=1)
-        assert ear.answers == [("answered", 0, "C1")]
-        assert ear.ends[0][0] == ["in doubt"]
-        assert problem in ear.ends[0][1]
+        await listener.wait(ends=1)
+        assert listener.answers == [("answered", 0, "C1")]
+        assert listener.ends[0][0] == ["in doubt"]
+        assert problem in listener.ends[0][1]
         with pytest.raises(ConnectionError):
             session.submit("too late", BODY)
 
 
 async def test_an_unbind_is_answered_and_ends_the_line_after_what_came_with_it(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("answered", BODY)
         session.submit("in doubt", BODY)
         answered, _ = await line.hear_many(2)
         await line.say(pdu(UNBIND, 55), pdu(SUBMIT_RESP, answered.sequence, b"C1\0"))
-        await ear.wait(ends=1)
-        assert ear.answers == [("answered", 0, "C1")]
-        assert ear.ends[0][0] == ["in doubt"]
+        await listener.wait(ends=1)
+        assert listener.answers == [("answered", 0, "C1")]
+        assert listener.ends[0][0] == ["in doubt"]
         assert await line.hear_end() == pdu(UNBIND_RESP, 55)
 
 
 async def test_a_line_that_breaks_names_what_is_in_doubt(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("in doubt", BODY)
         await line.hear()
         line.drop()
-        await ear.wait(ends=1)
-        assert ear.ends[0][0] == ["in doubt"]
+        await listener.wait(ends=1)
+        assert listener.ends[0][0] == ["in doubt"]
         session.abort()
         await session.close(1)
         session.acknowledge([])
 
 
 async def test_closing_waits_for_answers_and_says_goodbye(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         session.submit("awaited", BODY)
         awaited = await line.hear()
         closing = asyncio.create_task(session.close(WAIT_S))
         await line.say(pdu(DELIVER, 900, delivery(RECEIPT)))
-        await ear.wait(receipts=1)
+        await listener.wait(receipts=1)
         with pytest.raises(ConnectionError):
             session.submit("too late", BODY)
-        session.acknowledge(ear.tokens)
+        session.acknowledge(listener.tokens)
         assert (await line.hear()).command == DELIVER_RESP
         await line.say(pdu(SUBMIT_RESP, awaited.sequence, b"C1\0"))
         goodbye = await line.hear()
         assert goodbye.command == UNBIND
-        assert ear.ends == []
+        assert listener.ends == []
         await line.say(pdu(UNBIND_RESP, goodbye.sequence))
         await closing
-        assert ear.answers == [("awaited", 0, "C1")]
-        assert ear.ends == [([], "closed by us")]
+        assert listener.answers == [("awaited", 0, "C1")]
+        assert listener.ends == [([], "closed by us")]
         assert await line.hear_end() == b""
 
 
 async def test_closing_does_not_wait_for_a_silent_carrier(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear, timing=SmppTimeouts(unbind_s=0.05)) as (session, line):
+    async with bound(carrier, timing=SmppTimeouts(unbind_s=0.05)) as (session, line, listener):
         session.submit("in doubt", BODY)
         await session.close(0.05)
-        assert ear.ends == [(["in doubt"], "closed by us")]
+        assert listener.ends == [(["in doubt"], "closed by us")]
         assert [each.command for each in await line.hear_many(2)] == [SUBMIT, UNBIND]
         assert await line.hear_end() == b""
 
 
 async def test_receipts_are_acknowledged_when_they_are_safe(carrier: Carrier) -> None:
-    ear = RecordingListener()
     payload = b"\x04\x24" + len(RECEIPT).to_bytes(2, "big") + RECEIPT
     data_sm = b"\0\x01\x01263771200001\0\x05\x00Tumira\0\x04\0\0" + payload
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         await line.say(
             pdu(DELIVER, 900, delivery(RECEIPT)),
             pdu(DATA, 901, data_sm),
             pdu(DELIVER, 902, delivery(b"", tlvs=payload)),
             pdu(ENQUIRE, 903),
         )
-        await ear.wait(receipts=3)
+        await listener.wait(receipts=3)
         # Nothing is acknowledged yet: the answer to the question is the first that leaves.
         assert (await line.hear()).command == ENQUIRE_RESP
-        assert {(each.carrier_ref, each.recipient, each.state) for each in ear.receipts} == {
+        assert {(each.carrier_ref, each.recipient, each.state) for each in listener.receipts} == {
             ("10001", "263771200001", "DELIVRD")
         }
-        session.acknowledge(ear.tokens)
+        session.acknowledge(listener.tokens)
         assert await line.hear_many(3) == [
             (DELIVER_RESP, 0, 900, b"\0"),
             (DATA_RESP, 0, 901, b"\0"),
@@ -365,8 +346,7 @@ async def test_receipts_are_acknowledged_when_they_are_safe(carrier: Carrier) ->
 
 
 async def test_other_deliveries_are_acknowledged_at_once_and_dropped(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (_, line):
+    async with bound(carrier) as (_, line, listener):
         await line.say(
             pdu(DELIVER, 900, delivery(b"hello", esm_class=0)),
             pdu(DELIVER, 901, delivery(b"id:10001 stat:DELIVRD", esm_class=0)),
@@ -380,25 +360,24 @@ async def test_other_deliveries_are_acknowledged_at_once_and_dropped(carrier: Ca
             (DELIVER_RESP, 0x65, 902, b"\0"),
             (DATA_RESP, 0x65, 903, b"\0"),
         ]
-        assert ear.receipts == []
+        assert listener.receipts == []
 
 
 async def test_receipts_beyond_the_bound_are_given_back(
     carrier: Carrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_UNACKNOWLEDGED_MAX", 2)
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         await line.say(*(pdu(DELIVER, 900 + number, delivery(RECEIPT)) for number in range(3)))
         assert await line.hear() == (DELIVER_RESP, 0x64, 902, b"\0")
-        session.acknowledge(ear.tokens)
+        session.acknowledge(listener.tokens)
         await line.hear_many(2)
         await line.say(pdu(DELIVER, 903, delivery(RECEIPT)))
-        await ear.wait(receipts=3)
+        await listener.wait(receipts=3)
 
 
 async def test_unknown_requests_are_refused_and_unknown_answers_ignored(carrier: Carrier) -> None:
-    async with bound(carrier, RecordingListener()) as (_, line):
+    async with bound(carrier) as (_, line, _):
         await line.say(
             pdu(0x8000_0777, 1),
             pdu(0x777, 31),
@@ -410,18 +389,17 @@ async def test_unknown_requests_are_refused_and_unknown_answers_ignored(carrier:
 
 
 async def test_a_carrier_that_does_not_read_is_left(carrier: Carrier) -> None:
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         line.writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = BODY + bytes(60_000)
         # The kernel keeps some megabytes for the other end before ours keeps any.
         for number in range(2_000):
-            if ear.ends:
+            if listener.ends:
                 break
             session.submit(number, body)
             await asyncio.sleep(0)
-        assert ear.ends[0][1] == "the other end does not read what it is sent"
-        assert len(ear.ends[0][0]) <= 2_000
+        assert listener.ends[0][1] == "the other end does not read what it is sent"
+        assert len(listener.ends[0][0]) <= 2_000
 
 
 async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carrier) -> None:
@@ -433,9 +411,9 @@ async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carr
             assert self.session is not None
             self.session.abort()
 
-    ear = Touchy()
-    async with bound(carrier, ear) as (session, line):
-        ear.session = session
+    listener = Touchy()
+    async with bound(carrier, listener) as (session, line, _):
+        listener.session = session
         session.submit("one", BODY)
         session.submit("two", BODY)
         one, two = await line.hear_many(2)
@@ -444,18 +422,17 @@ async def test_a_listener_may_drop_the_line_in_the_middle_of_a_lot(carrier: Carr
             pdu(SUBMIT_RESP, two.sequence, b"C2\0"),
             pdu(DELIVER, 900, delivery(RECEIPT)),
         )
-        await ear.wait(ends=1)
-        assert ear.answers == [("one", 0, "C1")]
-        assert ear.receipts == []
-        assert ear.ends == [(["two"], "dropped by us")]
+        await listener.wait(ends=1)
+        assert listener.answers == [("one", 0, "C1")]
+        assert listener.receipts == []
+        assert listener.ends == [(["two"], "dropped by us")]
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_no_octets_can_do_more_than_end_the_line(carrier: Carrier, seed: int) -> None:
     chance = random.Random(seed)
     commands = [SUBMIT_RESP, DELIVER, DATA, UNBIND_RESP, ENQUIRE, NACK, 0x8000_0009, 0x777]
-    ear = RecordingListener()
-    async with bound(carrier, ear) as (session, line):
+    async with bound(carrier) as (session, line, listener):
         for tag in range(10):
             session.submit(tag, BODY)
         pieces = []
@@ -468,7 +445,7 @@ async def test_no_octets_can_do_more_than_end_the_line(carrier: Carrier, seed: i
                 written[chance.randint(16, len(written) - 1)] = chance.randint(0, 255)
             pieces.append(bytes(written))
         await line.say(*pieces, bytes(16))
-        await ear.wait(ends=1)
-        unanswered, problem = ear.ends[0]
+        await listener.wait(ends=1)
+        unanswered, problem = listener.ends[0]
         assert problem == "a PDU says that it has 0 octets"
-        assert sorted([*unanswered, *(tag for tag, _, _ in ear.answers)], key=str) == list(range(10))
+        assert sorted([*unanswered, *(tag for tag, _, _ in listener.answers)], key=str) == list(range(10))

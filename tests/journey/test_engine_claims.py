@@ -1,13 +1,11 @@
-"""Does a claim that is disturbed leave every message where somebody looks after it?"""
+"""A claim that is disturbed leaves no message behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
-import pytest_asyncio
 
-from tests.support.delivery.engine import Engine, numbers, open_engine
+from tests.support.delivery.engine import Engine, numbers
 from tumira.core.ids import MessageId
 from tumira.delivery.outcomes import Ended
 from tumira.delivery.settle import settle
@@ -16,13 +14,6 @@ from tumira.simulator.smsc import run_smsc
 BLOCKED: Final = (
     "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-
-
-@pytest_asyncio.fixture
-async def engine(database_url: str) -> AsyncIterator[Engine]:
-    """Give an engine without carriers."""
-    async with open_engine(database_url) as engine:
-        yield engine
 
 
 async def test_a_message_that_is_settled_while_it_is_claimed_leaves_the_queue(engine: Engine) -> None:
@@ -46,7 +37,6 @@ async def test_a_message_that_is_settled_while_it_is_claimed_leaves_the_queue(en
             return not await engine.rows("SELECT FROM queue")
 
         await engine.until(left, "still in the queue")
-        assert await engine.audit() == []
 
 
 @pytest.mark.long
@@ -61,11 +51,10 @@ async def test_a_carrier_that_is_changed_again_and_again_strands_no_message(engi
             await engine.add_carrier("one", smsc.port, ["ZW"], window=64 + change)
             await asyncio.sleep(0.7)
 
-        async def handed_over() -> bool:
+        async def submitted() -> bool:
             return not await engine.rows("SELECT FROM queue")
 
-        await engine.until(handed_over, "still waiting")
+        await engine.until(submitted, "still waiting")
         await engine.until_all("delivered")
         assert await engine.rows("SELECT FROM incidents") == []
         assert set(smsc.texts.counts.values()) == {1}
-        assert await engine.audit() == []

@@ -1,4 +1,4 @@
-"""Every hand-over ends exactly once, whatever the carrier answers to its segments and when the line falls."""
+"""Every submission ends exactly once, whatever the carrier answers and whenever the connection falls."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ from tests.support.delivery.smpp_peer import Carrier as Peer
 from tests.support.delivery.smpp_peer import Line, pdu
 from tests.support.delivery.smpp_session import SUBMIT, SUBMIT_RESP
 from tests.support.processes.service import free_port
-from tumira.delivery import sender as links
+from tumira.delivery import sender as sender_module
 from tumira.delivery.observer import Observer
 from tumira.delivery.recorder import Recorder
 from tumira.delivery.responses import CommandStatus
@@ -31,7 +31,7 @@ TIMING: Final = SmppTimeouts(response_s=1.0, bind_s=20.0)
 WAIT_S: Final = 30
 
 SILENCE: Final = -1
-# One of each that leads to something else: taken, throttled, temporary, unknown, link, refused, no answer.
+# One of each that leads to something else: taken, throttled, temporary, unknown, sender, refused, no answer.
 ANSWERS: Final = (
     CommandStatus.ROK,
     CommandStatus.RTHROTTLED,
@@ -66,7 +66,6 @@ CASES: Final = [
 
 
 async def play(line: Line, cases: Sequence[Case]) -> None:
-    """Be the carrier on one line: do what the case says whose number is the name of who binds."""
     bind = await line.let_in()
     case = cases[int(bind.body.partition(b"\0")[0])]
     submits = [await line.hear(), await line.hear()]
@@ -91,7 +90,6 @@ async def play(line: Line, cases: Sequence[Case]) -> None:
 
 @asynccontextmanager
 async def carrier_of(cases: Sequence[Case]) -> AsyncIterator[int]:
-    """Be the carrier of a link for each case, and give the port."""
     lines: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -112,15 +110,14 @@ async def carrier_of(cases: Sequence[Case]) -> AsyncIterator[int]:
 
 @dataclass(slots=True)
 class Bench:
-    """A database with messages to hand over, and links that do it without a worker around them."""
+    """A database with messages to submit, and senders that do it without a worker around them."""
 
     engine: Engine
     recorder: Recorder
     observer: Observer
-    links: list[Sender]
+    senders: list[Sender]
 
     async def claim(self, count: int) -> Sequence[ClaimedMessage]:
-        """Send messages of two segments in lane 1, and claim them."""
         await self.engine.add_carrier("one", free_port())
         # With fewer recipients they would stand in lane 0.
         await self.engine.send(await self.engine.open_account(), numbers(max(100, count)), TEXT)
@@ -138,86 +135,81 @@ class Bench:
         assert {(one.lane, one.segments) for one in claimed} == {(BULK, 2)}
         return claimed
 
-    async def open_link(
+    async def open_sender(
         self,
         port: int,
         name: str = "tester",
         timing: SmppTimeouts = TIMING,
         room: Callable[[], None] = lambda: None,
     ) -> Sender:
-        """Bind, under a name of its own; `room` is called whenever there is room."""
         async with self.engine.database.connection() as connection:
             carrier = (await carriers.list_active(connection))[0]
         carrier = replace(carrier, settings=replace(carrier.settings, port=port, system_id=name))
-        link = Sender(carrier, 1, WORKER, self.recorder, self.observer, timing, room)
-        self.links.append(link)
-        link.renew(asyncio.get_running_loop().time() + 1000, 0)
-        return link
+        sender = Sender(carrier, 1, WORKER, self.recorder, self.observer, timing, room)
+        self.senders.append(sender)
+        sender.renew(asyncio.get_running_loop().time() + 1000, 0)
+        return sender
 
-    def hand_over(self, link: Sender, claimed: ClaimedMessage) -> None:
-        """Give a link a message."""
-        link.take([link.writer.prepare(claimed, None)])
+    def submit(self, sender: Sender, claimed: ClaimedMessage) -> None:
+        sender.take([sender.writer.prepare(claimed, None)])
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so."""
         async with asyncio.timeout(WAIT_S):
             while not is_so():  # noqa: ASYNC110 - it is told nothing
                 await asyncio.sleep(0.01)
 
     async def check_all_ended(self) -> None:
-        """Check that every hand-over ended once, and that its place was given back."""
         await self.recorder.drain(WAIT_S)
         assert await self.engine.rows("SELECT FROM in_flight") == []
-        assert {link.bulk_outstanding for link in self.links} == {0}
-        assert {link._held for link in self.links} == {0}
-        assert {link._unrecorded for link in self.links} == {0}
+        assert {sender.bulk_outstanding for sender in self.senders} == {0}
+        assert {sender._held for sender in self.senders} == {0}
+        assert {sender._unrecorded for sender in self.senders} == {0}
         assert await self.engine.audit() == []
 
 
 @pytest_asyncio.fixture
 async def bench(database_url: str) -> AsyncIterator[Bench]:
-    """Give a bench, and part from every carrier at the end."""
     async with open_engine(database_url) as engine:
         observer = Observer(engine.database)
         recorder = Recorder(engine.database, 1, WORKER, observer)
         bench = Bench(engine, recorder, observer, [])
         yield bench
-        for link in bench.links:
-            link.drop()
+        for sender in bench.senders:
+            sender.drop()
         await recorder.close()
 
 
-async def test_a_hand_over_ends_once_whatever_is_answered_in_whichever_order(bench: Bench) -> None:
+async def test_a_submission_ends_once_whatever_is_answered_in_whichever_order(bench: Bench) -> None:
     claimed = await bench.claim(len(CASES))
     async with carrier_of(CASES) as port:
-        opened = [await bench.open_link(port, str(place)) for place in range(len(CASES))]
-        await bench.until(lambda: all(link.is_open for link in opened))
-        for link, one in zip(opened, claimed, strict=True):
-            bench.hand_over(link, one)
+        opened = [await bench.open_sender(port, str(place)) for place in range(len(CASES))]
+        await bench.until(lambda: all(sender.is_open for sender in opened))
+        for sender, one in zip(opened, claimed, strict=True):
+            bench.submit(sender, one)
         try:
-            await bench.until(lambda: not any(link.claimed for link in opened))
+            await bench.until(lambda: not any(sender.claimed for sender in opened))
         except TimeoutError:
-            left = [case for case, link in zip(CASES, opened, strict=True) if link.claimed]
+            left = [case for case, sender in zip(CASES, opened, strict=True) if sender.claimed]
             pytest.fail(f"left open: {left}")
         await bench.check_all_ended()
 
 
 async def test_garbage_behind_the_answer_to_a_bind_is_a_line_that_never_was(bench: Bench) -> None:
     (claimed,) = await bench.claim(1)
-    to_hand_over = [claimed]
+    unsent = [claimed]
 
     def room() -> None:
-        if link.is_open and to_hand_over:
-            bench.hand_over(link, to_hand_over.pop())
+        if sender.is_open and unsent:
+            bench.submit(sender, unsent.pop())
 
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port, room=room)
+        sender = await bench.open_sender(peer.port, room=room)
         await (await peer.line()).let_in(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         line = await peer.line()
         await line.let_in()
         for submit in await line.hear_many(2):
             await line.say(pdu(SUBMIT_RESP, submit.sequence, b"%d\0" % submit.sequence))
-        await bench.until(lambda: not link.claimed)
+        await bench.until(lambda: not sender.claimed)
         await bench.check_all_ended()
     assert (await bench.engine.message(claimed.recipient))["status"] == "sent"
 
@@ -225,17 +217,17 @@ async def test_garbage_behind_the_answer_to_a_bind_is_a_line_that_never_was(benc
 async def test_all_answers_of_a_packet_count_when_one_of_them_ends_the_line(bench: Bench) -> None:
     (claimed,) = await bench.claim(1)
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port)
+        sender = await bench.open_sender(peer.port)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
-        bench.hand_over(link, claimed)
+        await bench.until(lambda: sender.is_open)
+        bench.submit(sender, claimed)
         first, second = await line.hear_many(2)
         await line.say(
             pdu(SUBMIT_RESP, first.sequence, b"", CommandStatus.RINVBNDSTS),
             pdu(SUBMIT_RESP, second.sequence, b"2\0"),
         )
-        await bench.until(lambda: not link.claimed)
+        await bench.until(lambda: not sender.claimed)
         await bench.check_all_ended()
     # Neither segment is in doubt: one was refused and is sent again, the other was taken.
     assert await bench.engine.rows("SELECT FROM incidents") == []
@@ -243,48 +235,47 @@ async def test_all_answers_of_a_packet_count_when_one_of_them_ends_the_line(benc
     assert place["again"]
 
 
-async def test_a_hand_over_that_was_left_open_is_closed_and_in_doubt(
+async def test_a_submission_that_was_left_open_is_closed_and_in_doubt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No way to leave one open is known any more, so a session that forgets what it was given makes one."""
-    monkeypatch.setattr(links, "LEFT_OPEN_S", -TIMING.response_s)
+    monkeypatch.setattr(sender_module, "LEFT_OPEN_S", -TIMING.response_s)
     (claimed,) = await bench.claim(1)
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port)
+        sender = await bench.open_sender(peer.port)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
-        bench.hand_over(link, claimed)
+        await bench.until(lambda: sender.is_open)
+        bench.submit(sender, claimed)
         await line.hear_many(2)
-        session = link._connection.usable
+        session = sender._connection.usable
         assert session is not None
         session._waiting.clear()
         await bench.until(lambda: session.outstanding == 0)
-        link.close_left_open()
-        assert not link.claimed
+        sender.close_left_open()
+        assert not sender.claimed
         await bench.check_all_ended()
         # It is left alone from then on.
-        link.close_left_open()
+        sender.close_left_open()
     assert [row["kind"] for row in await bench.engine.rows("SELECT kind FROM incidents")] == ["doubt"]
 
 
 async def test_a_message_that_waits_in_line_for_too_long_is_given_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "LEFT_OPEN_S", -TIMING.response_s)
+    monkeypatch.setattr(sender_module, "LEFT_OPEN_S", -TIMING.response_s)
     (claimed,) = await bench.claim(1)
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port)
+        sender = await bench.open_sender(peer.port)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
+        await bench.until(lambda: sender.is_open)
         # As while the database is away and nobody renews the lease.
-        link.renew(0, 0)
-        bench.hand_over(link, claimed)
-        assert link.claimed
+        sender.renew(0, 0)
+        bench.submit(sender, claimed)
+        assert sender.claimed
         await asyncio.sleep(0)
-        link.close_left_open()
-        assert not link.claimed
+        sender.close_left_open()
+        assert not sender.claimed
         await bench.check_all_ended()
     assert (await bench.engine.message(claimed.recipient))["status"] == "queued"
 
@@ -292,39 +283,39 @@ async def test_a_message_that_waits_in_line_for_too_long_is_given_back(
 async def test_a_line_that_falls_before_it_answered_anything_counts_as_silence(bench: Bench) -> None:
     claimed = await bench.claim(3)
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port)
+        sender = await bench.open_sender(peer.port)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
+        await bench.until(lambda: sender.is_open)
         for one in claimed:
-            bench.hand_over(link, one)
+            bench.submit(sender, one)
         await line.hear_many(6)
         line.drop()
-        await bench.until(lambda: not link.claimed)
+        await bench.until(lambda: not sender.claimed)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
+        await bench.until(lambda: sender.is_open)
         # It is bound, and gets nothing for a while; then one message.
-        assert (link.is_healthy, link.free(), link.report().silent) == (False, 0, True)
+        assert (sender.is_healthy, sender.free(), sender.report().silent) == (False, 0, True)
         await bench.check_all_ended()
 
 
 async def test_a_line_that_answered_and_fell_is_used_again_at_once(bench: Bench) -> None:
     claimed = await bench.claim(4)
     async with Peer().listening() as peer:
-        link = await bench.open_link(peer.port)
+        sender = await bench.open_sender(peer.port)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
+        await bench.until(lambda: sender.is_open)
         for one in claimed:
-            bench.hand_over(link, one)
+            bench.submit(sender, one)
         first, *_ = await line.hear_many(8)
         await line.say(pdu(SUBMIT_RESP, first.sequence, b"1\0"))
-        await bench.until(lambda: link.report().outstanding == 7)
+        await bench.until(lambda: sender.report().outstanding == 7)
         line.drop()
-        await bench.until(lambda: not link.claimed)
+        await bench.until(lambda: not sender.claimed)
         line = await peer.line()
         await line.let_in()
-        await bench.until(lambda: link.is_open)
-        assert (link.is_healthy, link.report().silent) == (True, False)
+        await bench.until(lambda: sender.is_open)
+        assert (sender.is_healthy, sender.report().silent) == (True, False)
         await bench.check_all_ended()

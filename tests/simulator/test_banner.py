@@ -1,4 +1,4 @@
-"""Is everybody told where messages reach a simulator and no phone, and is it said when that ends?"""
+"""Pages and readiness say where messages reach a simulator and no phone."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,7 +18,6 @@ PASSWORD: Final = "hushhush"
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service whose one carrier is the simulator."""
     with run_behind_proxy(server_url) as running:
         running.run(keep_simulator, free_port())
         yield running

@@ -1,4 +1,4 @@
-"""Are the texts of the handsets kept as promised, whatever happens to who writes them?"""
+"""The files of the handsets survive crashes, full disks and concurrent readers."""
 
 import asyncio
 import json
@@ -39,8 +39,6 @@ def a_text(text: str = "Your code is 493817.", to: str = NUMBER) -> Text:
 
 
 def keep(directory: Path, texts: Sequence[Text]) -> None:
-    """Keep texts as a simulator does that starts, takes them and stops."""
-
     async def simulate() -> None:
         keeper = HandsetFiles(directory)
         for text in texts:

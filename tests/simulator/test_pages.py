@@ -1,4 +1,4 @@
-"""Does what reached the simulator appear on its page, and does it live and die as a part should?"""
+"""The page of the simulator, and its process."""
 
 import asyncio
 import json
@@ -34,7 +34,6 @@ RIGHT_TO_LEFT: Final = "שלום! הקוד שלך הוא 493817 \N{PARTY POPPER}
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """Give a running node with a simulator."""
     with new_home() as home, running(home) as one:
         yield one
 
@@ -44,7 +43,6 @@ def get(node: Node, path: str, **options: Any) -> httpx.Response:
 
 
 def text_to(node: Node, number: str, *texts: str) -> None:
-    """Send texts by SMPP, as a gateway does."""
     asyncio.run(_text_to(node.simulator_port, number, texts))
 
 
@@ -78,7 +76,6 @@ class Texts(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note where a text begins, and every script."""
         if tag == "script":
             self.scripts.append(dict(attrs).get("src") or "")
         self._inside = ("class", "text") in attrs
@@ -86,12 +83,10 @@ class Texts(HTMLParser):
             self.found.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        """Note where it ends."""
         del tag
         self._inside = False
 
     def handle_data(self, data: str) -> None:
-        """Read it."""
         if self._inside:
             self.found[-1] += data
 
@@ -227,8 +222,3 @@ async def _statuses(port: int) -> Sequence[int]:
         for _ in range(4):
             esme.submit(registered_delivery=0)
         return [pdu.status for pdu in await esme.take(4)]
-
-
-def test_a_misbehaviour_that_is_none_is_said_in_one_line() -> None:
-    line = one_line(tumira("simulator", "--misbehave", "nonsense"), OPERATOR_EXIT_CODE)
-    assert line.startswith("Error: There is no misbehaviour 'nonsense'; use one of ")

@@ -1,4 +1,4 @@
-"""Does the simulator speak SMPP as a carrier does: binds, answers, receipts, long texts?"""
+"""The simulator as an SMSC: binds, responses, receipts, long texts."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -263,22 +263,6 @@ async def test_parts_of_different_texts_are_kept_apart() -> None:
 
         assert [text.text for text in smsc.texts] == ["b" * 200, "a" * 200]
         assert smsc.texts.counts == {(f"+{NUMBER}", "a" * 200): 1, (f"+{NUMBER}", "b" * 200): 1}
-
-
-async def test_an_unbind_is_answered_and_ends_the_line() -> None:
-    async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
-        esme.send(Command.UNBIND)
-        assert (await esme.next()).command == Command.UNBIND_RESP
-        assert await esme.reader.read() == b""
-        await until(lambda: not smsc.lines)
-
-
-async def test_a_command_that_nobody_knows_is_refused() -> None:
-    async with run_smsc() as smsc, raw_esme(smsc.port) as esme:
-        sequence = esme.send(0x77)
-        answer = await esme.next()
-        assert (answer.command, answer.status) == (Command.GENERIC_NACK, CommandStatus.RINVCMDID)
-        assert answer.sequence == sequence
 
 
 def test_the_manual_tells_of_every_number() -> None:

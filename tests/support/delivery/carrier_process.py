@@ -1,4 +1,4 @@
-"""How does a test run a carrier that can be killed, and still count all that reached it?
+"""A carrier in its own process that can be killed, with a record of all texts that reached it.
 
 It is the simulator's SMSC in a process of its own, at an address of the test's choice. It writes each text
 down before it answers the submit, so that whatever it answered, or died over, stands in its file. The
@@ -48,7 +48,6 @@ class CarrierProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it, or another after it has ended, and wait until it takes connections."""
         self.started_at = datetime.now(UTC)
         self.process = subprocess.Popen(
             [*self.place.prefix, *PROGRAM, self.place.address, str(self.port), str(self._file)],
@@ -62,12 +61,10 @@ class CarrierProcess:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
         self.process.kill()
         self.process.wait()
 
     def counts(self) -> "Counter[tuple[str, str]]":
-        """Count how often each number got each text, whichever process took it."""
         texts = [_decode(line) for line in self._file.read_bytes().splitlines()]
         return Counter((text.to, text.text) for text in texts)
 

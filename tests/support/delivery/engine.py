@@ -1,4 +1,4 @@
-"""How does a test run the engine? A worker on a database, carriers for it, and sends that it hands over."""
+"""A worker on a database, carriers for it, and sends."""
 
 import asyncio
 import time
@@ -36,7 +36,6 @@ class Engine:
     workers: list["asyncio.Task[None]"] = field(default_factory=list)
 
     async def open_account(self, balance: str = "100000", rate: int = 1_000_000) -> Caller:
-        """Open an account with a key."""
         return await new_caller(self.url, balance, rate)
 
     async def add_carrier(
@@ -47,7 +46,6 @@ class Engine:
         priority: int = 100,
         **options: Any,
     ) -> None:
-        """Add a carrier on this machine."""
         options = {"window": 64, "tps": 0, "doubt_wait": 2} | options
         query = "&".join(f"{key}={value}" for key, value in options.items())
         await add_carrier(
@@ -55,13 +53,11 @@ class Engine:
         )
 
     def start_worker(self, timing: SmppTimeouts = QUICK) -> "asyncio.Task[None]":
-        """Start a worker in this process."""
         worker = asyncio.create_task(_work(self.url, timing))
         self.workers.append(worker)
         return worker
 
     async def stop_worker(self, worker: "asyncio.Task[None]") -> None:
-        """Let a worker end in good order, as SIGTERM does."""
         worker.cancel()
         with suppress(asyncio.CancelledError):
             await worker
@@ -71,24 +67,20 @@ class Engine:
     async def send(
         self, caller: Caller, to: Sequence[str], body: str = "Your code is 493817."
     ) -> dict[str, Any]:
-        """Send, and return the answer's body."""
         decision = await self.batcher.ask(send_call(caller, to, body))
         assert isinstance(decision, Answered), decision
         answer: dict[str, Any] = msgspec.json.decode(decision.response)
         return answer
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         async with self.database.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
     async def statuses(self) -> Counter[str]:
-        """Count the messages by status."""
         rows = await self.rows("SELECT status, count(*) FROM messages GROUP BY status")
         return Counter({row["status"]: row["count"] for row in rows})
 
     async def message(self, recipient: str) -> asyncpg.Record:
-        """Return the one message to a number."""
         rows = await self.rows("SELECT * FROM messages WHERE recipient = $1", recipient)
         assert len(rows) == 1, rows
         return rows[0]
@@ -96,30 +88,24 @@ class Engine:
     async def until(
         self, condition: Callable[[], Awaitable[bool]], what: str, wait_s: float = WAIT_S
     ) -> None:
-        """Wait until something is so."""
         deadline = time.monotonic() + wait_s
         while not await condition():
             assert time.monotonic() < deadline, f"{what}: {await self.statuses()}"
             await asyncio.sleep(0.02)
 
     async def until_all(self, *statuses: str, wait_s: float = WAIT_S) -> None:
-        """Wait until every message stands in one of these statuses."""
-
         async def all_there() -> bool:
             return set(await self.statuses()) <= set(statuses)
 
         await self.until(all_there, f"not all {statuses}", wait_s)
 
     async def until_status(self, recipient: str, status: str, wait_s: float = WAIT_S) -> None:
-        """Wait until the message to a number stands in a status."""
-
         async def there() -> bool:
             return (await self.message(recipient))["status"] == status  # type: ignore[no-any-return]
 
         await self.until(there, f"{recipient} not {status}", wait_s)
 
     async def audit(self) -> Sequence[str]:
-        """Return the checks that fail."""
         return await broken_promises(self.database)
 
 
@@ -133,7 +119,6 @@ async def _work(url: str, timing: SmppTimeouts) -> None:
 
 @asynccontextmanager
 async def open_engine(url: str) -> AsyncIterator[Engine]:
-    """Open an engine without a worker, and end those that the test started."""
     database = Database(url)
     batcher = Batcher(database, write_sent)
     engine = Engine(url, database, batcher)
@@ -147,5 +132,4 @@ async def open_engine(url: str) -> AsyncIterator[Engine]:
 
 
 def numbers(count: int, start: int = 0) -> Sequence[str]:
-    """Return numbers in Zimbabwe none of which means anything to the simulator."""
     return [f"+2637712{place:05}" for place in range(start, start + count)]

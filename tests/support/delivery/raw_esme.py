@@ -1,4 +1,4 @@
-"""How does a test speak SMPP to the simulator octet by octet, and see exactly what comes back?"""
+"""A client that speaks SMPP to the simulator octet by octet."""
 
 import asyncio
 from collections import deque
@@ -22,7 +22,7 @@ NUMBER: Final = "263771200001"
 
 
 class RawEsme:
-    """A client that does nothing by itself: it answers nothing and waits for what it is told to."""
+    """A client that sends only what a test says, and answers nothing."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -33,18 +33,15 @@ class RawEsme:
         self._sequence = 0
 
     async def bind(self, command: Command = Command.BIND_TRANSCEIVER, system_id: str = "raw") -> Pdu:
-        """Bind, and return the answer."""
         self.send(command, bind_body(system_id, "secret"))
         return await self.next()
 
     def send(self, command: int, body: bytes = b"") -> int:
-        """Send a request, and return its sequence number."""
         self._sequence += 1
         self.writer.write(write(command, self._sequence, body))
         return self._sequence
 
     def submit(self, number: str = NUMBER, text: bytes = b"Your code is 493817.", **fields: Any) -> int:
-        """Send a submit_sm that asks for a receipt, and return its sequence number."""
         message = ShortMessage(
             source_ton=5,
             source="Tumira",
@@ -57,11 +54,9 @@ class RawEsme:
         return self.send(Command.SUBMIT_SM, short_message_body(message._replace(**fields)))
 
     def acknowledge(self, pdu: Pdu, status: int = 0) -> None:
-        """Answer a receipt."""
         self.writer.write(write(pdu.command | RESPONSE, pdu.sequence, b"\0", status))
 
     async def next(self) -> Pdu:
-        """Return what comes next."""
         while not self._came:
             if self._splitter.broken is not None:
                 raise self._splitter.broken
@@ -73,11 +68,9 @@ class RawEsme:
         return self._came.popleft()
 
     async def take(self, count: int) -> Sequence[Pdu]:
-        """Return as many as come next."""
         return [await self.next() for _ in range(count)]
 
     async def is_alive(self) -> bool:
-        """Ask whether the other end is there; all that came before its answer is dropped."""
         sequence = self.send(Command.ENQUIRE_LINK)
         try:
             while (pdu := await self.next()).command != Command.ENQUIRE_LINK_RESP:
@@ -91,7 +84,6 @@ class RawEsme:
 async def raw_esme(
     port: int, command: Command | None = Command.BIND_TRANSCEIVER, system_id: str = "raw"
 ) -> AsyncIterator[RawEsme]:
-    """Connect, and bind unless told otherwise."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     esme = RawEsme(reader, writer)
     try:
@@ -104,7 +96,6 @@ async def raw_esme(
 
 
 async def until(what: Callable[[], bool]) -> None:
-    """Wait until something is so on the simulator's side, which runs beside us."""
     async with asyncio.timeout(PATIENCE_S):
         while not what():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""How does a test settle messages without a carrier? A worker of which only the writing is real."""
+"""A worker without carriers, of which only the settlement is real."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -42,11 +42,9 @@ class World:
     async def send(
         self, count: int = 1, body: str = "Your code is 493817.", to: Sequence[str] | None = None
     ) -> None:
-        """Let messages wait in the queue."""
         await self.engine.send(self.caller, numbers(count) if to is None else to, body)
 
     async def claim(self, count: int = 1, worker: str = WORKER) -> Sequence[ClaimedMessage]:
-        """Claim messages, as a worker does."""
         async with self.engine.database.transaction() as connection:
             wanted = ClaimRequest("ZW", count, 0, count, 0, 0)
             claimed = await queue.claim(
@@ -56,58 +54,53 @@ class World:
         assert len(claimed) == count
         return claimed
 
+    async def claim_one(self, body: str = "Your code is 493817.") -> ClaimedMessage:
+        await self.send(body=body)
+        (claimed,) = await self.claim()
+        return claimed
+
     async def settle(
         self, *outcomes: Outcome, worker: str = WORKER, refunded: Collection[str] = REFUND_ALL
     ) -> int:
-        """Write down what became of messages."""
         async with self.engine.database.transaction() as connection:
             return await settle(connection, outcomes, worker=worker, refunded=refunded)
 
     async def resume_due(self, later: timedelta = timedelta()) -> int:
-        """Do the task that gives messages another turn, as if every wait were over."""
         await self.rows("UPDATE retries SET due_at = clock_timestamp() - interval '1 second'")
         async with self.engine.database.transaction() as connection:
             return await follow_up.resume_due(connection, self.settings, datetime.now(UTC) + later, {"ZW"})
 
     async def expire_waiting(self, later: timedelta, well: Collection[str] = ("ZW",)) -> int:
-        """Do the task that ends what waited for too long, so much later."""
         async with self.engine.database.transaction() as connection:
             found = await follow_up.list_expired(connection, datetime.now(UTC) + later)
             return await follow_up.expire(connection, found, well)
 
     async def fail_unroutable(self, covered: Collection[str] = ()) -> int:
-        """Do the task that fails what no carrier covers."""
         async with self.engine.database.transaction() as connection:
             return await follow_up.fail_unroutable(connection, covered)
 
     async def give_up_receipts(self, later: timedelta) -> int:
-        """Do the task that stops waiting for receipts, so much later."""
         async with self.engine.database.transaction() as connection:
             return await follow_up.give_up_receipts(connection, datetime.now(UTC) + later)
 
     async def keep(self, *kept: Receipt) -> None:
-        """Keep receipts that match nothing, one after the other."""
         async with self.engine.database.transaction() as connection:
             for receipt in kept:
                 await receipts.insert_unmatched(connection, self.carrier_id, [(receipt, datetime.now(UTC))])
 
     async def try_unmatched(self) -> int:
-        """Do the task that tries kept receipts again, as if that were due."""
         await self.rows("UPDATE unmatched_receipts SET next_try_at = clock_timestamp()")
         async with self.engine.database.transaction() as connection:
             return (await follow_up.retry_unmatched_receipts(connection)).found
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         return await self.engine.rows(statement, *arguments)
 
     async def status(self, message_id: UUID) -> str:
-        """Return where a message stands."""
         rows = await self.rows("SELECT status FROM messages WHERE id = $1", message_id)
         return str(rows[0]["status"])
 
     async def ending(self, message_id: UUID) -> tuple[str, str | None, Decimal]:
-        """Return a message's status, its failure reason and what was paid back for it."""
         (row,) = await self.rows(
             "SELECT status, failure_reason, (SELECT coalesce(sum(amount), 0) FROM transfers"
             " WHERE message_id = messages.id) AS refund FROM messages WHERE id = $1",
@@ -116,7 +109,6 @@ class World:
         return row["status"], row["failure_reason"], row["refund"]
 
     async def events(self) -> Sequence[str]:
-        """Return what the account was told, in order; no number is left out."""
         rows = await self.rows(
             "SELECT sequence, type FROM events WHERE account_id = $1 ORDER BY sequence", self.caller.id
         )
@@ -124,7 +116,6 @@ class World:
         return [row["type"] for row in rows]
 
     async def incidents(self) -> Counter[str]:
-        """Count what did not go smoothly."""
         return Counter(row["kind"] for row in await self.rows("SELECT kind FROM incidents"))
 
     def taken(
@@ -136,7 +127,6 @@ class World:
         complete: bool = True,
         late: bool = False,
     ) -> Taken:
-        """Say that the carrier took a segment."""
         now = datetime.now(UTC)
         reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
         part = NewPart(
@@ -156,41 +146,35 @@ class World:
     def receipt(
         self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0
     ) -> Receipt:
-        """Write the receipt of a segment, with the id under which `taken` says it was taken."""
         reference = f"{claimed.id.hex[-12:]}-{number}-{attempt}"
         return Receipt(reference, claimed.recipient[1:], state, "000", f"stat:{state}")
 
     def reported(
         self, claimed: ClaimedMessage, state: str = "DELIVRD", number: int = 1, attempt: int = 0
     ) -> Reported:
-        """Say that a receipt came."""
         receipt = self.receipt(claimed, state, number, attempt)
         return Reported(claimed.id, number, attempt, self.carrier_id, receipt, datetime.now(UTC))
 
     def doubtful(self, claimed: ClaimedMessage) -> InDoubt:
-        """Say that nobody knows whether the carrier took it."""
         return InDoubt(claimed.id, self.carrier_id, 30, "no answer came in time")
 
     def put_off(self, claimed: ClaimedMessage, number: int = 1) -> RetryLater:
-        """Say that the carrier could not take it now."""
         return RetryLater(claimed.id, self.carrier_id, number, 2.0, "RSYSERR (0x08)")
 
     def refused(self, claimed: ClaimedMessage, *, doubted: bool = False) -> CarrierRefused:
-        """Say that the carrier refused it for good."""
         return CarrierRefused(claimed.id, "CARRIER_REJECTED", doubted=doubted)
 
     def returned(self, claimed: ClaimedMessage, *, again: bool = False) -> Released:
-        """Say that it was not handed over."""
         return Released(
-            claimed.id, QueueEntry(claimed.id, claimed.country, claimed.lane, claimed.turn, again)
+            claimed.id,
+            QueueEntry(claimed.id, claimed.country, claimed.lane, claimed.turn, again, claimed.avoid),
         )
 
 
 class Owner:
-    """Whoever waits for what is recorded: nobody."""
+    """Ignores that its outcomes are recorded."""
 
-    def recorded(self, count: int) -> None:
-        """Go on."""
+    def recorded(self, count: int) -> None: ...
 
 
 class Phone:
@@ -200,14 +184,12 @@ class Phone:
         self.unacknowledged: dict[int, Receipt] = {}
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Forget receipts that are on disk."""
         for token in tokens:
             del self.unacknowledged[cast("int", token)]
 
 
 @asynccontextmanager
 async def open_world(url: str) -> AsyncIterator[World]:
-    """Open a database with a carrier and an account."""
     async with open_engine(url) as engine:
         await engine.add_carrier("one", 2775)
         async with engine.database.connection() as connection:

@@ -24,12 +24,10 @@ class Heard(NamedTuple):
 
 
 def pdu(command: int, sequence: int, body: bytes = b"", status: int = 0) -> bytes:
-    """Write a PDU."""
     return struct.pack(">IIII", 16 + len(body), command, status, sequence) + body
 
 
 def delivery(text: bytes, esm_class: int = 4, tlvs: bytes = b"") -> bytes:
-    """Write the body of a deliver_sm from a handset."""
     addresses = b"\0\x01\x01263771200001\0\x05\x00Tumira\0"
     return b"".join((addresses, bytes((esm_class, 0, 0, 0, 0, 0, 0, 0, 0, len(text))), text, tlvs))
 
@@ -42,27 +40,22 @@ class Line:
     writer: asyncio.StreamWriter
 
     async def hear(self) -> Heard:
-        """Return the next PDU."""
         async with asyncio.timeout(WAIT_S):
             length, command, status, sequence = struct.unpack(">IIII", await self.reader.readexactly(16))
             return Heard(command, status, sequence, await self.reader.readexactly(length - 16))
 
     async def hear_many(self, count: int) -> Sequence[Heard]:
-        """Return the next PDUs."""
         return [await self.hear() for _ in range(count)]
 
     async def hear_end(self) -> bytes:
-        """Return what still came before our end closed the connection."""
         async with asyncio.timeout(WAIT_S):
             return await self.reader.read()
 
     async def say(self, *pieces: bytes) -> None:
-        """Send octets in one write."""
         self.writer.write(b"".join(pieces))
         await self.writer.drain()
 
     async def say_octet_by_octet(self, *pieces: bytes) -> None:
-        """Send octets so that each can be received by itself."""
         for value in b"".join(pieces):
             self.writer.write(bytes((value,)))
             await self.writer.drain()
@@ -70,13 +63,11 @@ class Line:
             await asyncio.sleep(0)
 
     async def let_in(self, *following: bytes) -> Heard:
-        """Answer the bind, with other PDUs in the same packet."""
         bind = await self.hear()
         await self.say(pdu(bind.command | 0x8000_0000, bind.sequence, b"smsc\0"), *following)
         return bind
 
     def drop(self) -> None:
-        """Reset the connection."""
         self.writer.transport.abort()
 
 
@@ -89,7 +80,6 @@ class Carrier:
         self._open: list[Line] = []
 
     async def line(self) -> Line:
-        """Return the next connection."""
         async with asyncio.timeout(WAIT_S):
             return await self._lines.get()
 
@@ -100,7 +90,6 @@ class Carrier:
 
     @asynccontextmanager
     async def listening(self, context: SSLContext | None = None) -> AsyncIterator["Carrier"]:
-        """Listen, and drop every line at the end."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=context)
         self.port = server.sockets[0].getsockname()[1]
         try:
@@ -125,33 +114,27 @@ class RecordingListener(SessionListener):
         self._changed = asyncio.Event()
 
     def answered(self, tag: object, status: int, carrier_ref: str) -> None:
-        """Note an answer."""
         self.answers.append((tag, status, carrier_ref))
         self._changed.set()
 
     def unanswered(self, tag: object) -> None:
-        """Note a silence."""
         self.overdue.append(tag)
         self._changed.set()
 
     def received(self, receipt: Receipt, token: object) -> None:
-        """Note a receipt."""
         self.receipts.append(receipt)
         self.tokens.append(token)
         self._changed.set()
 
     def settled(self) -> None:
-        """Count the lots."""
         self.lots += 1
         self._changed.set()
 
     def ended(self, unanswered: Sequence[object], problem: str) -> None:
-        """Note the end."""
         self.ends.append((unanswered, problem))
         self._changed.set()
 
     async def wait(self, *, answers: int = 0, overdue: int = 0, receipts: int = 0, ends: int = 0) -> None:
-        """Wait until at least so many of each were heard."""
         async with asyncio.timeout(WAIT_S):
             while (
                 len(self.answers) < answers

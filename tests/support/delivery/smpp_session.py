@@ -1,4 +1,4 @@
-"""How does a test bind to a carrier that does exactly what the test says?"""
+"""A session with a carrier that does exactly what the test says."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,22 +21,24 @@ RECEIPT = b"id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:26111512
 
 
 def at(port: int, *, tls: bool = False) -> CarrierAddress:
-    """Say where a carrier on this machine is, and who we are to it."""
     return CarrierAddress("127.0.0.1", port, tls, "tumira", "secret")
 
 
 @asynccontextmanager
 async def bound(
-    carrier: Carrier, ear: RecordingListener, *following: bytes, timing: SmppTimeouts | None = None
-) -> AsyncIterator[tuple[SmppSession, Line]]:
-    """Bind, and drop the line at the end."""
-    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, ear, timing=timing or SmppTimeouts())
+    carrier: Carrier,
+    listener: RecordingListener | None = None,
+    *following: bytes,
+    timing: SmppTimeouts | None = None,
+) -> AsyncIterator[tuple[SmppSession, Line, RecordingListener]]:
+    listener = listener or RecordingListener()
+    opening = connect(at(carrier.port), Command.BIND_TRANSCEIVER, listener, timing=timing or SmppTimeouts())
     task = asyncio.create_task(opening)
     line = await carrier.line()
     await line.let_in(*following)
     session = await task
     try:
-        yield session, line
+        yield session, line, listener
     finally:
         session.abort()
-    assert len(ear.ends) == 1
+    assert len(listener.ends) == 1

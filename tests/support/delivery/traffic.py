@@ -1,4 +1,4 @@
-"""How does a test know that traffic is counted right? By counting the messages themselves."""
+"""Daily totals, compared with the messages themselves."""
 
 from typing import Final
 
@@ -22,5 +22,4 @@ WITH ended AS (
 
 
 async def miscounted(world: World) -> list[tuple[object, ...]]:
-    """Return what differs between the counters and the messages."""
     return [tuple(row) for row in await world.rows(MISCOUNTED)]

@@ -1,4 +1,4 @@
-"""How does a test run an SMSC that we did not write? It is Node.js with the npm package `smpp`."""
+"""A third-party SMSC: Node.js with the npm package `smpp`."""
 
 import asyncio
 import json
@@ -30,7 +30,6 @@ class ForeignSmsc:
     echoed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def catch_up(self) -> None:
-        """Wait until all that it has done so far is told."""
         assert self.process.stdin is not None
         self.echoed.clear()
         self.process.stdin.write(b"now\n")
@@ -38,22 +37,18 @@ class ForeignSmsc:
             await self.echoed.wait()
 
     def told(self, event: str) -> Sequence[Event]:
-        """Return what it told of one kind."""
         return [one for one in self.events if one["event"] == event]
 
     @property
     def taken(self) -> Sequence[Event]:
-        """The submits whose text it took, answered or not."""
         return [one for one in self.told("submit") if one["taken"]]
 
     def copies(self) -> Counter[tuple[str, int]]:
-        """Count how often it took each segment of each number."""
         return Counter((one["to"], one["segment"]) for one in self.taken)
 
 
 @asynccontextmanager
 async def run_foreign_smsc(*rules: Rule) -> AsyncIterator[ForeignSmsc]:
-    """Run one on a free port, with the rules that `smsc.mjs` explains."""
     node = node_with(PEERS)
     process = await asyncio.create_subprocess_exec(
         node.program, str(PEERS / "smsc.mjs"), cwd=node.folder, stdin=PIPE, stdout=PIPE, limit=LINE_OCTETS_MAX
@@ -93,17 +88,14 @@ async def _listen(process: Process, smsc: ForeignSmsc) -> None:
 
 
 def digits(recipient: str) -> str:
-    """Return a number as carriers write it."""
     return recipient.removeprefix("+")
 
 
 def payload(pdu_hex: str) -> bytes:
-    """Return the short message of a submit_sm."""
     return fields(pdu_hex)[-1]
 
 
 def fields(pdu_hex: str) -> Sequence[bytes]:
-    """Read a submit_sm by the letter of the standard (SMPP 3.4, section 4.4.1); the short message is last."""
     body = bytes.fromhex(pdu_hex)[16:]
     found = []
     # An S is a string that ends with a NUL, a B a single octet.
