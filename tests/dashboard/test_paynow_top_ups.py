@@ -5,7 +5,6 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal
 from typing import Final
 
 import httpx
@@ -15,19 +14,16 @@ import pytest_asyncio
 from tests.support.chaos.node import first_true
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import NO_TLS, new_caller
-from tests.support.sending.batchers import open_batchers, send_call
 from tests.support.topups.paynow_server import (
     INTEGRATION_ID,
     KEY,
-    RESENDS_MAX,
     Call,
     Fault,
     Outcome,
     PaynowServer,
 )
-from tests.support.topups.paynow_till import FIVE, Till, listening_hooks, name_of, new_order, post
+from tests.support.topups.paynow_till import FIVE, Till, listening_hooks, post
 from tests.support.topups.voucher_servers import run_issuers
-from tumira.accounts import store as accounts
 from tumira.core.ids import TOP_UP, TopUpId, new_id, write_id
 from tumira.core.settings.payments import Payments, Paynow
 from tumira.dashboard.pages.paynow_notice import BODY_BYTES_MAX
@@ -35,10 +31,10 @@ from tumira.dashboard.top_up_words import cannot_be_paid
 from tumira.postgres.pool import Database
 from tumira.topups import store as top_ups
 from tumira.topups.providers.ott import OttProvider
-from tumira.topups.providers.paynow import LOST_AFTER, PaynowProvider
+from tumira.topups.providers.paynow import PaynowProvider
 from tumira.topups.providers.paynow_messages import Wallet
 from tumira.topups.start import start_paynow, start_voucher
-from tumira.topups.states import Currency, FailureReason, Method, TopUp, TopUpState
+from tumira.topups.states import Currency, Method, TopUp, TopUpState
 from tumira.topups.store import NewTopUp
 from tumira.topups.voucher_pins import Issuer
 from tumira.topups.worker import CALL_S, CALLS_MAX, LEASE_S, TopUpWorker
@@ -177,16 +173,6 @@ async def test_a_notice_for_what_is_not_there_is_not_found(till: Till) -> None:
         assert (await client.get(f"{till.public_url}/hooks/paynow/top_x")).status_code == 405
 
 
-async def test_a_notice_that_is_answered_with_an_error_is_told_ten_times_more(till: Till) -> None:
-    till.paynow.resend_s = 0
-    order = new_order()
-    await till.provider.start(order)
-    till.paynow.tells = True
-    till.paynow.move(till.paynow.payments[0], "Paid")
-    notice = await asyncio.to_thread(till.paynow.wait_for_notice, name_of(order), "Paid")
-    assert notice.answers == [404] * (1 + RESENDS_MAX)
-
-
 async def test_repeated_reordered_and_late_notices_change_nothing(till: Till) -> None:
     top_up_id, payment = await till.begun()
     told = [till.paynow.notice(payment, status) for status in ("Created", "Sent", "Cancelled", "Paid")]
@@ -308,90 +294,3 @@ async def test_a_start_that_timed_out_after_paynow_took_the_money_is_credited_on
     assert await till.balance() == FIVE
     assert till.paynow.charged(write_id(TOP_UP, top_up_id)) == FIVE
     assert till.paynow.count(Call.START) == 1
-
-
-async def test_a_start_that_paynow_never_got_is_in_doubt_and_has_failed_after_a_while(till: Till) -> None:
-    till.paynow.misbehave(Call.START, Fault.LOST)
-    top_up_id = await till.start()
-    assert (await till.work(top_up_id)).state is TopUpState.DOUBT
-    assert (await till.work(top_up_id)).state is TopUpState.DOUBT
-    async with till.database.connection() as connection:
-        earlier = "UPDATE top_ups SET asked_at = asked_at - $2::interval WHERE id = $1"
-        await connection.execute(earlier, top_up_id, LOST_AFTER)
-    found = await till.work(top_up_id)
-    assert (found.state, found.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
-    assert (till.paynow.count(Call.START), till.paynow.payments) == (1, [])
-    assert await till.balance() == 0
-
-
-@pytest.mark.parametrize("fault", [Fault.CHANGED_AMOUNT, Fault.SHIFTED_BOUNDARY])
-async def test_another_amount_than_was_asked_for_is_for_the_operator(till: Till, fault: Fault) -> None:
-    top_up_id, payment = await till.begun()
-    till.paynow.move(payment, "Paid")
-    till.paynow.misbehave(Call.POLL, fault)
-    found = await till.work(top_up_id)
-    assert found.state is TopUpState.DOUBT
-    assert found.problem is not None
-    assert "was taken where 5.00 was asked for" in found.problem
-    assert await till.balance() == 0
-
-
-@pytest.mark.parametrize(
-    ("status", "state", "reason"),
-    [
-        ("Cancelled", TopUpState.FAILED, FailureReason.CANCELLED),
-        ("Failed", TopUpState.FAILED, FailureReason.DECLINED),
-        ("Refunded", TopUpState.FAILED, FailureReason.CANCELLED),
-        ("Sent", TopUpState.PENDING, None),
-        ("Awaiting Delivery", TopUpState.CREDITED, None),
-        ("Delivered", TopUpState.CREDITED, None),
-    ],
-)
-async def test_a_status_moves_a_top_up(
-    till: Till, status: str, state: TopUpState, reason: FailureReason | None
-) -> None:
-    top_up_id, payment = await till.begun()
-    till.paynow.move(payment, status)
-    found = await till.work(top_up_id)
-    assert (found.state, found.reason) == (state, reason)
-    assert await till.balance() == (FIVE if state is TopUpState.CREDITED else 0)
-
-
-@pytest.mark.parametrize("status", ["Refunded", "Disputed"])
-async def test_what_paynow_takes_back_is_taken_as_far_as_it_is_there_and_the_rest_is_owed(
-    till: Till, status: str
-) -> None:
-    top_up_id, payment = await till.begun()
-    till.paynow.move(payment, "Paid")
-    await till.work(top_up_id)
-    async with open_batchers(till.database.url, 1) as batchers:
-        await batchers.ask_all([send_call(till.caller, [f"+2637712{place:05}" for place in range(25)])])
-    assert await till.balance() == 4
-    till.paynow.move(payment, status)
-    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
-    found = await till.look(top_up_id)
-    assert (found.state, found.amount, found.owed) == (TopUpState.REVERSED, FIVE, Decimal(1))
-    assert found.problem == f"Paynow: {status}"
-    assert await till.balance() == 0
-    async with till.database.connection() as connection:
-        account = await accounts.find(connection, till.caller.id)
-    assert account is not None
-    assert account.suspended_at is not None
-    # Told again, or paid once more: it has ended.
-    for again in (status, "Paid"):
-        till.paynow.move(payment, again)
-        assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
-        assert (await till.look(top_up_id)).state is TopUpState.REVERSED
-    assert await till.balance() == 0
-
-
-async def test_a_payment_that_comes_after_its_top_up_has_ended_is_for_the_operator(till: Till) -> None:
-    top_up_id, payment = await till.begun()
-    till.paynow.move(payment, "Cancelled")
-    assert (await till.work(top_up_id)).state is TopUpState.FAILED
-    till.paynow.move(payment, "Paid")
-    assert await till.tell(top_up_id, till.paynow.notice(payment)) == 200
-    found = await till.look(top_up_id)
-    assert (found.state, found.due_at) == (TopUpState.FAILED, None)
-    assert found.problem == f"{payment.number}: 5.00 USD was paid after it had failed"
-    assert await till.balance() == 0

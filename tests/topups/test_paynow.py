@@ -128,39 +128,13 @@ async def test_paynow_writes_to_the_merchant_in_test_mode_or_else_to_the_custome
 
 
 @pytest.mark.parametrize(
-    ("number", "news"),
+    ("status", "answer"),
     [
-        ("1111111", Paid("9510", FIVE)),
-        ("2222222", Paid("9510", FIVE)),
-        ("3333333", NotPaid(FailureReason.CANCELLED, "Paynow: Cancelled")),
-    ],
-)
-async def test_the_numbers_for_tests_do_as_documented(
-    provider: PaynowProvider, number: str, answer: ProviderAnswer
-) -> None:
-    order = new_order(phone=f"+26377{number}")
-    assert await provider.poll(after(order, await provider.start(order))) == answer
-
-
-async def test_a_wallet_without_money_is_refused_at_once(provider: PaynowProvider) -> None:
-    answer = await provider.start(new_order(phone="+263774444444"))
-    assert answer == NotPaid(FailureReason.DECLINED, "Insufficient balance")
-
-
-@pytest.mark.parametrize(
-    ("status", "news"),
-    [
-        ("Created", StillPending()),
         ("Sent", StillPending()),
-        ("SENT", StillPending()),
         ("Something New", StillPending()),
         ("Paid", Paid("9510", FIVE)),
-        ("paid", Paid("9510", FIVE)),
-        ("Awaiting Delivery", Paid("9510", FIVE)),
-        ("Delivered", Paid("9510", FIVE)),
         ("Cancelled", NotPaid(FailureReason.CANCELLED, "Paynow: Cancelled")),
         ("Failed", NotPaid(FailureReason.DECLINED, "Paynow: Failed")),
-        ("Disputed", Reversed("Paynow: Disputed")),
         ("Refunded", Reversed("Paynow: Refunded")),
     ],
 )
@@ -213,11 +187,6 @@ async def test_a_start_whose_answer_cannot_be_relied_upon_is_unclear_and_found_a
     assert await provider.poll(order) == Paid("9510", FIVE)
     await provider.close()
     assert [call for call, _ in paynow.calls] == [Call.START, Call.TRACE]
-
-
-async def test_a_slow_answer_is_waited_for(paynow: PaynowServer, provider: PaynowProvider) -> None:
-    paynow.misbehave(Call.START, Fault.SLOW)
-    assert isinstance(await provider.start(new_order()), StillPending)
 
 
 async def test_a_start_that_reached_nobody_never_arrived() -> None:

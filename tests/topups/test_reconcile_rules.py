@@ -203,10 +203,6 @@ def test_deposits_are_compared_one_by_one() -> None:
     assert found[4].top_up_id == TOP
 
 
-def test_nothing_differs_where_nothing_is() -> None:
-    assert list(compare_with_chain([], [], {})) == []
-
-
 @pytest.mark.parametrize(
     ("amount", "text"),
     [

@@ -3,10 +3,10 @@
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -262,14 +262,6 @@ async def test_a_payment_that_was_credited_before_is_a_doubt_and_brings_nothing(
     assert await balance_of(database, other) == OPENING + FIVE
 
 
-async def test_another_amount_than_was_asked_for_is_a_doubt(database: Database, caller: Caller) -> None:
-    for amount in ("4.99", "5.01", "50"):
-        settled = await settle(database, await start(database, caller), paid(Decimal(amount)))
-        assert settled.top_up.state is TopUpState.DOUBT
-        assert f"{amount} was taken where 5.00 was asked for" in (settled.top_up.problem or "")
-    assert await balance_of(database, caller) == OPENING
-
-
 async def test_rand_become_dollars_at_the_rate_of_the_start_rounded_down(
     database: Database, caller: Caller
 ) -> None:
@@ -451,15 +443,33 @@ TURNS: Final = some.lists(
 )
 
 
-@given(turns=TURNS)
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+def any_history(examples: int) -> Callable[[Any], Any]:
+    chosen = settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    return lambda test: chosen(given(turns=TURNS)(test))
+
+
+@any_history(5)
 async def test_after_any_history_money_adds_up(
+    database: Database, url: str, turns: Sequence[tuple[int, ProviderAnswer, int]]
+) -> None:
+    await live_through(database, url, turns)
+
+
+@pytest.mark.long
+@any_history(50)
+async def test_after_many_histories_money_adds_up(
+    database: Database, url: str, turns: Sequence[tuple[int, ProviderAnswer, int]]
+) -> None:
+    await live_through(database, url, turns)
+
+
+async def live_through(
     database: Database, url: str, turns: Sequence[tuple[int, ProviderAnswer, int]]
 ) -> None:
     callers = [await new_caller(url) for _ in range(2)]

@@ -20,7 +20,7 @@ from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
 from tumira.topups import store as top_ups
-from tumira.topups import worker as cashiers
+from tumira.topups import worker as top_up_worker
 from tumira.topups.providers import Provider
 from tumira.topups.providers.blu import BluProvider
 from tumira.topups.providers.onevoucher import OneVoucherProvider
@@ -174,7 +174,7 @@ async def test_without_a_token_nothing_was_asked_for(desk: Desk, answer: Answer)
     assert stand.count("/redeem") == 0
 
 
-async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk) -> None:
+async def test_an_issuer_that_is_away_refuses_us_or_has_new_credentials_has_taken_nothing(desk: Desk) -> None:
     payments = desk.payments
     assert payments.one_voucher
     assert payments.ott
@@ -187,6 +187,10 @@ async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk
         (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, consumer_key="nobody"))),
         (Issuer.OTT, OttProvider(replace(payments.ott, user="nobody"))),
         (Issuer.BLU, BluProvider(replace(payments.blu, user="nobody"))),
+        # The PIN was encrypted with other credentials.
+        (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, consumer_secret="new"))),
+        (Issuer.OTT, OttProvider(replace(payments.ott, password="new"))),
+        (Issuer.BLU, BluProvider(replace(payments.blu, password="new"))),
     ]
     for issuer, provider in providers:
         top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
@@ -197,36 +201,6 @@ async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(desk: Desk
     assert sum(stand.taken_in_all for stand in desk.issuers.each) == 0
 
 
-async def test_a_pin_that_was_sealed_with_another_access_is_not_guessed(desk: Desk) -> None:
-    payments = desk.payments
-    assert payments.one_voucher
-    assert payments.ott
-    assert payments.blu
-    providers: Sequence[tuple[Issuer, Provider]] = [
-        (Issuer.ONE_VOUCHER, OneVoucherProvider(replace(payments.one_voucher, consumer_secret="new"))),
-        (Issuer.OTT, OttProvider(replace(payments.ott, password="new"))),
-        (Issuer.BLU, BluProvider(replace(payments.blu, password="new"))),
-    ]
-    for issuer, provider in providers:
-        top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        worker = TopUpWorker(desk.database, {issuer: provider})
-        last = await replace(desk, worker=worker).look(top_up_id)
-        assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
-        await provider.close()
-
-
-async def test_the_cashiers_own_loop_redeems(desk: Desk) -> None:
-    async with open_desk(desk.database.url, desk.issuers) as other:
-        top_up_id = await desk.start(await desk.new_account(), Issuer.OTT, desk.issuers.ott.issue())
-        running = asyncio.create_task(other.worker.run())
-        async with asyncio.timeout(20):
-            while (await desk.find(top_up_id)).state is not TopUpState.CREDITED:  # noqa: ASYNC110 - another's row
-                await asyncio.sleep(0.05)
-        running.cancel()
-        await asyncio.wait([running])
-    await desk.check_money(await desk.find(top_up_id), Decimal("150.00"))
-
-
 async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -234,7 +208,7 @@ async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
     log = structlog.wrap_logger(
         lines, processors=[structlog.processors.JSONRenderer()], wrapper_class=structlog.BoundLogger
     )
-    monkeypatch.setattr(cashiers, "_log", log)
+    monkeypatch.setattr(top_up_worker, "_log", log)
     pins: list[str] = []
     for issuer in FOREIGN:
         stand = desk.stand_of(issuer)

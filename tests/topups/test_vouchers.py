@@ -26,7 +26,7 @@ from tumira.topups.states import FailureReason, TopUp, TopUpState
 from tumira.topups.voucher_pins import Issuer, VoucherState, hash_code, new_code, write_code
 
 NONE_SET_UP: Final = Payments()
-AT_ONCE: Final = 50
+AT_ONCE: Final = 20
 TEN: Final = Decimal(10)
 
 
@@ -149,7 +149,7 @@ async def test_guessing_ends_after_five_tries_and_a_good_code_waits_too(database
 
 
 async def race(database: Database) -> tuple[int, Decimal]:
-    """Let fifty accounts redeem one voucher at once; return how many were credited, and with how much."""
+    """Let twenty accounts redeem one voucher at once; return how many were credited, and with how much."""
     (voucher,) = await issue(database)
     found = await asyncio.gather(*(new_account(database) for _ in range(AT_ONCE)))
     outcomes = await asyncio.gather(
@@ -162,21 +162,8 @@ async def race(database: Database) -> tuple[int, Decimal]:
     return len(credited), total[0]["total"]
 
 
-async def test_fifty_who_redeem_one_voucher_at_once_get_it_once(database: Database) -> None:
+async def test_twenty_who_redeem_one_voucher_at_once_get_it_once(database: Database) -> None:
     assert await race(database) == (1, TEN)
-    assert await broken_promises(database) == []
-
-
-async def test_fifty_copies_of_one_redemption_are_credited_once(database: Database) -> None:
-    (voucher,) = await issue(database)
-    account_id = await new_account(database)
-    outcomes = await asyncio.gather(
-        *(redeem(database, account_id, voucher.code) for _ in range(AT_ONCE)), return_exceptions=True
-    )
-    states = [one.state if isinstance(one, TopUp) else type(one) for one in outcomes]
-    assert (states.count(TopUpState.CREDITED), states.count(TopUpState.FAILED)) == (1, 5)
-    assert set(states) == {TopUpState.CREDITED, TopUpState.FAILED, FieldError}
-    assert await balance_of(database, account_id) == TEN
     assert await broken_promises(database) == []
 
 
@@ -267,11 +254,11 @@ async def test_a_voucher_is_good_to_the_end_of_its_last_day(database: Database) 
     assert (await redeem(database, await new_account(database), voucher.code)).state is TopUpState.CREDITED
 
 
-async def test_a_thousand_are_issued_in_the_order_of_their_ids(database: Database) -> None:
-    issued = await issue(database, 1_000)
-    assert len({one.code for one in issued}) == 1_000
+async def test_vouchers_are_listed_in_the_order_in_which_they_were_issued(database: Database) -> None:
+    issued = await issue(database, 100)
+    assert len({one.code for one in issued}) == 100
     async with database.connection() as connection:
-        listed = await vouchers.list_latest(connection, 1_000)
+        listed = await vouchers.list_latest(connection, 100)
     assert [one.id for one in listed] == [one.id for one in reversed(issued)]
     assert [one.tail for one in listed] == [one.code[-4:] for one in reversed(issued)]
     assert {one.state for one in listed} == {VoucherState.UNUSED}
