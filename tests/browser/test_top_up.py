@@ -1,4 +1,4 @@
-"""Can somebody pay in every way, on a phone and at a desk, and see it credited by just waiting?"""
+"""Customers pay in every way, on a phone and at a desk, and see it credited by waiting."""
 
 import os
 import re
@@ -64,8 +64,6 @@ SCREENS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A gateway at work, and everybody who takes money for it."""
-
     service: Service
     paynow: PaynowServer
     issuers: Issuers
@@ -73,7 +71,6 @@ class World:
 
 @contextmanager
 def run_worker(service: Service, environment: Mapping[str, str]) -> Iterator[None]:
-    """Run `tumira worker` on the database of a service."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tumira", "worker", "--quiet"],
         env={
@@ -93,7 +90,6 @@ def run_worker(service: Service, environment: Mapping[str, str]) -> Iterator[Non
 
 @pytest.fixture(scope="module")
 def world(server_url: str) -> Iterator[World]:
-    """Give a gateway at which one can pay in every way, and whose money adds up at the end."""
     with ExitStack() as stack:
         url = stack.enter_context(clone(server_url))
         paynow = stack.enter_context(paynow_server())
@@ -109,7 +105,6 @@ def world(server_url: str) -> Iterator[World]:
 
 @pytest.fixture
 def caller(world: World) -> Iterator[Caller]:
-    """Give somebody with a dollar, whose balance is the sum of its transfers at the end."""
     caller = world.service.open_account("1")
     yield caller
     (row,) = world.service.sql(
@@ -136,7 +131,6 @@ def follow(page: Page, name: str) -> None:
 
 
 def inspect(page: Page, name: str) -> None:
-    """Look at a page as a careful person would."""
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     assert layout_shift(page) < SHIFT_MAX
     screenshot(page, name)
@@ -154,7 +148,6 @@ def expect_stayed(page: Page) -> None:
 
 
 def expect_credited(page: Page, amount: str, balance: str) -> None:
-    """Wait until the page says so by itself."""
     told = page.get_by_text(f"{amount} was added to your balance.", exact=True)
     expect(told).to_be_visible(timeout=CREDITED_MS)
     expect(page.locator(".bar .balance strong")).to_have_text(balance)
@@ -167,7 +160,6 @@ def fill_wallet(page: Page, wallet: str, amount: str = "10") -> None:
 
 
 def top_up_of(page: Page) -> str:
-    """Return the top-up whose page is shown."""
     page.wait_for_url(re.compile(r"/top-up/top_\w+$"))
     return page.url.rpartition("/")[2]
 

@@ -1,4 +1,4 @@
-"""Is a voucher that was taken credited, once, when whoever redeems it dies at any step?"""
+"""A voucher that was taken is credited, once, when its worker is killed at any step."""
 
 import asyncio
 from collections import Counter
@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tests.support.chaos.mortal import KILLED, nursery
 from tests.support.sending.batchers import broken_promises
-from tests.support.topups.voucher_desk import Desk, open_desk
 from tests.support.topups.voucher_servers import run_issuers
+from tests.support.topups.voucher_world import VoucherWorld, open_world
 from tumira.core.ids import TopUpId
 from tumira.topups.states import FailureReason, TopUpState
 from tumira.topups.voucher_pins import Issuer
@@ -26,19 +26,20 @@ LATER: Final = "11 minutes"
 
 
 @pytest_asyncio.fixture
-async def desk(database_url: str) -> AsyncIterator[Desk]:
-    """Give the three issuers, and a worker who goes on where others died."""
+async def world(database_url: str) -> AsyncIterator[VoucherWorld]:
     with run_issuers() as issuers:
-        async with open_desk(database_url, issuers) as desk:
-            yield desk
+        async with open_world(database_url, issuers) as world:
+            yield world
 
 
-async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: TopUpId) -> TopUpState:
-    """Let another worker go on, and check that what was taken was credited, and nothing else was."""
-    assert await broken_promises(desk.database) == []
-    await desk.pass_time(top_up_id, LATER)
-    found = (await desk.decide(top_up_id))[-1]
-    taken = desk.stand_of(issuer).taken(pin)
+async def check_after_a_death(
+    world: VoucherWorld, issuer: Issuer, pin: str, top_up_id: TopUpId
+) -> TopUpState:
+    """Let another worker continue; what was taken was credited, and nothing else was."""
+    assert await broken_promises(world.database) == []
+    await world.pass_time(top_up_id, LATER)
+    found = (await world.decide(top_up_id))[-1]
+    taken = world.server_of(issuer).taken(pin)
     if found.state is TopUpState.CREDITED:
         assert (found.paid, taken) == (VALUE, VALUE)
     else:
@@ -48,7 +49,7 @@ async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: T
             Decimal(0),
         )
     assert (found.due_at, found.sealed_pin) == (None, None)
-    assert await broken_promises(desk.database) == []
+    assert await broken_promises(world.database) == []
     return found.state
 
 
@@ -63,16 +64,16 @@ async def check_after_a_death(desk: Desk, issuer: Issuer, pin: str, top_up_id: T
     ],
 )
 async def test_a_worker_killed_at_any_step_leaves_a_voucher_taken_and_credited_once_or_not_at_all(
-    desk: Desk, issuer: Issuer, stride: int
+    world: VoucherWorld, issuer: Issuer, stride: int
 ) -> None:
     ends: Counter[TopUpState] = Counter()
-    with nursery(desk.database.url, desk.issuers.environment) as workers:
+    with nursery(world.database.url, world.issuers.environment) as workers:
         for step in range(1 if stride == 1 else AFTER_CLAIM, STEPS_MAX, stride):
-            pin = desk.stand_of(issuer).issue(str(VALUE))
-            top_up_id = await desk.start(await desk.new_account(), issuer, pin)
+            pin = world.server_of(issuer).issue(str(VALUE))
+            top_up_id = await world.start(await world.new_account(), issuer, pin)
             code = await asyncio.to_thread(workers.die_at, step)
             assert code in {0, KILLED}
-            ends[await check_after_a_death(desk, issuer, pin, top_up_id)] += 1
+            ends[await check_after_a_death(world, issuer, pin, top_up_id)] += 1
             if code == 0:
                 break
         else:

@@ -1,4 +1,4 @@
-"""Can an operator start, follow, decide and reconcile top-ups of every kind from the command line?"""
+"""Top-ups of every kind are started, followed, resolved and reconciled from the command line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -50,9 +50,7 @@ KEYS: Final = [
 COLUMNS: Final = "topup id account id method provider state amount currency asked problem created at"
 
 
-class Till(Cli):
-    """The command line of somebody who takes money in some ways."""
-
+class TopUpCli(Cli):
     def __init__(self, url: str, **access: str) -> None:
         named = {name.removeprefix("TUMIRA_").lower(): value for name, value in access.items()}
         super().__init__(url, **named)
@@ -60,11 +58,9 @@ class Till(Cli):
         self.settings: dict[str, Any] = {"database_url": url} | named
 
     def open_account(self) -> Caller:
-        """Open an account with a hundred dollars."""
         return complete(new_caller(self.url))
 
     def start(self, caller: Caller, method: str, *words: str, given: str | None = None) -> Mapping[str, Any]:
-        """Start a top-up."""
         command = ["topup", "start", "--account", caller.account_id, "--method", method, *words, "--json"]
         done = self.run(*command, given=None if given is None else given.encode())
         assert (done.returncode, done.stderr) == (0, ""), done
@@ -72,18 +68,16 @@ class Till(Cli):
         return started
 
     def reconcile(self, *words: str) -> tuple[int, Mapping[str, Any]]:
-        """Compare, and return how that ended and what was found; progress stands beside it."""
         done = self.run("reconcile", *words, "--json")
         assert all(line.endswith(" …") for line in done.stderr.splitlines()), done.stderr
         return done.returncode, json.loads(done.stdout)
 
     def state(self, topup_id: str) -> str:
-        """Return how far a top-up is."""
         (row,) = execute(self.url, "SELECT state FROM top_ups WHERE id = $1", read_id(TOP_UP, topup_id))
         return str(row["state"])
 
     def refused_at_once(self, *words: str) -> str:
-        """Type a command that cannot be carried out, in this process, and return its one line."""
+        """Run a command that is refused, in this process, and return its one line."""
         access = {f"TUMIRA_{name.upper()}": value for name, value in self.settings.items()}
         done = CliRunner().invoke(main, words, env=access, input="")
         assert (done.exit_code, done.stdout) == (1, ""), done.output
@@ -91,7 +85,6 @@ class Till(Cli):
         return line
 
     def tell(self, topup_id: str, answer: ProviderAnswer) -> None:
-        """Bring a word about a top-up, as a worker would."""
         complete(self._tell(topup_id, answer))
 
     async def _tell(self, topup_id: str, answer: ProviderAnswer) -> None:
@@ -102,7 +95,7 @@ class Till(Cli):
         await database.close()
 
     def work(self) -> None:
-        """Do what a worker does once for all that is open."""
+        """Do what a worker does once for all open top-ups."""
         complete(self._work())
 
     async def _work(self) -> None:
@@ -119,14 +112,12 @@ class Till(Cli):
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests share; each has accounts of its own, and leaves its books in order."""
     with clone(server_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def paynow() -> Iterator[PaynowServer]:
-    """Give a Paynow whose notices go nowhere, so that we find out by asking."""
     with paynow_server() as server:
         server.tells = False
         yield server
@@ -134,25 +125,24 @@ def paynow() -> Iterator[PaynowServer]:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[Issuers]:
-    """Give the issuers of vouchers."""
     with run_issuers() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def till(url: str, paynow: PaynowServer, issuers: Issuers) -> Till:
-    return Till(url, **paynow.environment, **issuers.environment)
+def cli(url: str, paynow: PaynowServer, issuers: Issuers) -> TopUpCli:
+    return TopUpCli(url, **paynow.environment, **issuers.environment)
 
 
 @pytest.fixture(autouse=True)
-def _adds_up(till: Till) -> Iterator[None]:
+def _adds_up(cli: TopUpCli) -> Iterator[None]:
     yield
-    assert till.json("audit")["ok"]
+    assert cli.json("audit")["ok"]
 
 
-def test_a_wallet_pays_is_credited_and_reversed(till: Till, paynow: PaynowServer) -> None:
-    caller = till.open_account()
-    started = till.start(caller, "paynow", "--amount", "12.50", "--phone", "0771200077")
+def test_a_wallet_pays_is_credited_and_reversed(cli: TopUpCli, paynow: PaynowServer) -> None:
+    caller = cli.open_account()
+    started = cli.start(caller, "paynow", "--amount", "12.50", "--phone", "0771200077")
     assert list(started) == KEYS
     assert [started[name] for name in KEYS[1:9]] == [
         caller.account_id,
@@ -166,46 +156,46 @@ def test_a_wallet_pays_is_credited_and_reversed(till: Till, paynow: PaynowServer
     ]
     assert started["phone"] == WALLET
     topup_id = started["topup_id"]
-    till.work()
+    cli.work()
     (payment,) = paynow.of(topup_id)
-    shown = till.json("topup", "show", topup_id)
+    shown = cli.json("topup", "show", topup_id)
     assert shown["kept"]["instructions"] == "Dial *151*2*4# and enter your PIN."
-    assert "instructions" in till.text("topup", "show", topup_id)
+    assert "instructions" in cli.text("topup", "show", topup_id)
 
     paynow.move(payment, "Paid")
-    assert till.json("topup", "look", topup_id)["topup_id"] == topup_id
-    till.work()
-    shown = till.json("topup", "show", topup_id)
+    assert cli.json("topup", "look", topup_id)["topup_id"] == topup_id
+    cli.work()
+    shown = cli.json("topup", "show", topup_id)
     assert (shown["amount"], shown["paid"], shown["reference"]) == ("12.5000", "12.50", str(payment.number))
-    code, report = till.reconcile("--method", "paynow")
+    code, report = cli.reconcile("--method", "paynow")
     assert (code, report["ok"], report["complete"], report["differences"]) == (0, True, True, [])
     assert report["asked"] == report["top_ups"] == 1
 
     paynow.move(payment, "Refunded")
-    code, report = till.reconcile("--method", "paynow")
+    code, report = cli.reconcile("--method", "paynow")
     (difference,) = report["differences"]
     assert (code, report["ok"], difference["kind"]) == (1, False, "taken_back")
     assert (difference["topup_id"], difference["account_id"]) == (topup_id, caller.account_id)
     assert f"`tumira topup look {topup_id}`" in difference["do"]
-    till.text("topup", "look", topup_id)
-    till.work()
-    assert till.state(topup_id) == "reversed"
-    assert till.reconcile("--method", "paynow")[0] == 0
+    cli.text("topup", "look", topup_id)
+    cli.work()
+    assert cli.state(topup_id) == "reversed"
+    assert cli.reconcile("--method", "paynow")[0] == 0
 
 
 def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
-    till: Till, paynow: PaynowServer
+    cli: TopUpCli, paynow: PaynowServer
 ) -> None:
-    caller = till.open_account()
-    late, doubtful = (till.start(caller, "paynow", "--amount", "5")["topup_id"] for _ in range(2))
-    till.work()
+    caller = cli.open_account()
+    late, doubtful = (cli.start(caller, "paynow", "--amount", "5")["topup_id"] for _ in range(2))
+    cli.work()
     (payment,), (other,) = paynow.of(late), paynow.of(doubtful)
     paynow.move(payment, "Paid")
     paynow.move(other, "Cancelled")
-    till.tell(late, Expired())
-    till.tell(doubtful, InDoubt("no answer", is_last=True))
+    cli.tell(late, Expired())
+    cli.tell(doubtful, InDoubt("no answer", is_last=True))
 
-    code, report = till.reconcile("--method", "paynow")
+    code, report = cli.reconcile("--method", "paynow")
 
     found = {one["topup_id"]: one for one in report["differences"]}
     assert (code, {name: one["kind"] for name, one in found.items()}) == (
@@ -215,17 +205,17 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
     assert found[late]["do"].startswith(
         f"`tumira topup resolve {late} --paid 5.00 --reference {payment.number} "
     )
-    assert (till.state(late), till.state(doubtful)) == ("expired", "doubt")
-    printed = till.run("reconcile", "--method", "paynow")
+    assert (cli.state(late), cli.state(doubtful)) == ("expired", "doubt")
+    printed = cli.run("reconcile", "--method", "paynow")
     assert (printed.returncode, "2 differs." in printed.stdout) == (1, True)
     assert (
         f"NOT CREDITED  {late}  {caller.account_id}\n  ours    expired\n  theirs  5.00 USD paid"
         in printed.stdout
     )
     # No day has anything to do with another.
-    assert till.reconcile("--to", "2026-01-31")[1]["top_ups"] == 0
+    assert cli.reconcile("--to", "2026-01-31")[1]["top_ups"] == 0
 
-    credited = till.json(
+    credited = cli.json(
         "topup",
         "resolve",
         late,
@@ -237,96 +227,94 @@ def test_what_differs_is_listed_with_what_to_do_and_nothing_is_changed(
         "On the statement",
     )
     assert (credited["state"], credited["amount"]) == ("credited", "5.0000")
-    assert "nothing was paid" in till.text("topup", "resolve", doubtful, "--not-paid", "--note", "Asked them")
-    shown = till.json("topup", "show", doubtful)
+    assert "nothing was paid" in cli.text("topup", "resolve", doubtful, "--not-paid", "--note", "Asked them")
+    shown = cli.json("topup", "show", doubtful)
     assert (shown["state"], shown["reason"], shown["note"]) == ("failed", "DECIDED", "Asked them")
     assert shown["resolved_by"].startswith("cli:")
-    assert till.reconcile("--method", "paynow")[0] == 0
+    assert cli.reconcile("--method", "paynow")[0] == 0
 
     paynow.misbehave(Call.POLL, Fault.WRONG_HASH)
-    code, report = till.reconcile("--method", "paynow")
+    code, report = cli.reconcile("--method", "paynow")
     assert (code, report["ok"], report["complete"]) == (3, True, False)
     (unknown,) = report["could_not_be_asked"]
     assert "hash is wrong" in unknown["problem"]
-    unset = Till(till.url)
+    unset = TopUpCli(cli.url)
     done = unset.run("reconcile", "--method", "paynow")
     assert done.returncode == 3
     assert "Could not be asked: paynow is not set up here" in done.stdout
 
 
 def test_vouchers_are_redeemed_by_a_pin_from_standard_input_that_is_never_shown(
-    till: Till, issuers: Issuers
+    cli: TopUpCli, issuers: Issuers
 ) -> None:
-    caller = till.open_account()
-    (issued,) = till.json("voucher", "issue", "--amount", "20")
-    own = till.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
+    caller = cli.open_account()
+    (issued,) = cli.json("voucher", "issue", "--amount", "20")
+    own = cli.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
     assert [own[name] for name in ("provider", "state", "amount", "currency")] == [
         "own",
         "credited",
         "20.0000",
         "USD",
     ]
-    again = till.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
+    again = cli.start(caller, "voucher", "--provider", "own", given=issued["code"] + "\n")
     assert (again["state"], again["reason"]) == ("failed", "VOUCHER_NOT_VALID")
     pin = issuers.ott.issue("185.00")
     words = ("--provider", "ott", "--phone", "+27821230001")
-    ott = till.start(caller, "voucher", *words, given=f"{pin[:4]} {pin[4:]}")
-    bad = till.start(caller, "voucher", *words, given="000000000000")
-    flash = till.start(
+    ott = cli.start(caller, "voucher", *words, given=f"{pin[:4]} {pin[4:]}")
+    bad = cli.start(caller, "voucher", *words, given="000000000000")
+    flash = cli.start(
         caller,
         "voucher",
         *("--provider", "onevoucher", "--value", "185"),
         given=issuers.one_voucher.issue("185.00"),
     )
-    till.work()
-    assert [till.state(one["topup_id"]) for one in (ott, bad, flash)] == ["credited", "failed", "credited"]
-    shown = till.run("topup", "show", ott["topup_id"], "--json").stdout
+    cli.work()
+    assert [cli.state(one["topup_id"]) for one in (ott, bad, flash)] == ["credited", "failed", "credited"]
+    shown = cli.run("topup", "show", ott["topup_id"], "--json").stdout
     assert json.loads(shown)["amount"] == "10.0000"
     for secret in (pin, issued["code"]):
-        assert secret not in shown + till.text("topup", "list") + json.dumps(ott) + json.dumps(own)
+        assert secret not in shown + cli.text("topup", "list") + json.dumps(ott) + json.dumps(own)
 
-    code, report = till.reconcile("--method", "voucher")
+    code, report = cli.reconcile("--method", "voucher")
     assert (code, report["differences"]) == (0, [])
     assert {one["why"]: one["count"] for one in report["unchecked"]} == {
         "onevoucher cannot be asked what became of a voucher": 1,
         "ott does not say plainly what it refused": 1,
     }
     used = read_id(TOP_UP, own["topup_id"])
-    execute(till.url, "UPDATE vouchers SET amount = 25 WHERE top_up_id = $1", used)
-    code, report = till.reconcile("--method", "voucher")
+    execute(cli.url, "UPDATE vouchers SET amount = 25 WHERE top_up_id = $1", used)
+    code, report = cli.reconcile("--method", "voucher")
     (difference,) = report["differences"]
     assert (code, difference["kind"], difference["theirs"]) == (1, "books", "a voucher of 25.00 USD")
-    execute(till.url, "UPDATE vouchers SET amount = 20 WHERE top_up_id = $1", used)
+    execute(cli.url, "UPDATE vouchers SET amount = 20 WHERE top_up_id = $1", used)
 
 
-def test_lists_are_narrowed_by_account_state_and_method(till: Till) -> None:
-    caller = till.open_account()
-    first, second = (till.start(caller, "paynow", "--amount", amount) for amount in ("5", "6"))
-    (issued,) = till.json("voucher", "issue", "--amount", "7")
-    third = till.start(caller, "voucher", "--provider", "own", given=issued["code"])
-    till.tell(first["topup_id"], Expired())
+def test_lists_are_narrowed_by_account_state_and_method(cli: TopUpCli) -> None:
+    caller = cli.open_account()
+    first, second = (cli.start(caller, "paynow", "--amount", amount) for amount in ("5", "6"))
+    (issued,) = cli.json("voucher", "issue", "--amount", "7")
+    third = cli.start(caller, "voucher", "--provider", "own", given=issued["code"])
+    cli.tell(first["topup_id"], Expired())
     mine = ("topup", "list", "--account", caller.account_id)
 
-    assert [one["topup_id"] for one in till.json(*mine)] == [
-        one["topup_id"] for one in (third, second, first)
-    ]
-    assert [one["asked"] for one in till.json(*mine, "--method", "paynow", "--limit", "1")] == ["6.00"]
-    assert [one["asked"] for one in till.json(*mine, "--state", "expired", "--state", "started")] == [
+    assert [one["topup_id"] for one in cli.json(*mine)] == [one["topup_id"] for one in (third, second, first)]
+    assert [one["asked"] for one in cli.json(*mine, "--method", "paynow", "--limit", "1")] == ["6.00"]
+    assert [one["asked"] for one in cli.json(*mine, "--state", "expired", "--state", "started")] == [
         "6.00",
         "5.00",
     ]
-    assert second in till.json("topup", "list", "--state", "started")
-    assert " ".join(till.text(*mine).splitlines()[0].split()) == COLUMNS
-    assert till.text(*mine, "--state", "reversed") == "No such top-ups.\n"
-    till.tell(second["topup_id"], Expired())
+    assert second in cli.json("topup", "list", "--state", "started")
+    assert " ".join(cli.text(*mine).splitlines()[0].split()) == COLUMNS
+    assert cli.text(*mine, "--state", "reversed") == "No such top-ups.\n"
+    cli.tell(second["topup_id"], Expired())
 
 
-def test_what_cannot_be_done_is_said_in_one_line(till: Till) -> None:
-    caller = till.open_account()
+def test_what_cannot_be_done_is_said_in_one_line(cli: TopUpCli) -> None:
+    caller = cli.open_account()
     begin = ("topup", "start", "--account", caller.account_id, "--method")
     nothing = write_id(TOP_UP, new_id(1))
-    (issued,) = till.json("voucher", "issue", "--amount", "5")
-    own = till.start(caller, "voucher", "--provider", "own", given=issued["code"])["topup_id"]
+    (issued,) = cli.json("voucher", "issue", "--amount", "5")
+    own = cli.start(caller, "voucher", "--provider", "own", given=issued["code"])["topup_id"]
     for words, line in (
         ((*begin, "paynow"), "Give an amount in"),
         ((*begin, "paynow", "--amount", "4.99"), "Give an amount from US$5"),
@@ -348,9 +336,9 @@ def test_what_cannot_be_done_is_said_in_one_line(till: Till) -> None:
         (("topup", "resolve", own, "--not-paid", "--note", "n"), "not the operator's to change"),
         (("reconcile", "--from", "2026-11-02", "--to", "2026-11-01"), "not after the last"),
     ):
-        assert line in till.refused_at_once(*words), words
-    assert "Paynow is not set up here" in Till(till.url).refused_at_once(*begin, "paynow", "--amount", "5")
-    misused = till.misused(
+        assert line in cli.refused_at_once(*words), words
+    assert "Paynow is not set up here" in TopUpCli(cli.url).refused_at_once(*begin, "paynow", "--amount", "5")
+    misused = cli.misused(
         ("topup", "show", "top_1"),
         ("topup", "list", "--state", "lost"),
         ("reconcile", "--from", "yesterday"),
@@ -362,16 +350,15 @@ def test_what_cannot_be_done_is_said_in_one_line(till: Till) -> None:
 
 @pytest.fixture(scope="module")
 def chain() -> Iterator[LocalChain]:
-    """Give a chain with a token."""
     with run_chain() as made:
         yield made
 
 
-async def watch_once(till: Till) -> None:
-    access = {f"TUMIRA_{name.upper()}": value for name, value in till.settings.items()}
+async def watch_once(cli: TopUpCli) -> None:
+    access = {f"TUMIRA_{name.upper()}": value for name, value in cli.settings.items()}
     usdt = read_payments(access).usdt
     assert usdt is not None
-    database = Database(till.url, connections_max=2)
+    database = Database(cli.url, connections_max=2)
     watcher = ChainWatcher(database, usdt)
     await watch(watcher)
     await watcher.close()
@@ -385,9 +372,9 @@ def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: Loca
         "USDT_CHAIN_ID": str(CHAIN_ID),
         "USDT_CONFIRMATIONS": "3",
     }
-    till = Till(url, USDT_RPC_URLS=chain.url, **access)
-    caller, other = till.open_account(), till.open_account()
-    started, waiting = till.start(caller, "usdt", "--amount", "6"), till.start(other, "usdt")
+    cli = TopUpCli(url, USDT_RPC_URLS=chain.url, **access)
+    caller, other = cli.open_account(), cli.open_account()
+    started, waiting = cli.start(caller, "usdt", "--amount", "6"), cli.start(other, "usdt")
     assert (started["state"], started["currency"], started["asked"]) == ("pending", "USDT", None)
     assert started["network"] == "BNB Smart Chain (BEP20)"
     assert started["link"].endswith(f"?address={started['address']}&uint256={6 * USDT}")
@@ -395,21 +382,21 @@ def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: Loca
     chain.pay(started["address"], 6 * USDT + 123)
     chain.pay(waiting["address"], USDT)
     chain.mine(30)
-    complete(watch_once(till))
-    shown = till.json("topup", "show", started["topup_id"])
+    complete(watch_once(cli))
+    shown = cli.json("topup", "show", started["topup_id"])
     assert (shown["amount"], shown["paid"]) == ("6.0000", "6.000000000000000123")
     assert [(one["usdt"], one["state"]) for one in shown["deposits"]] == [
         ("6.000000000000000123", "credited")
     ]
-    assert "Deposits" in till.text("topup", "show", started["topup_id"])
-    code, report = till.reconcile("--method", "usdt")
+    assert "Deposits" in cli.text("topup", "show", started["topup_id"])
+    code, report = cli.reconcile("--method", "usdt")
     assert (code, report["differences"], report["could_not_be_asked"], report["deposits"]) == (0, [], [], 2)
 
     # The one is forgotten here, and of the other we say that it was more.
     forgotten = "DELETE FROM usdt_deposits WHERE state = 'final' RETURNING *"
     (row,) = execute(url, forgotten)
     execute(url, "UPDATE usdt_deposits SET units = units + 1")
-    code, report = till.reconcile("--method", "usdt")
+    code, report = cli.reconcile("--method", "usdt")
     assert (code, sorted(one["kind"] for one in report["differences"])) == (
         1,
         ["amount", "books", "not_here"],
@@ -418,8 +405,8 @@ def test_usdt_is_started_shown_and_compared_with_the_chain(url: str, chain: Loca
     assert (missing["account_id"], row["tx_hash"] in missing["theirs"]) == (other.account_id, True)
     execute(url, "UPDATE usdt_deposits SET units = units - 1")
 
-    away = Till(url, USDT_RPC_URLS=f"http://127.0.0.1:{free_port()}", **access)
+    away = TopUpCli(url, USDT_RPC_URLS=f"http://127.0.0.1:{free_port()}", **access)
     code, report = away.reconcile("--method", "usdt")
     (unknown,) = report["could_not_be_asked"]
     assert (code, "The chain cannot be read" in unknown["problem"]) == (3, True)
-    assert Till(url).reconcile("--method", "usdt")[0] == 3
+    assert TopUpCli(url).reconcile("--method", "usdt")[0] == 3

@@ -1,4 +1,4 @@
-"""Can the operator issue vouchers, follow them, and make one worth nothing?"""
+"""Vouchers are issued, listed and voided from the command line."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -35,14 +35,12 @@ KEYS: Final = [
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests of this file share."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def cli(url: str) -> Cli:
-    """Give the command line on it."""
     return Cli(url)
 
 

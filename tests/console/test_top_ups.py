@@ -1,4 +1,4 @@
-"""Can operators see which top-ups are in doubt and what happened to each, and decide them once?"""
+"""Operators see which top-ups need a decision, and decide them."""
 
 import re
 import time
@@ -44,20 +44,17 @@ _references: Final = iter(range(10_000))
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service that the tests of this file share; each opens accounts of its own."""
     with run_behind_proxy(server_url) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def admin(service: Service) -> httpx.Client:
-    """Give the browser of an operator who may change things."""
     return new_operator(service).browser
 
 
 @pytest.fixture(scope="module")
 def viewer(service: Service) -> httpx.Client:
-    """Give the browser of an operator who may only look."""
     return new_operator(service, role=Role.VIEWER, name="Tendai Viewer").browser
 
 
@@ -67,7 +64,6 @@ async def _start(database: Database, new: NewTopUp) -> None:
 
 
 def start(service: Service, caller: Caller, *answer: ProviderAnswer, by_voucher: bool = False) -> TopUpId:
-    """Begin a top-up and let its provider say something about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(
         id=top_up_id,
@@ -95,7 +91,7 @@ def path(top_up_id: TopUpId, form: str = "") -> str:
 
 
 def hidden(page: str) -> dict[str, str]:
-    """Return what a page of confirmation would send."""
+    """Return the hidden fields of a confirmation page."""
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
 
 
@@ -107,7 +103,6 @@ def changed(service: Service, caller: Caller) -> list[tuple[Any, ...]]:
 
 
 def part(page: str, key: str) -> str:
-    """Return one part of the list."""
     found = re.search(rf'<section class="card" aria-labelledby="{key}">(.*?)</section>', page, re.DOTALL)
     assert found is not None, key
     return found[1]

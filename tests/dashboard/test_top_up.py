@@ -1,4 +1,4 @@
-"""Can a customer pay by a wallet or a card, and follow what becomes of it?"""
+"""Customers pay by wallet or card, and follow the payment."""
 
 import html
 import re
@@ -39,20 +39,17 @@ from tumira.topups.states import Expired, FailureReason, InDoubt, NotPaid, Paid,
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service at which one can pay in every way, and whose money adds up at the end."""
     with run_paid(server_url) as running:
         yield running
 
 
 @pytest.fixture
 def payer(service: Service) -> Payer:
-    """Give somebody with a dollar."""
     return sign_in(service)
 
 
 @pytest.fixture(scope="module")
 def other(service: Service) -> Payer:
-    """Give somebody else."""
     return sign_in(service)
 
 

@@ -1,4 +1,4 @@
-"""Can a customer pay by voucher and with USDT, and does nothing that is worth money show twice?"""
+"""Customers pay by voucher and with USDT, and no secret is shown twice."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,20 +34,17 @@ TX: Final = "0x" + "ab" * 32
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service at which one can pay in every way, and whose money adds up at the end."""
     with run_paid(server_url) as running:
         yield running
 
 
 @pytest.fixture
 def payer(service: Service) -> Payer:
-    """Give somebody with a dollar."""
     return sign_in(service)
 
 
 @pytest.fixture(scope="module")
 def other(service: Service) -> Payer:
-    """Give somebody else."""
     return sign_in(service)
 
 

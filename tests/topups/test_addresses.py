@@ -1,4 +1,4 @@
-"""Do addresses follow from the public key as wallets derive them, and are slips in one noticed?"""
+"""Addresses follow from the public key as wallets derive them, and a mistyped address is noticed."""
 
 from decimal import Decimal
 from hashlib import sha256

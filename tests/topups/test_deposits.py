@@ -1,4 +1,4 @@
-"""Does every account get one address, and every deposit into one balance once?"""
+"""Every account gets one address, and every deposit is credited once."""
 
 import asyncio
 import time
@@ -46,14 +46,12 @@ _numbers: Final = iter(range(1, 1_000_000))
 
 @pytest.fixture(scope="module")
 def shared_url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests share; each opens accounts of its own."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest_asyncio.fixture
 async def database(shared_url: str) -> AsyncIterator[Database]:
-    """Give the database; afterwards all adds up."""
     database = Database(shared_url)
     yield database
     async with runs.snapshot(database) as connection:

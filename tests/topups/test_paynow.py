@@ -1,4 +1,4 @@
-"""Do we ask Paynow for money once, and believe only what it signed?"""
+"""Paynow is asked for money once, and only its signed answers count."""
 
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ from tests.support.topups.paynow_server import (
     PaynowServer,
     paynow_server,
 )
-from tests.support.topups.paynow_till import FIVE, name_of, new_order
+from tests.support.topups.paynow_world import FIVE, name_of, new_order
 from tumira.core.ids import TOP_UP
 from tumira.topups.providers import Order
 from tumira.topups.providers.paynow import EXPIRY_GRACE, LOST_AFTER, PROBLEM_MAX, PaynowProvider
@@ -42,14 +42,13 @@ LOCAL: Final = "0771200001"
 
 
 def after(order: Order, answer: ProviderAnswer) -> Order:
-    """Return an order with what its start gave us to keep, as the cashier would pass it next."""
+    """Return an order with what its start gave us, as the worker passes it next."""
     assert isinstance(answer, StillPending), answer
     return replace(order, kept={**order.kept, **answer.kept})
 
 
 @pytest_asyncio.fixture
 async def provider(paynow: PaynowServer) -> AsyncIterator[PaynowProvider]:
-    """Give a provider that speaks to it."""
     made = PaynowProvider(paynow.access, PUBLIC_URL)
     yield made
     await made.close()

@@ -1,4 +1,4 @@
-"""Do we write, sign and read as Paynow does, and understand its words?"""
+"""Messages are written, signed and read as Paynow does it."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

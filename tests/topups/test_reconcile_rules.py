@@ -1,4 +1,4 @@
-"""Is every way in which two books can differ seen, told apart, and followed by what to do?"""
+"""Every kind of difference is found, told apart, and followed by what to do."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Are a top-up's ways, its worth and its looks what they should be?"""
+"""The moves of a top-up, its value in dollars, and its polls."""
 
 from decimal import Decimal
 from typing import Final

@@ -1,4 +1,4 @@
-"""Can a top-up be credited twice, lost or taken back wrongly, whatever its provider says in any order?"""
+"""No top-up is credited twice, lost or reversed wrongly, whatever its provider answers in any order."""
 
 import itertools
 import random
@@ -51,14 +51,12 @@ _references: Final = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests share; each has accounts of its own."""
     with clone(server_url) as made:
         yield made
 
 
 @pytest_asyncio.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    """Give an open database, and see that everything adds up afterwards."""
     database = Database(url)
     yield database
     assert await broken_promises(database) == []
@@ -67,7 +65,6 @@ async def database(url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def caller(url: str) -> Caller:
-    """Give an account with a hundred dollars."""
     return await new_caller(url)
 
 
@@ -80,7 +77,7 @@ async def start(
     rate: Decimal = Decimal(1),
     sealed_pin: bytes | None = None,
 ) -> TopUpId:
-    """Begin a top-up through Paynow, or with rand by voucher where it has another rate."""
+    """Start a top-up through Paynow, or with rand by voucher where it has another rate."""
     is_voucher = rate != 1 or sealed_pin is not None
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     async with database.transaction() as connection:
@@ -102,7 +99,7 @@ async def start(
 
 
 def paid(amount: Decimal = FIVE) -> Paid:
-    """Say that it was paid, under a reference that nobody had before."""
+    """Answer that it was paid, under a new reference."""
     return Paid(f"ref-{next(_references)}", amount)
 
 
@@ -121,7 +118,6 @@ async def balance_of(database: Database, caller: Caller) -> Decimal:
 
 
 async def moved(database: Database, top_up_id: TopUpId) -> tuple[Decimal, Decimal]:
-    """Return what the transfers of a top-up brought and took back."""
     async with database.connection() as connection:
         rows = await connection.fetch("SELECT to_book, amount FROM transfers WHERE top_up_id = $1", top_up_id)
     assert len(rows) <= 2
@@ -175,7 +171,6 @@ WORTH: Final = {TopUpState.CREDITED: FIVE}
 
 
 def named(answer: ProviderAnswer) -> ProviderAnswer:
-    """Give a payment a reference of its own."""
     return paid(answer.paid) if isinstance(answer, Paid) else answer
 
 

@@ -1,4 +1,4 @@
-"""Does USDT that is paid on a chain arrive once, whatever the chain, its providers and our process do?"""
+"""USDT that is paid on a chain is credited once, whatever the chain, its providers and our process do."""
 
 import asyncio
 import random
@@ -43,14 +43,12 @@ NOBODY: Final = "0x" + "42" * 20
 
 @pytest.fixture(scope="module")
 def chain() -> Iterator[LocalChain]:
-    """Give a chain that the tests of this file share."""
     with run_chain() as chain:
         yield chain
 
 
 @pytest_asyncio.fixture(scope="module")
 async def shared(chain: LocalChain, server_url: str) -> AsyncIterator[World]:
-    """Give what the tests share; each has customers of its own."""
     with build_world(chain, server_url) as world:
         yield world
         await world.close()
@@ -58,7 +56,6 @@ async def shared(chain: LocalChain, server_url: str) -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture
 async def world(shared: World) -> AsyncIterator[World]:
-    """Give the world with honest providers, read up to now; afterwards all adds up."""
     shared.lie()
     await shared.look()
     yield shared
@@ -537,7 +534,6 @@ async def test_the_chain_can_be_read_without_the_database(world: World) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(6))
 async def test_whatever_happens_every_payment_that_stays_is_credited_once(world: World, seed: int) -> None:
-    """Pay, mine, replace blocks, misbehave and stop the watcher at any moment, at random."""
     dice = random.Random(seed)
     customers = [await world.customer() for _ in range(4)]
     kept: dict[AccountId, int] = {customer.id: 0 for customer in customers}

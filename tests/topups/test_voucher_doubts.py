@@ -1,4 +1,4 @@
-"""Is a voucher credited once whatever happens to its issuer's answers, and never where nobody can know?"""
+"""A voucher is credited once whatever happens to the answers, and never where the outcome is unknown."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from decimal import Decimal
@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.postgres.databases import clone
-from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, Desk, open_desk
 from tests.support.topups.voucher_issuer import Twist
 from tests.support.topups.voucher_servers import run_issuers
+from tests.support.topups.voucher_world import FOREIGN, LOOKS_MAX, VoucherWorld, open_world
 from tumira.audit_log import Actor
 from tumira.core.errors import FieldError
 from tumira.topups import store as top_ups
@@ -25,29 +25,27 @@ NOT_TAKEN: Final = (Twist.CUT_BEFORE, Twist.ERROR_BEFORE, Twist.UNSURE_BEFORE)
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests of this file share; each opens accounts of its own."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest_asyncio.fixture
-async def desk(url: str) -> AsyncIterator[Desk]:
-    """Give a worker and the issuers."""
+async def world(url: str) -> AsyncIterator[VoucherWorld]:
     with run_issuers() as issuers:
-        async with open_desk(url, issuers) as desk:
-            yield desk
+        async with open_world(url, issuers) as world:
+            yield world
 
 
 @pytest.mark.parametrize("issuer", FOREIGN)
-async def test_a_lost_answer_is_a_doubt_that_is_resolved_by_polling(desk: Desk, issuer: Issuer) -> None:
-    stand = desk.stand_of(issuer)
+async def test_a_lost_answer_is_in_doubt_and_resolved_by_polling(world: VoucherWorld, issuer: Issuer) -> None:
+    server = world.server_of(issuer)
     for twist in TAKEN_WITHOUT_ANSWER:
-        pin = stand.issue("150.00", twist)
-        seen = await desk.redeem(issuer, pin)
+        pin = server.issue("150.00", twist)
+        seen = await world.redeem(issuer, pin)
         assert decided(seen) == [TopUpState.DOUBT, TopUpState.CREDITED], twist
-        assert stand.taken(pin) == Decimal("150.00")
-        await desk.check_money(seen[-1], stand.taken(pin))
-    assert issuer is not Issuer.OTT or stand.count("/RemitVoucher") == len(TAKEN_WITHOUT_ANSWER)
+        assert server.taken(pin) == Decimal("150.00")
+        await world.check_money(seen[-1], server.taken(pin))
+    assert issuer is not Issuer.OTT or server.count("/RemitVoucher") == len(TAKEN_WITHOUT_ANSWER)
 
 
 def decided(seen: Sequence[TopUp]) -> Sequence[TopUpState]:
@@ -56,42 +54,44 @@ def decided(seen: Sequence[TopUp]) -> Sequence[TopUpState]:
 
 async def test_silence_after_taking_is_a_doubt_too(url: str) -> None:
     with run_issuers() as issuers:
-        async with open_desk(url, issuers, answer_s=2.0) as desk:
-            account_id = await desk.new_account()
+        async with open_world(url, issuers, answer_s=2.0) as world:
+            account_id = await world.new_account()
             ids = [
-                await desk.start(account_id, issuer, desk.stand_of(issuer).issue("150.00", Twist.SILENT))
+                await world.start(account_id, issuer, world.server_of(issuer).issue("150.00", Twist.SILENT))
                 for issuer in FOREIGN
             ]
             states: set[TopUpState] = set()
             for _ in range(LOOKS_MAX):
-                await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
-                states |= {(await desk.look(one)).state for one in ids}
+                await world.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
+                states |= {(await world.look(one)).state for one in ids}
             assert TopUpState.DOUBT in states
-            assert {(await desk.find(one)).state for one in ids} == {TopUpState.CREDITED}
-            balance = (await desk.rows("SELECT balance FROM accounts WHERE id = $1", account_id))[0][0]
+            assert {(await world.find(one)).state for one in ids} == {TopUpState.CREDITED}
+            balance = (await world.rows("SELECT balance FROM accounts WHERE id = $1", account_id))[0][0]
             assert balance == 3 * Decimal("8.1081")
-            assert sum(stand.taken_in_all for stand in issuers.each) == Decimal("450.00")
+            assert sum(server.taken_in_all for server in issuers.each) == Decimal("450.00")
 
 
 @pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
-async def test_a_call_that_never_arrived_is_repeated_by_the_poll(desk: Desk, issuer: Issuer) -> None:
+async def test_a_call_that_never_arrived_is_repeated_by_the_poll(world: VoucherWorld, issuer: Issuer) -> None:
     for twist in NOT_TAKEN:
-        seen = await desk.redeem(issuer, desk.stand_of(issuer).issue("150.00", twist))
+        seen = await world.redeem(issuer, world.server_of(issuer).issue("150.00", twist))
         assert decided(seen) == [TopUpState.DOUBT, TopUpState.CREDITED], twist
-        await desk.check_money(seen[-1], Decimal("150.00"))
+        await world.check_money(seen[-1], Decimal("150.00"))
 
 
-async def test_ott_is_never_asked_twice_and_a_voucher_that_stays_whole_was_not_taken(desk: Desk) -> None:
+async def test_ott_is_never_asked_twice_and_a_whole_voucher_was_not_taken(
+    world: VoucherWorld,
+) -> None:
     for place, twist in enumerate(NOT_TAKEN):
-        pin = desk.issuers.ott.issue("150.00", twist)
-        seen = await desk.redeem(Issuer.OTT, pin)
+        pin = world.issuers.ott.issue("150.00", twist)
+        seen = await world.redeem(Issuer.OTT, pin)
         assert {one.state for one in seen} == {TopUpState.DOUBT}
-        await desk.pass_time(seen[-1].id, "11 minutes")
-        last = await desk.look(seen[-1].id)
+        await world.pass_time(seen[-1].id, "11 minutes")
+        last = await world.look(seen[-1].id)
         assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
-        assert desk.issuers.ott.count("/RemitVoucher") == 2 * place + 1
-        await desk.check_money(last, Decimal(0))
-        assert (await desk.redeem(Issuer.OTT, pin))[-1].state is TopUpState.CREDITED
+        assert world.issuers.ott.count("/RemitVoucher") == 2 * place + 1
+        await world.check_money(last, Decimal(0))
+        assert (await world.redeem(Issuer.OTT, pin))[-1].state is TopUpState.CREDITED
 
 
 @pytest.mark.parametrize(
@@ -99,86 +99,86 @@ async def test_ott_is_never_asked_twice_and_a_voucher_that_stays_whole_was_not_t
     [(Issuer.ONE_VOUCHER, "31 minutes"), (Issuer.OTT, "25 hours"), (Issuer.BLU, "31 minutes")],
 )
 async def test_a_doubt_that_nobody_can_resolve_stays_one_until_the_operator_decides(
-    desk: Desk, issuer: Issuer, time: str
+    world: VoucherWorld, issuer: Issuer, time: str
 ) -> None:
-    stand = desk.stand_of(issuer)
-    pin = stand.issue("150.00", Twist.LOST)
-    last = (await desk.redeem(issuer, pin))[-1]
+    server = world.server_of(issuer)
+    pin = server.issue("150.00", Twist.LOST)
+    last = (await world.redeem(issuer, pin))[-1]
     assert last.state is TopUpState.DOUBT
     assert last.sealed_pin is not None
-    await desk.pass_time(last.id, time)
-    last = await desk.look(last.id)
+    await world.pass_time(last.id, time)
+    last = await world.look(last.id)
     assert (last.state, last.due_at, last.sealed_pin) == (TopUpState.DOUBT, None, None)
     with pytest.raises(FieldError, match="being redeemed already"):
-        await desk.start(await desk.new_account(), issuer, pin)
-    await desk.check_money(last, Decimal(0))
+        await world.start(await world.new_account(), issuer, pin)
+    await world.check_money(last, Decimal(0))
     settled = await resolve(
-        desk.database,
+        world.database,
         last.id,
-        paid=stand.taken(pin),
+        paid=server.taken(pin),
         provider_reference=None,
         note="Seen in the issuer's statement",
         actor=Actor("operator"),
     )
     assert settled.top_up.state is TopUpState.CREDITED
-    await desk.check_money(last, Decimal("150.00"))
+    await world.check_money(last, Decimal("150.00"))
 
 
-async def test_a_blu_voucher_that_is_whole_after_half_an_hour_was_not_taken(desk: Desk) -> None:
-    pin = desk.issuers.blu.issue("150.00", Twist.ERROR_BEFORE)
-    top_up_id = await desk.start(await desk.new_account(), Issuer.BLU, pin)
-    assert (await desk.look(top_up_id)).state is TopUpState.PENDING
-    assert (await desk.look(top_up_id)).state is TopUpState.DOUBT
-    await desk.pass_time(top_up_id, "31 minutes")
-    last = await desk.look(top_up_id)
+async def test_a_blu_voucher_that_is_whole_after_half_an_hour_was_not_taken(world: VoucherWorld) -> None:
+    pin = world.issuers.blu.issue("150.00", Twist.ERROR_BEFORE)
+    top_up_id = await world.start(await world.new_account(), Issuer.BLU, pin)
+    assert (await world.look(top_up_id)).state is TopUpState.PENDING
+    assert (await world.look(top_up_id)).state is TopUpState.DOUBT
+    await world.pass_time(top_up_id, "31 minutes")
+    last = await world.look(top_up_id)
     assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
-    await desk.check_money(last, Decimal(0))
+    await world.check_money(last, Decimal(0))
 
 
 @pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
-async def test_an_answer_for_somebody_elses_reference_is_not_believed(desk: Desk, issuer: Issuer) -> None:
-    pin = desk.stand_of(issuer).issue("150.00", Twist.MIXED_UP)
-    seen = await desk.redeem(issuer, pin)
+async def test_an_answer_for_another_reference_is_not_believed(world: VoucherWorld, issuer: Issuer) -> None:
+    pin = world.server_of(issuer).issue("150.00", Twist.MIXED_UP)
+    seen = await world.redeem(issuer, pin)
     assert decided(seen) == [TopUpState.DOUBT, TopUpState.CREDITED]
-    await desk.check_money(seen[-1], Decimal("150.00"))
+    await world.check_money(seen[-1], Decimal("150.00"))
 
 
 @pytest.mark.parametrize("issuer", [Issuer.ONE_VOUCHER, Issuer.BLU])
 async def test_a_voucher_that_is_spent_when_it_is_asked_for_again_may_have_been_spent_by_us(
-    desk: Desk, issuer: Issuer
+    world: VoucherWorld, issuer: Issuer
 ) -> None:
-    stand = desk.stand_of(issuer)
+    server = world.server_of(issuer)
     # An issuer that does not keep to giving the same answer again.
-    stand.replays = False
-    pin = stand.issue("150.00", Twist.CUT)
-    last = (await desk.redeem(issuer, pin))[-1]
+    server.replays = False
+    pin = server.issue("150.00", Twist.CUT)
+    last = (await world.redeem(issuer, pin))[-1]
     assert last.state is TopUpState.DOUBT
-    await desk.check_money(last, Decimal(0))
+    await world.check_money(last, Decimal(0))
 
 
 @pytest.mark.parametrize("issuer", FOREIGN)
 async def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_anything(
-    desk: Desk, issuer: Issuer
+    world: VoucherWorld, issuer: Issuer
 ) -> None:
-    stand = desk.stand_of(issuer)
+    server = world.server_of(issuer)
     # It died before it asked; or after it had asked once or twice, before it wrote the answer down.
     for asked in range(3):
-        pin = stand.issue()
-        top_up_id = await desk.start(await desk.new_account(), issuer, pin)
+        pin = server.issue()
+        top_up_id = await world.start(await world.new_account(), issuer, pin)
         for turn in range(asked + 1):
-            await desk.rows("UPDATE top_ups SET due_at = now() WHERE id = $1", top_up_id)
-            async with desk.database.transaction() as connection:
+            await world.rows("UPDATE top_ups SET due_at = now() WHERE id = $1", top_up_id)
+            async with world.database.transaction() as connection:
                 (claimed,) = await top_ups.claim_due(connection, {issuer: 1}, LEASE_S)
             if turn < asked:
-                provider = desk.providers[issuer]
-                order = order_of(claimed.top_up, desk.database.clock.now())
+                provider = world.providers[issuer]
+                order = order_of(claimed.top_up, world.database.clock.now())
                 await (provider.poll(order) if claimed.was_asked else provider.start(order))
-        seen = await desk.decide(top_up_id)
+        seen = await world.decide(top_up_id)
         if issuer is Issuer.OTT and asked == 0:
             # It is not asked twice, and so never was.
             assert {one.state for one in seen} == {TopUpState.DOUBT}
-            await desk.pass_time(top_up_id, "11 minutes")
-            assert (await desk.look(top_up_id)).state is TopUpState.FAILED
+            await world.pass_time(top_up_id, "11 minutes")
+            assert (await world.look(top_up_id)).state is TopUpState.FAILED
         else:
             assert seen[-1].state is TopUpState.CREDITED
-        await desk.check_money(seen[-1], stand.taken(pin))
+        await world.check_money(seen[-1], server.taken(pin))

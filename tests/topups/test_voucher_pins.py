@@ -1,4 +1,4 @@
-"""Is a voucher read as people type it, and an issuer's answer as it was meant?"""
+"""PINs and codes are read as people type them, and the answers of issuers strictly."""
 
 import json
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Is what an issuer takes for a voucher credited, and is it told plainly what is wrong with one?"""
+"""What an issuer takes for a voucher is credited, and a bad voucher fails with its reason."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -13,9 +13,16 @@ from structlog.testing import CapturingLogger
 
 from tests.support.postgres.databases import clone
 from tests.support.processes.service import free_port
-from tests.support.topups.voucher_desk import FOREIGN, LOOKS_MAX, RATE, SOUTH_AFRICAN, Desk, open_desk
 from tests.support.topups.voucher_issuer import SPARED_CENTS, Answer, Twist
 from tests.support.topups.voucher_servers import run_issuers
+from tests.support.topups.voucher_world import (
+    FOREIGN,
+    LOOKS_MAX,
+    RATE,
+    SOUTH_AFRICAN,
+    VoucherWorld,
+    open_world,
+)
 from tumira.core.errors import FieldError, OperatorError
 from tumira.core.ids import AccountId
 from tumira.core.settings.payments import Payments
@@ -33,25 +40,23 @@ from tumira.topups.worker import TopUpWorker
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests of this file share; each opens accounts of its own."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest_asyncio.fixture
-async def desk(url: str) -> AsyncIterator[Desk]:
-    """Give a worker and the issuers."""
+async def world(url: str) -> AsyncIterator[VoucherWorld]:
     with run_issuers() as issuers:
-        async with open_desk(url, issuers) as desk:
-            yield desk
+        async with open_world(url, issuers) as world:
+            yield world
 
 
 @pytest.mark.parametrize("issuer", FOREIGN)
 async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day(
-    desk: Desk, issuer: Issuer
+    world: VoucherWorld, issuer: Issuer
 ) -> None:
-    pin = desk.stand_of(issuer).issue("1,234.50".replace(",", ""))
-    seen = await desk.redeem(issuer, f" {pin[:4]} {pin[4:]}", "1234.50")
+    pin = world.server_of(issuer).issue("1,234.50".replace(",", ""))
+    seen = await world.redeem(issuer, f" {pin[:4]} {pin[4:]}", "1234.50")
     last = seen[-1]
     assert TopUpState.DOUBT not in {one.state for one in seen}
     assert (last.state, last.paid, last.amount) == (
@@ -60,9 +65,9 @@ async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day
         Decimal("66.7297"),
     )
     assert (last.rate, str(last.rate_on)) == (RATE, "2026-11-01")
-    assert last.provider_reference == desk.stand_of(issuer).redemptions[0].number
+    assert last.provider_reference == world.server_of(issuer).redemptions[0].number
     assert (last.sealed_pin, last.sealed_change) == (None, None)
-    await desk.check_money(last, desk.stand_of(issuer).taken(pin))
+    await world.check_money(last, world.server_of(issuer).taken(pin))
 
 
 @pytest.mark.parametrize(
@@ -75,27 +80,29 @@ async def test_a_good_voucher_is_taken_whole_and_credited_at_the_rate_of_the_day
     ],
 )
 async def test_a_voucher_that_is_not_good_fails_and_nothing_is_credited(
-    desk: Desk, twist: Twist | None, reason: FailureReason
+    world: VoucherWorld, twist: Twist | None, reason: FailureReason
 ) -> None:
     for issuer in FOREIGN:
-        stand = desk.stand_of(issuer)
-        pin = "9" * issuer.pin_length if twist is None else stand.issue("150.00", twist)
-        last = (await desk.redeem(issuer, pin))[-1]
+        server = world.server_of(issuer)
+        pin = "9" * issuer.pin_length if twist is None else server.issue("150.00", twist)
+        last = (await world.redeem(issuer, pin))[-1]
         # OTT does not publish what its codes mean.
         expected = FailureReason.VOUCHER_NOT_VALID if issuer is Issuer.OTT else reason
         assert (last.state, last.reason, last.sealed_pin) == (TopUpState.FAILED, expected, None)
-        await desk.check_money(last, Decimal(0))
+        await world.check_money(last, Decimal(0))
 
 
 @pytest.mark.parametrize("issuer", FOREIGN)
-async def test_what_was_taken_is_credited_and_the_rest_is_the_customers(desk: Desk, issuer: Issuer) -> None:
-    stand = desk.stand_of(issuer)
-    pin = stand.issue("150.00", Twist.PARTIAL)
-    last = (await desk.redeem(issuer, pin))[-1]
-    assert stand.taken(pin) == Decimal("150.00") - Decimal(SPARED_CENTS) / 100
+async def test_the_amount_taken_is_credited_and_the_rest_returned(
+    world: VoucherWorld, issuer: Issuer
+) -> None:
+    server = world.server_of(issuer)
+    pin = server.issue("150.00", Twist.PARTIAL)
+    last = (await world.redeem(issuer, pin))[-1]
+    assert server.taken(pin) == Decimal("150.00") - Decimal(SPARED_CENTS) / 100
     assert (last.state, last.paid) == (TopUpState.CREDITED, Decimal("100.00"))
-    await desk.check_money(last, stand.taken(pin))
-    change = desk.change_of(last)
+    await world.check_money(last, server.taken(pin))
+    change = world.change_of(last)
     if issuer is Issuer.OTT:
         # It sends the change to the customer's phone.
         assert change is None
@@ -103,79 +110,81 @@ async def test_what_was_taken_is_credited_and_the_rest_is_the_customers(desk: De
         assert change is not None
         assert change.amount == Decimal("50.00")
         assert change.expires == ("2029-11-30" if issuer is Issuer.ONE_VOUCHER else None)
-        assert stand.vouchers[change.pin].cents == SPARED_CENTS
-    async with desk.database.transaction() as connection:
+        assert server.vouchers[change.pin].cents == SPARED_CENTS
+    async with world.database.transaction() as connection:
         await top_ups.forget_change(connection, last.account_id, last.id)
-    assert (await desk.find(last.id)).sealed_change is None
+    assert (await world.find(last.id)).sealed_change is None
 
 
-async def test_a_1voucher_that_is_worth_more_than_was_said_gives_change(desk: Desk) -> None:
-    pin = desk.issuers.one_voucher.issue("500.00")
-    last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "120.50"))[-1]
-    change = desk.change_of(last)
+async def test_a_1voucher_that_is_worth_more_than_was_said_gives_change(world: VoucherWorld) -> None:
+    pin = world.issuers.one_voucher.issue("500.00")
+    last = (await world.redeem(Issuer.ONE_VOUCHER, pin, "120.50"))[-1]
+    change = world.change_of(last)
     assert (last.state, last.paid) == (TopUpState.CREDITED, Decimal("120.50"))
     assert change is not None
     assert change.amount == Decimal("379.50")
-    again = (await desk.redeem(Issuer.ONE_VOUCHER, change.pin, "379.50"))[-1]
+    again = (await world.redeem(Issuer.ONE_VOUCHER, change.pin, "379.50"))[-1]
     assert again.state is TopUpState.CREDITED
-    await desk.check_money(again, Decimal("379.50"))
+    await world.check_money(again, Decimal("379.50"))
 
 
-async def test_a_1voucher_that_is_worth_less_than_was_said_is_not_taken(desk: Desk) -> None:
-    pin = desk.issuers.one_voucher.issue("100.00")
-    last = (await desk.redeem(Issuer.ONE_VOUCHER, pin, "150.00"))[-1]
+async def test_a_1voucher_that_is_worth_less_than_was_said_is_not_taken(world: VoucherWorld) -> None:
+    pin = world.issuers.one_voucher.issue("100.00")
+    last = (await world.redeem(Issuer.ONE_VOUCHER, pin, "150.00"))[-1]
     assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.VALUE_DIFFERS)
-    assert (await desk.redeem(Issuer.ONE_VOUCHER, pin, "100.00"))[-1].state is TopUpState.CREDITED
+    assert (await world.redeem(Issuer.ONE_VOUCHER, pin, "100.00"))[-1].state is TopUpState.CREDITED
 
 
 @pytest.mark.parametrize("issuer", [Issuer.OTT, Issuer.BLU])
 async def test_a_voucher_that_is_worth_too_little_or_too_much_is_left_whole(
-    desk: Desk, issuer: Issuer
+    world: VoucherWorld, issuer: Issuer
 ) -> None:
-    stand = desk.stand_of(issuer)
+    server = world.server_of(issuer)
     for value, reason in (
         ("92.49", FailureReason.VALUE_TOO_SMALL),
         ("185000.50", FailureReason.VALUE_TOO_LARGE),
     ):
-        pin = stand.issue(value)
-        last = (await desk.redeem(issuer, pin))[-1]
+        pin = server.issue(value)
+        last = (await world.redeem(issuer, pin))[-1]
         assert (last.state, last.reason) == (TopUpState.FAILED, reason)
-    assert stand.taken_in_all == 0
-    assert (await desk.redeem(issuer, stand.issue("92.50")))[-1].amount == Decimal("5.0000")
+    assert server.taken_in_all == 0
+    assert (await world.redeem(issuer, server.issue("92.50")))[-1].amount == Decimal("5.0000")
 
 
-async def test_a_part_of_a_cent_is_not_taken(desk: Desk) -> None:
-    pin = desk.issuers.ott.issue("150.00")
-    desk.issuers.ott.whole_cents = False
-    last = (await desk.redeem(Issuer.OTT, pin))[-1]
+async def test_a_part_of_a_cent_is_not_taken(world: VoucherWorld) -> None:
+    pin = world.issuers.ott.issue("150.00")
+    world.issuers.ott.whole_cents = False
+    last = (await world.redeem(Issuer.OTT, pin))[-1]
     assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.DECLINED)
-    assert desk.issuers.ott.taken_in_all == 0
+    assert world.issuers.ott.taken_in_all == 0
 
 
-async def test_one_token_serves_many_and_one_that_ended_early_is_replaced(desk: Desk) -> None:
-    stand = desk.issuers.one_voucher
+async def test_one_token_serves_many_and_one_that_ended_early_is_replaced(world: VoucherWorld) -> None:
+    server = world.issuers.one_voucher
     for _ in range(2):
-        assert (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1].state is TopUpState.CREDITED
-    assert stand.count("/token") == 1
-    stand.tokens.clear()
-    seen = await desk.redeem(Issuer.ONE_VOUCHER, stand.issue())
+        assert (await world.redeem(Issuer.ONE_VOUCHER, server.issue()))[-1].state is TopUpState.CREDITED
+    assert server.count("/token") == 1
+    server.tokens.clear()
+    seen = await world.redeem(Issuer.ONE_VOUCHER, server.issue())
     assert [one.state for one in seen] == [TopUpState.CREDITED]
-    assert stand.count("/token") == 2
+    assert server.count("/token") == 2
 
 
 @pytest.mark.parametrize(
     "answer", [Answer(500, b""), Answer(200, b"{}"), Answer(200, b'{"access_token": 1}')]
 )
-async def test_without_a_token_nothing_was_asked_for(desk: Desk, answer: Answer) -> None:
-    stand = desk.issuers.one_voucher
-    stand.token_answer = answer
-    last = (await desk.redeem(Issuer.ONE_VOUCHER, stand.issue()))[-1]
+async def test_without_a_token_nothing_was_asked_for(world: VoucherWorld, answer: Answer) -> None:
+    server = world.issuers.one_voucher
+    server.token_answer = answer
+    last = (await world.redeem(Issuer.ONE_VOUCHER, server.issue()))[-1]
     assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED)
-    assert stand.count("/redeem") == 0
+    assert server.count("/redeem") == 0
 
 
-async def test_an_issuer_that_is_away_refuses_us_or_has_new_credentials_has_taken_nothing(desk: Desk) -> None:
-    payments = desk.payments
+async def test_an_issuer_that_is_away_or_refuses_us_has_taken_nothing(
+    world: VoucherWorld,
+) -> None:
+    payments = world.payments
     assert payments.one_voucher
     assert payments.ott
     assert payments.blu
@@ -193,16 +202,16 @@ async def test_an_issuer_that_is_away_refuses_us_or_has_new_credentials_has_take
         (Issuer.BLU, BluProvider(replace(payments.blu, password="new"))),
     ]
     for issuer, provider in providers:
-        top_up_id = await desk.start(await desk.new_account(), issuer, desk.stand_of(issuer).issue())
-        worker = TopUpWorker(desk.database, {issuer: provider})
-        last = await replace(desk, worker=worker).look(top_up_id)
+        top_up_id = await world.start(await world.new_account(), issuer, world.server_of(issuer).issue())
+        worker = TopUpWorker(world.database, {issuer: provider})
+        last = await replace(world, worker=worker).look(top_up_id)
         assert (last.state, last.reason) == (TopUpState.FAILED, FailureReason.NEVER_ARRIVED), issuer
         await provider.close()
-    assert sum(stand.taken_in_all for stand in desk.issuers.each) == 0
+    assert sum(server.taken_in_all for server in world.issuers.each) == 0
 
 
 async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: VoucherWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = CapturingLogger()
     log = structlog.wrap_logger(
@@ -211,42 +220,42 @@ async def test_a_pin_stands_in_no_row_and_in_no_line_of_the_log(
     monkeypatch.setattr(top_up_worker, "_log", log)
     pins: list[str] = []
     for issuer in FOREIGN:
-        stand = desk.stand_of(issuer)
+        server = world.server_of(issuer)
         for twist in (Twist.NONE, Twist.USED, Twist.LOST, Twist.PARTIAL, Twist.CUT_BEFORE):
-            pins.append(stand.issue("150.00", twist))
-            await desk.start(await desk.new_account(), issuer, pins[-1])
+            pins.append(server.issue("150.00", twist))
+            await world.start(await world.new_account(), issuer, pins[-1])
     for _ in range(LOOKS_MAX):
-        async for table in _tables_with(desk, pins):
+        async for table in _tables_with(world, pins):
             raise AssertionError(table)
-        await desk.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
-        await desk.worker._claim()
-        await asyncio.gather(*desk.worker._calls)
-    changes = [pin for stand in desk.issuers.each for pin in stand.vouchers if pin not in pins]
-    async for table in _tables_with(desk, changes):
+        await world.rows("UPDATE top_ups SET due_at = now() WHERE due_at IS NOT NULL")
+        await world.worker._claim()
+        await asyncio.gather(*world.worker._calls)
+    changes = [pin for server in world.issuers.each for pin in server.vouchers if pin not in pins]
+    async for table in _tables_with(world, changes):
         raise AssertionError(table)
     assert len(lines.calls) > len(pins)
     told = repr(lines.calls) + caplog.text
     assert not [pin for pin in (*pins, *changes) if pin in told]
 
 
-async def _tables_with(desk: Desk, secrets: Sequence[str]) -> AsyncIterator[str]:
-    """Give the tables in which one of the secrets stands, as text or as octets."""
+async def _tables_with(world: VoucherWorld, secrets: Sequence[str]) -> AsyncIterator[str]:
+    """Yield the tables that contain one of the secrets, as text or as octets."""
     patterns = [f"%{one}%" for secret in secrets for one in (secret, secret.encode().hex())]
-    for (table,) in await desk.rows(
+    for (table,) in await world.rows(
         "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"
     ):
-        if await desk.rows(f"SELECT 1 FROM {table} t WHERE t::text LIKE ANY($1::text[]) LIMIT 1", patterns):
+        if await world.rows(f"SELECT 1 FROM {table} t WHERE t::text LIKE ANY($1::text[]) LIMIT 1", patterns):
             yield table
 
 
-async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> None:
-    account_id = await desk.new_account()
+async def test_what_is_given_wrongly_is_said_beside_its_field(world: VoucherWorld) -> None:
+    account_id = await world.new_account()
 
     async def refusal(issuer: Issuer, pin: str, value: str | None = None, phone: str | None = None) -> Any:
         given = None if value is None else Decimal(value)
         with pytest.raises(FieldError) as refused:
             await start_voucher(
-                desk.database, desk.payments, account_id, issuer, pin, value=given, phone=phone
+                world.database, world.payments, account_id, issuer, pin, value=given, phone=phone
             )
         assert pin not in str(refused.value)
         return refused.value.field
@@ -261,56 +270,56 @@ async def test_what_is_given_wrongly_is_said_beside_its_field(desk: Desk) -> Non
         assert await refusal(Issuer.OTT, "123456789012", None, phone) == "phone"
     for issuer in FOREIGN:
         with pytest.raises(FieldError) as refused:
-            await start_voucher(desk.database, Payments(), account_id, issuer, good, value=Decimal(150))
+            await start_voucher(world.database, Payments(), account_id, issuer, good, value=Decimal(150))
         assert refused.value.field == "provider"
-    nobody = AccountId((await desk.find(await desk.start(account_id, Issuer.BLU, good))).id)
+    nobody = AccountId((await world.find(await world.start(account_id, Issuer.BLU, good))).id)
     with pytest.raises(OperatorError, match="no such account"):
-        await desk.start(nobody, Issuer.BLU, "6543210987654321")
-    await desk.start(account_id, Issuer.OTT, "123456789012")
-    number = await desk.rows(
+        await world.start(nobody, Issuer.BLU, "6543210987654321")
+    await world.start(account_id, Issuer.OTT, "123456789012")
+    number = await world.rows(
         "SELECT phone FROM top_ups WHERE provider = 'ott' AND account_id = $1", account_id
     )
     assert [row["phone"] for row in number] == [SOUTH_AFRICAN]
-    async with desk.database.connection() as connection:
-        assert list(await list_issuers(connection, desk.payments)) == list(FOREIGN)
+    async with world.database.connection() as connection:
+        assert list(await list_issuers(connection, world.payments)) == list(FOREIGN)
         assert list(await list_issuers(connection, Payments())) == []
 
 
-async def test_one_pin_is_tried_by_one_at_a_time(desk: Desk) -> None:
-    pin = desk.issuers.blu.issue()
-    accounts = [await desk.new_account() for _ in range(8)]
+async def test_one_pin_is_tried_by_one_at_a_time(world: VoucherWorld) -> None:
+    pin = world.issuers.blu.issue()
+    accounts = [await world.new_account() for _ in range(8)]
     outcomes = await asyncio.gather(
-        *(desk.start(account_id, Issuer.BLU, pin) for account_id in accounts), return_exceptions=True
+        *(world.start(account_id, Issuer.BLU, pin) for account_id in accounts), return_exceptions=True
     )
     (top_up_id,) = [one for one in outcomes if not isinstance(one, BaseException)]
     assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldError}
-    assert (await desk.decide(top_up_id))[-1].state is TopUpState.CREDITED
+    assert (await world.decide(top_up_id))[-1].state is TopUpState.CREDITED
     # A PIN that ended may be tried again; its issuer says what it thinks of it.
-    assert (await desk.redeem(Issuer.BLU, pin))[-1].state is TopUpState.FAILED
+    assert (await world.redeem(Issuer.BLU, pin))[-1].state is TopUpState.FAILED
 
 
-async def test_an_account_tries_five_in_an_hour_that_are_not_good(desk: Desk) -> None:
-    account_id = await desk.new_account()
-    good = [desk.issuers.ott.issue() for _ in range(2)]
+async def test_an_account_tries_five_in_an_hour_that_are_not_good(world: VoucherWorld) -> None:
+    account_id = await world.new_account()
+    good = [world.issuers.ott.issue() for _ in range(2)]
     for pin in good:
-        assert (await desk.decide(await desk.start(account_id, Issuer.OTT, pin)))[
+        assert (await world.decide(await world.start(account_id, Issuer.OTT, pin)))[
             -1
         ].state is TopUpState.CREDITED
     bad = [str(number) for number in range(100_000_000_000, 100_000_000_020)]
     outcomes = await asyncio.gather(
-        *(desk.start(account_id, Issuer.OTT, pin) for pin in bad), return_exceptions=True
+        *(world.start(account_id, Issuer.OTT, pin) for pin in bad), return_exceptions=True
     )
     ids = [one for one in outcomes if not isinstance(one, BaseException)]
     assert len(ids) == 5
     assert {type(one) for one in outcomes if isinstance(one, BaseException)} == {FieldError}
     for top_up_id in ids:
-        assert (await desk.decide(top_up_id))[-1].state is TopUpState.FAILED
+        assert (await world.decide(top_up_id))[-1].state is TopUpState.FAILED
     with pytest.raises(FieldError, match=r"try again in (59|60) minutes\."):
-        await desk.start(account_id, Issuer.OTT, "999999999999")
-    await desk.pass_time(ids[0], "59 minutes 30 seconds")
+        await world.start(account_id, Issuer.OTT, "999999999999")
+    await world.pass_time(ids[0], "59 minutes 30 seconds")
     with pytest.raises(FieldError, match=r"try again in a minute\."):
-        await desk.start(account_id, Issuer.OTT, "999999999999")
-    await desk.pass_time(ids[0], "1 minute")
-    await desk.start(account_id, Issuer.OTT, "999999999999")
+        await world.start(account_id, Issuer.OTT, "999999999999")
+    await world.pass_time(ids[0], "1 minute")
+    await world.start(account_id, Issuer.OTT, "999999999999")
     # Somebody else is not held up.
-    await desk.start(await desk.new_account(), Issuer.OTT, "999999999998")
+    await world.start(await world.new_account(), Issuer.OTT, "999999999998")

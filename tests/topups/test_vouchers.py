@@ -1,4 +1,4 @@
-"""Is a voucher of ours credited once, to whoever comes first, and does nobody learn anything by guessing?"""
+"""A voucher of ours is credited once, to the first who redeems it, and guessing reveals nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -32,14 +32,12 @@ TEN: Final = Decimal(10)
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give a database that the tests of this file share; each opens accounts of its own."""
     with clone(server_url) as url:
         yield url
 
 
 @pytest_asyncio.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(url, connections_max=20)
     yield database
     await database.close()

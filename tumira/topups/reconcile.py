@@ -126,13 +126,13 @@ class Reconciler:
         asked = [top_up for top_up in page if top_up.asked_at is not None and provider_key(top_up) != _OWN]
         askable: list[TopUp] = []
         for top_up in asked:
-            desk = provider_key(top_up)
-            if desk in _ASKABLE and desk in self._providers:
+            key = provider_key(top_up)
+            if key in _ASKABLE and key in self._providers:
                 askable.append(top_up)
-            elif desk in _ASKABLE:
-                self._silent[desk] += 1
+            elif key in _ASKABLE:
+                self._silent[key] += 1
             elif top_up.method is not Method.USDT:
-                report.unchecked[f"{desk} cannot be asked what became of a voucher"] += 1
+                report.unchecked[f"{key} cannot be asked what became of a voucher"] += 1
         if not askable:
             return
         answers = await asyncio.gather(*(self._look(top_up) for top_up in askable))
@@ -151,27 +151,27 @@ class Reconciler:
 
     async def _look(self, top_up: TopUp) -> ProviderAnswer | None:
         """Poll about one top-up; None where its provider has failed so often that it is skipped."""
-        desk = provider_key(top_up)
+        key = provider_key(top_up)
         async with self._places:
-            if self._silent[desk] >= SILENT_MAX:
-                self._silent[desk] += 1
+            if self._silent[key] >= SILENT_MAX:
+                self._silent[key] += 1
                 return None
-            answer = await _asked(self._providers[desk], top_up, self._database.clock.now())
+            answer = await _asked(self._providers[key], top_up, self._database.clock.now())
         if not isinstance(answer, InDoubt | Unreachable):
-            self._silent[desk] = 0
+            self._silent[key] = 0
         elif not _may_be_unheard_of(top_up):
-            self._silent[desk] += 1
+            self._silent[key] += 1
         return answer
 
     def _note_silent(self, report: ReconcileReport) -> None:
         """Report how many top-ups were skipped because their provider is away or not configured."""
-        for desk, count in self._silent.items():
-            if desk not in self._providers:
+        for key, count in self._silent.items():
+            if key not in self._providers:
                 report.unknown.append(
-                    Unanswered(None, f"{desk} is not set up here, and has {count} top-ups of the period")
+                    Unanswered(None, f"{key} is not set up here, and has {count} top-ups of the period")
                 )
             elif count > SILENT_MAX:
-                problem = f"{desk} gave no answer {SILENT_MAX} times in a row; {count - SILENT_MAX} are left"
+                problem = f"{key} gave no answer {SILENT_MAX} times in a row; {count - SILENT_MAX} are left"
                 report.unknown.append(Unanswered(None, problem))
 
     async def _compare_chain(self, report: ReconcileReport, period: Period) -> None:

@@ -1,4 +1,4 @@
-"""How does a test pay with a token? On a chain of its own, run by Hardhat, behind providers that misbehave.
+"""A chain of its own for tests, run by Hardhat, behind providers that misbehave.
 
     with run_chain() as chain, run_provider(chain) as provider:
         tx_hash = chain.pay(address, 5 * USDT)
@@ -36,11 +36,10 @@ _GAS_PRICE: Final = 10**10
 
 
 class RpcError(Exception):
-    """What the chain answered instead of a result."""
+    pass
 
 
 def ask(client: httpx.Client, url: str, method: str, *parameters: Any) -> Any:
-    """Ask a chain for something."""
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
     answer = client.post(url, json=call).json()
     if "error" in answer:
@@ -63,37 +62,31 @@ class LocalChain:
     purse: str = ""
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        """Ask the chain itself, past all providers."""
+        """Ask the chain itself, bypassing all providers."""
         return ask(self.client, self.url, method, *parameters)
 
     def head(self) -> int:
-        """Return the number of the newest block."""
         return int(self.ask("eth_blockNumber"), 16)
 
     def block_hash(self, number: int) -> str:
-        """Return what a block is called."""
         return str(self.block(hex(number))["hash"])
 
     def block(self, number: str) -> Any:
-        """Return a block by its number, or by a word for it."""
         is_whole = False
         return self.ask("eth_getBlockByNumber", number, is_whole)
 
     def mine(self, count: int = 1) -> None:
-        """Add empty blocks."""
         self.ask("hardhat_mine", hex(count))
 
     def snapshot(self) -> str:
-        """Remember how all is, for one `revert`."""
+        """Save the state for one `revert`."""
         return str(self.ask("evm_snapshot"))
 
     def revert(self, snapshot: str) -> None:
-        """Go back; what was paid since then was never paid."""
         assert self.ask("evm_revert", snapshot) is True
 
     @contextmanager
     def one_block(self) -> Iterator[None]:
-        """Put all that is paid meanwhile into one block."""
         self.ask("evm_setAutomine", *[False])
         try:
             yield
@@ -102,19 +95,18 @@ class LocalChain:
             self.ask("evm_setAutomine", *[True])
 
     def pay(self, address: str, units: int, *, token: str | None = None, is_hasty: bool = False) -> str:
-        """Transfer a token, and return the transaction; whoever is hasty comes first in the block."""
+        """Transfer a token, and return the transaction; a hasty payment comes first in its block."""
         data = self._call("Token", "transfer(address,uint256)", address, units)
         if is_hasty:
             return self._send(token or self.token, data, self.hasty_payer, 2 * _GAS_PRICE)
         return self._send(token or self.token, data)
 
     def pay_twice(self, first: str, much: int, second: str, more: int) -> str:
-        """Have a contract make two transfers in one transaction."""
         signature = "pay(address,address,uint256,address,uint256)"
         return self._send(self.purse, self._call("Purse", signature, self.token, first, much, second, more))
 
     def fail_to_pay(self, address: str, units: int) -> str:
-        """Make a transaction that transfers nothing, because it fails."""
+        """Make a transaction that fails and transfers nothing."""
         self._send(self.token, self._call("Token", "stop(bool)", 1))
         before = self.head()
         data = self._call("Token", "transfer(address,uint256)", address, units)
@@ -128,7 +120,6 @@ class LocalChain:
         return str(tx_hash)
 
     def deploy(self, name: str, *numbers: int) -> str:
-        """Put a contract on the chain, and return its address."""
         code = "0x" + self.contracts[name]["code"] + "".join(f"{number:064x}" for number in numbers)
         tx_hash = self._send(None, code)
         return str(self.ask("eth_getTransactionReceipt", tx_hash)["contractAddress"]).lower()
@@ -178,7 +169,7 @@ def run_chain() -> Iterator[LocalChain]:
 
 
 def _compile(node: Node) -> Any:
-    """Compile our contracts, once for as long as they stay the same."""
+    """Compile our contracts, unless they are cached."""
     source = (_PACKAGES / "contracts.sol").read_bytes()
     kept = node.folder / f"contracts-{sha256(source).hexdigest()[:16]}.json"
     if not kept.exists():

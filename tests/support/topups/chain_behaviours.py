@@ -1,4 +1,4 @@
-"""How does a provider of the chain misbehave? It is a real server before the chain that alters its word."""
+"""How a provider of the chain misbehaves: a real server before the chain that alters its answers."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ _BLOCK: Final = "eth_getBlockByNumber"
 
 
 class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error of ours
-    """An answer that is none: a status other than 200, or None for a connection that is closed."""
+    """No answer: a status other than 200, or None for a closed connection."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__(status)
@@ -24,8 +24,6 @@ class HttpFault(Exception):  # noqa: N818 - what a provider does, and no error o
 
 
 class Behaviour:
-    """Something that a provider does to what the chain answers."""
-
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
         """Return what is answered instead; raises RpcError or HttpFault for no answer."""
         raise NotImplementedError
@@ -33,13 +31,12 @@ class Behaviour:
 
 @dataclass(slots=True)
 class Lags(Behaviour):
-    """Knows nothing of the newest blocks, and calls final what lies some blocks deeper."""
+    """Does not have the newest blocks, and calls blocks final that are some blocks deeper."""
 
     blocks: int = 0
     finalized: int = 0
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Leave out what lies above its own head."""
         head = chain.head() - self.blocks
         if method == "eth_blockNumber":
             return hex(head)
@@ -53,10 +50,7 @@ class Lags(Behaviour):
 
 
 class NoFinality(Behaviour):
-    """Does not know what `finalized` means."""
-
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Refuse the tag."""
         del chain
         if method == _BLOCK and parameters[0] == "finalized":
             raise RpcError("invalid block tag")
@@ -65,13 +59,10 @@ class NoFinality(Behaviour):
 
 @dataclass(slots=True)
 class RangeLimit(Behaviour):
-    """Answers for a few blocks at a time only."""
-
     blocks: int
     asked: list[int] = field(default_factory=list)
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Refuse more blocks than that."""
         del chain
         if method == "eth_getLogs":
             wanted = int(parameters[0]["toBlock"], 16) - int(parameters[0]["fromBlock"], 16) + 1
@@ -83,13 +74,12 @@ class RangeLimit(Behaviour):
 
 @dataclass(slots=True)
 class Fails(Behaviour):
-    """Answers one kind of question, or every one, with a status instead; None closes the connection."""
+    """Answers one method, or every method, with a status instead; None closes the connection."""
 
     status: int | None = 500
     method: str | None = None
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Give no answer."""
         del chain, parameters
         if self.method in {None, method}:
             raise HttpFault(self.status)
@@ -98,12 +88,9 @@ class Fails(Behaviour):
 
 @dataclass(slots=True)
 class Hides(Behaviour):
-    """Leaves out the logs of a transaction, or of all."""
-
     tx_hash: str | None = None
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Leave them out."""
         del chain, parameters
         if method != "eth_getLogs":
             return result
@@ -112,12 +99,11 @@ class Hides(Behaviour):
 
 @dataclass(slots=True)
 class Invents(Behaviour):
-    """Tells of a transfer that never was, in a block that is there."""
+    """Reports a transfer that never happened, in an existing block."""
 
     log: Mapping[str, Any]
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Put it among the others."""
         del chain
         if method != "eth_getLogs":
             return result
@@ -129,25 +115,19 @@ class Invents(Behaviour):
 
 @dataclass(slots=True)
 class Alters(Behaviour):
-    """Changes fields of all logs."""
-
     fields: Mapping[str, Any]
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Change them."""
         del chain, parameters
         return [{**log, **self.fields} for log in result] if method == "eth_getLogs" else result
 
 
 @dataclass(slots=True)
 class Renames(Behaviour):
-    """Calls a block otherwise than it is called."""
-
     number: int
     block_hash: str = "0x" + "ee" * 32
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Call it so."""
         del chain, parameters
         if method == _BLOCK and result is not None and int(result["number"], 16) == self.number:
             return {**result, "hash": self.block_hash}
@@ -156,33 +136,26 @@ class Renames(Behaviour):
 
 @dataclass(slots=True)
 class Answers(Behaviour):
-    """Answers one kind of question always the same."""
-
     method: str
     result: Any
 
     def change(self, chain: LocalChain, method: str, parameters: Sequence[Any], result: Any) -> Any:
-        """Answer so."""
         del chain, parameters
         return self.result if method == self.method else result
 
 
 @dataclass(slots=True)
 class FakeProvider:
-    """A provider that tells what the chain says, but for its behaviours."""
-
     url: str
     behaviours: list[Behaviour] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
 
     def wait_until_asked(self) -> None:
-        """Wait until somebody has asked it something since `asked` was cleared."""
         assert self.asked.wait(ASKED_S)
 
 
 @contextmanager
 def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
-    """Run a provider before a chain."""
     provider = FakeProvider("")
 
     def answer(call: Mapping[str, Any]) -> Any:
@@ -219,14 +192,13 @@ def run_provider(chain: LocalChain) -> Iterator[FakeProvider]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            """Write nothing."""
+        def log_message(self, *_: Any) -> None: ...
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
-            """Say nothing of somebody who went in the middle of a question."""
+            """Ignore callers that hang up."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         provider.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -1,4 +1,4 @@
-"""How does a test pay as a customer does, by the pages?"""
+"""Customers who pay through the dashboard's pages."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -54,10 +54,7 @@ ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Payer(Customer):
-    """A customer who pays."""
-
     def post(self, path: str, /, **fields: str) -> httpx.Response:
-        """Send a form."""
         return httpx.post(
             self.service.base + path,
             content=urlencode(fields),
@@ -72,27 +69,23 @@ class Payer(Customer):
         )
 
     def form(self, path: str) -> str:
-        """Open a form, and return the id that it carries."""
+        """Open a form, and return the id in it."""
         found = re.search(r'name="form" value="(top_\w+)"', self.page(path))
         assert found is not None
         return found[1]
 
     def start(self, wallet: str = "ecocash", amount: str = "10") -> TopUpId:
-        """Start a top-up by a wallet."""
         # So few may wait for one number, and so few of one account, that each test would be in another's way.
         phone = f"+2637712{next(_numbers):05}"
         return started(self.post(WALLET, form=self.form(WALLET), amount=amount, wallet=wallet, phone=phone))
 
     def tell(self, top_up_id: TopUpId, answer: ProviderAnswer) -> None:
-        """Let the provider say something."""
         self.service.run(settle, top_up_id, answer)
 
     def said(self, top_up_id: TopUpId) -> str:
-        """Return what the page of a top-up says, as it is read."""
         return words(self.page(path_of(top_up_id)))
 
     def rows(self) -> Sequence[Any]:
-        """Return the top-ups of the account."""
         return self.service.sql(
             "SELECT * FROM top_ups WHERE account_id = $1 ORDER BY id DESC", self.caller.id
         )
@@ -102,12 +95,10 @@ _numbers: Final = iter(range(20_000, 30_000))
 
 
 def path_of(top_up_id: UUID) -> str:
-    """Return where a top-up is shown."""
     return f"{PLACE}/{write_id(TOP_UP, top_up_id)}"
 
 
 def started(answer: httpx.Response) -> TopUpId:
-    """Return the top-up that a form started."""
     assert answer.status_code == 303, answer.text
     top_up_id = read_id(TOP_UP, answer.headers["location"].removeprefix(PLACE + "/"))
     assert top_up_id is not None
@@ -115,24 +106,21 @@ def started(answer: httpx.Response) -> TopUpId:
 
 
 def words(page: str) -> str:
-    """Return what a page says, as it is read."""
     return re.sub(r" (?=[.,;])", "", read(page))
 
 
 def new_form_id(ago: timedelta = timedelta()) -> str:
-    """Return an id as a form carries it, made some time ago."""
     return write_id(TOP_UP, new_id(int((datetime.now(UTC) - ago).timestamp() * 1000)))
 
 
 def sign_in(service: Service) -> Payer:
-    """Give somebody with a dollar."""
     caller = service.open_account("1")
     return Payer(service, caller, open_session(service, caller))
 
 
 @contextmanager
 def run_paid(server_url: str) -> Iterator[Service]:
-    """Run a service at which one can pay in every way, and whose money adds up at the end."""
+    """Run a service with every way to pay, whose money adds up at the end."""
     with clone(server_url) as url, run_web(url, **ENVIRONMENT) as running:
         yield running
         assert running.run(broken_promises) == []

@@ -1,30 +1,26 @@
-"""A Paynow that takes nobody's money, written from its documentation: it runs on a port of this machine.
+"""A stand-in for Paynow, written from its documentation, that runs on a port of this machine.
 
     with paynow_server() as paynow:
         ...  # a process with the settings `paynow.environment`, or a provider with `paynow.access`
-        payment = paynow.wait_for_payment()      # somebody began to pay
-        payment.phone, payment.reference, …      # as we told it
+        payment = paynow.wait_for_payment()      # a start has arrived
+        payment.phone, payment.reference, …      # as we sent it
         paynow.move(payment, "Paid")             # the customer acts; a notice goes to our `resulturl`
         assert paynow.charged("top_…") == Decimal("5.00")
 
 Unless a test says otherwise, a payment waits as `Sent` until `move` is called. `outcomes["07712…"]` says what
-the owner of a wallet does: `Outcome("Paid")` pays at once, `Outcome("Cancelled", after_s=1)` cancels after a
-second, `Outcome(error="Insufficient balance")` is refused at once. Paynow's four numbers for tests do as
-documented, with their delays times `pace`, which is 0. A card is paid on the page of `browserurl`, with one
-button to pay and one to cancel.
+the owner of a wallet does: `Outcome("Paid")` pays at once, `Outcome(error="…")` is refused at once. A card is
+paid on the page of `browserurl`, with one button to pay and one to cancel.
 
 `misbehave(Call.START, Fault.NO_ANSWER)` has the next start done and not answered; see `Fault`. `notices`
-holds what was told and how it was answered; `notice(payment, …)` writes one that the test posts itself, and
-with `tells` set to False nothing is told by itself. The server runs in threads of its own, so tests may block
-or await.
+holds the notices and their answers; `notice(payment, …)` writes a notice that the test posts itself, and with
+`tells` set to False none is sent. The server runs in threads of its own, so tests may block or await.
 """
 
 import hashlib
 import itertools
 import threading
-import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,7 +28,6 @@ from decimal import Decimal
 from enum import Enum, auto
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from uuid import uuid4
@@ -46,7 +41,6 @@ INTEGRATION_ID: Final = "1201"
 # The one that the documentation publishes in its examples.
 KEY: Final = "3e9fed89-60e1-4ce5-ab6e-6b1eb2d4f977"
 WAIT_S: Final = 40.0
-RESENDS_MAX: Final = 10
 MONEY_IN: Final = frozenset({"Paid", "Awaiting Delivery", "Delivered"})
 
 # One that was credited once is not credited again, so no two payments of a run have the same.
@@ -62,21 +56,18 @@ Pairs = list[tuple[str, str]]
 
 
 class Call(Enum):
-    """What Paynow is asked."""
-
     START = auto()
     POLL = auto()
     TRACE = auto()
 
 
 class Fault(Enum):
-    """What goes wrong with an answer; the payment itself is made and goes on all the same."""
+    """What goes wrong with an answer; the payment itself is made and continues."""
 
     # The line is closed without an answer.
     NO_ANSWER = auto()
     # Nothing is answered until `release` is called.
     HANG = auto()
-    SLOW = auto()
     WRONG_HASH = auto()
     NO_HASH = auto()
     # Ten times as much, and the hash is right.
@@ -89,36 +80,20 @@ class Fault(Enum):
     FIELD_TWICE = auto()
     # 200, and the answer says that something went wrong.
     ERROR_INSIDE = auto()
-    # Somebody before Paynow answers with a page and 503.
+    # A proxy before Paynow answers with a page and 503.
     PAGE = auto()
-    # Only for a start: nothing is made, and the line is closed.
-    LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the owner of a wallet does after a while; with an error, Paynow does not even begin."""
+    """What the owner of a wallet does at once; with an error, Paynow does not start."""
 
     status: str = "Sent"
-    after_s: float = 0.0
     error: str | None = None
-
-
-# Paynow's own numbers for tests.
-_MAGIC: Final[Mapping[str, Outcome]] = MappingProxyType(
-    {
-        "0771111111": Outcome("Paid", after_s=5),
-        "0772222222": Outcome("Paid", after_s=30),
-        "0773333333": Outcome("Cancelled", after_s=30),
-        "0774444444": Outcome(error="Insufficient balance"),
-    }
-)
 
 
 @dataclass(slots=True)
 class Payment:
-    """A payment as Paynow knows it."""
-
     number: int
     guid: str
     fields: Mapping[str, str]
@@ -128,43 +103,35 @@ class Payment:
 
     @property
     def reference(self) -> str:
-        """Return what we call it."""
         return self.fields["reference"]
 
     @property
     def amount(self) -> Decimal:
-        """Return what the customer pays."""
         return Decimal(self.fields["amount"])
 
     @property
     def phone(self) -> str | None:
-        """Return the number of the wallet, as we told it."""
         return self.fields.get("phone")
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What was told to a `resulturl`, and the status of each answer; 0 where there was none."""
+    """What was posted to a `resulturl`, and the status of the answer; 0 where there was none."""
 
     reference: str
     status: str
-    answers: Sequence[int]
+    answer: int
 
 
 @dataclass(slots=True)
 class PaynowServer:
-    """What a test sees of the server."""
-
     port: int
     payments: list[Payment] = field(default_factory=list)
     # Every call with the fields that came, in their order.
     calls: list[tuple[Call, Pairs]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    pace: float = 0.0
     tells: bool = True
-    resend_s: float = 0.05
-    slow_s: float = 0.5
     mixes_case: bool = False
     adds_fields: bool = False
     code_expires: str | None = None
@@ -173,22 +140,18 @@ class PaynowServer:
     _faults: dict[Call, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _released: threading.Event = field(default_factory=threading.Event)
-    _closed: threading.Event = field(default_factory=threading.Event)
     _helpers: list[threading.Thread] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Return where it is."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def access(self) -> Paynow:
-        """Return what a provider needs to speak to it."""
         return Paynow(self.url, INTEGRATION_ID, KEY, None)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the settings of a process that speaks to it."""
         return {
             "TUMIRA_PAYNOW_URL": self.url,
             "TUMIRA_PAYNOW_ID": INTEGRATION_ID,
@@ -196,12 +159,10 @@ class PaynowServer:
         }
 
     def misbehave(self, call: Call, fault: Fault, times: int = 1) -> None:
-        """Let the next such calls go wrong."""
         self._released.clear()
         self._faults[call].extend([fault] * times)
 
     def release(self) -> None:
-        """Answer what hangs."""
         self._released.set()
 
     def of(self, reference: str) -> list[Payment]:
@@ -213,12 +174,9 @@ class PaynowServer:
         return sum((one.amount for one in self.of(reference) if one.is_charged), Decimal(0))
 
     def count(self, call: Call) -> int:
-        """Return how many such calls came."""
         return sum(1 for one, _ in self.calls if one is call)
 
     def wait_for_payment(self, reference: str | None = None, timeout_s: float = WAIT_S) -> Payment:
-        """Wait until somebody has begun to pay, and return the last such payment."""
-
         def found() -> list[Payment]:
             return self.payments if reference is None else self.of(reference)
 
@@ -227,14 +185,11 @@ class PaynowServer:
             return found()[-1]
 
     def wait_for_call(self, call: Call, count: int = 1, timeout_s: float = WAIT_S) -> None:
-        """Wait until so many such calls have come, answered or not."""
         with self._changed:
             came = self._changed.wait_for(lambda: self.count(call) >= count, timeout_s)
             assert came, f"{self.count(call)} of {count} calls came"
 
     def wait_for_notice(self, reference: str, status: str, timeout_s: float = WAIT_S) -> Notice:
-        """Wait until a notice was told to its end."""
-
         def found() -> list[Notice]:
             return [one for one in self.notices if (one.reference, one.status) == (reference, status)]
 
@@ -243,7 +198,6 @@ class PaynowServer:
             return found()[-1]
 
     def move(self, payment: Payment, status: str) -> None:
-        """Let a payment come to a status, and tell whoever waits for it."""
         with self._changed:
             payment.status = status
             payment.is_charged = payment.is_charged or status in MONEY_IN
@@ -252,12 +206,10 @@ class PaynowServer:
             self._beside(self._tell, payment, status)
 
     def notice(self, payment: Payment, status: str | None = None, key: str = KEY, **changes: str) -> bytes:
-        """Write what Paynow would tell of a payment; `changes` are made before it is signed."""
+        """Write a notice of a payment; `changes` are made before it is signed."""
         return urlencode(_signed(self._state(payment, status) | changes, key)).encode()
 
     def close(self) -> None:
-        """End what is still being told or waited for."""
-        self._closed.set()
         self.release()
         for helper in self._helpers:
             helper.join()
@@ -268,16 +220,9 @@ class PaynowServer:
         helper.start()
 
     def _tell(self, payment: Payment, status: str) -> None:
-        """Tell of a status, up to ten times more while the answer is an error."""
-        body = self.notice(payment, status)
-        answers: list[int] = []
-        while len(answers) <= RESENDS_MAX and not self._closed.is_set():
-            answers.append(_post(payment.fields["resulturl"], body))
-            if HTTPStatus.OK <= answers[-1] < HTTPStatus.MULTIPLE_CHOICES:
-                break
-            self._closed.wait(self.resend_s)
+        answer = _post(payment.fields["resulturl"], self.notice(payment, status))
         with self._changed:
-            self.notices.append(Notice(payment.reference, status, answers))
+            self.notices.append(Notice(payment.reference, status, answer))
             self._changed.notify_all()
 
     def _state(self, payment: Payment, status: str | None = None) -> dict[str, str]:
@@ -293,7 +238,6 @@ class PaynowServer:
         return f"{self.url}/Interface/CheckPayment/?guid={payment.guid}"
 
     def take(self, call: Call, pairs: Pairs) -> Fault | None:
-        """Note a call, and return what is to go wrong with it."""
         with self._changed:
             self.calls.append((call, pairs))
             self._changed.notify_all()
@@ -301,13 +245,13 @@ class PaynowServer:
             return faults.popleft() if faults else None
 
     def begin(self, pairs: Pairs, *, is_express: bool) -> dict[str, str]:
-        """Begin a payment, or say why not; a reference that came before is another payment, to be counted."""
+        """Start a payment, or say why not; a repeated reference is another payment, to be counted."""
         fields = dict(pairs)
         wrong = _fault_of(pairs, is_express=is_express)
         if wrong is not None:
             return {"status": "Error", "error": wrong}
         phone = fields.get("phone", "")
-        outcome = self.outcomes.get(phone) or _MAGIC.get(phone) or Outcome()
+        outcome = self.outcomes.get(phone, Outcome())
         if outcome.error is not None:
             return {"status": "Error", "error": outcome.error}
         payment = Payment(next(self.numbers), str(uuid4()), fields, "Sent" if is_express else "Created")
@@ -316,7 +260,7 @@ class PaynowServer:
             self._changed.notify_all()
         answer = self._begun(payment, is_express=is_express)
         if outcome.status != payment.status:
-            self._do_after(payment, outcome)
+            self.move(payment, outcome.status)
         return answer
 
     def _begun(self, payment: Payment, *, is_express: bool) -> dict[str, str]:
@@ -332,25 +276,11 @@ class PaynowServer:
         answer |= {"pollurl": self._poll_url(payment), "paynowreference": str(payment.number)}
         return answer | ({"paymentchannel": "any", "token": ""} if self.adds_fields else {})
 
-    def _do_after(self, payment: Payment, outcome: Outcome) -> None:
-        delay_s = outcome.after_s * (self.pace if payment.phone in _MAGIC else 1)
-        if delay_s == 0:
-            self.move(payment, outcome.status)
-            return
-
-        def wait_and_move() -> None:
-            if not self._closed.wait(delay_s):
-                self.move(payment, outcome.status)
-
-        self._beside(wait_and_move)
-
     def poll(self, guid: str) -> dict[str, str] | None:
-        """Return how far a payment is."""
         found = [one for one in self.payments if one.guid == guid]
         return self._state(found[-1]) if found else None
 
     def trace(self, pairs: Pairs) -> dict[str, str]:
-        """Return how far the payment with our trace is."""
         if _hash(pairs, KEY) != dict(pairs).get("hash"):
             return {"status": "Error", "error": "Trace failed"}
         trace = dict(pairs).get("merchanttrace")
@@ -358,7 +288,6 @@ class PaynowServer:
         return self._state(found[-1]) if found else {"status": "NotFound"}
 
     def spoil(self, answer: dict[str, str], fault: Fault | None) -> Pairs:
-        """Sign an answer, and do to it what is to go wrong."""
         match fault:
             case Fault.CHANGED_AMOUNT if "amount" in answer:
                 answer = answer | {"amount": f"{Decimal(answer['amount']) * 10:.2f}"}
@@ -379,11 +308,8 @@ class PaynowServer:
         return [(name.title(), value) for name, value in pairs] if self.mixes_case else pairs
 
     def dawdle(self, fault: Fault | None) -> None:
-        """Wait as long as a fault says."""
         if fault is Fault.HANG:
             self._released.wait(10 * WAIT_S)
-        elif fault is Fault.SLOW:
-            time.sleep(self.slow_s)
 
 
 def _hash(pairs: Pairs, key: str) -> str:
@@ -397,7 +323,6 @@ def _signed(fields: Mapping[str, str], key: str) -> Pairs:
 
 
 def _without_sense(signed: Pairs, fault: Fault | None) -> Pairs:
-    """Spoil what was signed."""
     if fault is Fault.WRONG_HASH:
         return [*signed[:-1], ("hash", "0" * 128)]
     if fault is Fault.NO_HASH:
@@ -413,7 +338,7 @@ def _without_sense(signed: Pairs, fault: Fault | None) -> Pairs:
 
 
 def _fault_of(pairs: Pairs, *, is_express: bool) -> str | None:
-    """Say in Paynow's words what is wrong with a start."""
+    """Return Paynow's error for a start; None where it is right."""
     fields = dict(pairs)
     if fields.get("id") != INTEGRATION_ID:
         return "Invalid id."
@@ -434,7 +359,6 @@ def _fault_of(pairs: Pairs, *, is_express: bool) -> str | None:
 
 
 def _post(url: str, body: bytes) -> int:
-    """Post a notice, and return the status of the answer; 0 for none."""
     try:
         return httpx.post(
             url,
@@ -449,15 +373,14 @@ def _post(url: str, body: bytes) -> int:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one call; `paynow` is put into a class of its own for each server."""
+    """Answers one call; each server has a subclass with its own `paynow`."""
 
     paynow: PaynowServer
 
     def log_message(self, *_arguments: object) -> None:
-        """Say nothing on the terminal."""
+        """Write nothing to the terminal."""
 
     def do_GET(self) -> None:
-        """Show the page on which a payment is made."""
         payment = self._on_page()
         if payment is None:
             self._answer(HTTPStatus.NOT_FOUND, b"No such page")
@@ -465,7 +388,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, _PAGE.format(amount=payment.amount).encode(), kind="text/html")
 
     def do_POST(self) -> None:
-        """Answer what Paynow's interface is asked, or take what was chosen on the page."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
         pairs = parse_qsl(body, keep_blank_values=True)
         path = urlsplit(self.path).path
@@ -490,8 +412,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _start(self, pairs: Pairs, *, is_express: bool) -> None:
         fault = self.paynow.take(Call.START, pairs)
-        if fault is not Fault.LOST:
-            self._reply(self.paynow.begin(pairs, is_express=is_express), fault)
+        self._reply(self.paynow.begin(pairs, is_express=is_express), fault)
 
     def _reply(self, answer: dict[str, str], fault: Fault | None) -> None:
         self.paynow.dawdle(fault)
@@ -509,21 +430,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Listening(ThreadingHTTPServer):
-    """Says nothing of callers that hang up."""
-
     daemon_threads = True
     request_queue_size = 128
 
     def handle_error(self, *_arguments: object) -> None:
-        """Let a line that broke be; whoever broke it knows."""
+        """Ignore broken connections: the tests break them on purpose."""
 
 
 @contextmanager
 def paynow_server() -> Iterator[PaynowServer]:
-    """Run a Paynow on this machine."""
-
     class Handler(_Handler):
-        """Answers for this server."""
+        pass
 
     with _Listening(("127.0.0.1", 0), Handler) as listening:
         paynow = Handler.paynow = PaynowServer(listening.server_address[1])

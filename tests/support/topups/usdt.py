@@ -1,4 +1,4 @@
-"""How does a test pay USDT to accounts and have it watched? A chain, two providers of it, and a database."""
+"""A chain, two providers of it and a database, in which tests pay USDT and watch it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -32,8 +32,6 @@ ROUNDS_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """An account and where it is paid."""
-
     id: AccountId
     address: str
     top_up_id: TopUpId
@@ -41,8 +39,6 @@ class Customer:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the tests share."""
-
     chain: LocalChain
     first: FakeProvider
     second: FakeProvider
@@ -58,7 +54,6 @@ class World:
 
     @asynccontextmanager
     async def watcher(self, settings: Usdt | None = None) -> AsyncIterator[ChainWatcher]:
-        """Give a watcher as a process has it that was just started."""
         watcher = ChainWatcher(self.database, settings or self.settings)
         try:
             yield watcher
@@ -73,50 +68,42 @@ class World:
         await watch(self.watchers[wanted])
 
     async def look_anew(self, settings: Usdt | None = None) -> None:
-        """Watch so with a watcher that knows nothing yet."""
+        """Watch with a watcher that knows nothing yet."""
         async with self.watcher(settings) as watcher:
             await watch(watcher)
 
     async def deposits(self, customer: Customer) -> Sequence[Deposit]:
-        """Return what is known of a customer's payments, the newest first."""
         async with self.database.connection() as connection:
             return await deposits.list_of_account(connection, customer.id, 100)
 
     async def states(self, customer: Customer) -> Sequence[DepositState]:
-        """Return how far they have come."""
         return [one.state for one in await self.deposits(customer)]
 
     async def balance(self, customer: Customer) -> Decimal:
-        """Return what a customer has."""
         async with self.database.connection() as connection:
             account = await accounts.find(connection, customer.id)
         assert account is not None
         return account.balance
 
     async def wait_for_balance(self, customer: Customer, amount: int) -> None:
-        """Wait until a customer has so much."""
         async with asyncio.timeout(WAIT_S):
             while await self.balance(customer) != amount:  # noqa: ASYNC110 - another process would do the same
                 await asyncio.sleep(0.05)
 
     async def top_ups(self, customer: Customer) -> Sequence[TopUp]:
-        """Return a customer's top-ups, the newest first."""
         async with self.database.connection() as connection:
             return await top_ups.list_of_account(connection, customer.id, 100)
 
     def lie(self, *, first: Sequence[Behaviour] = (), second: Sequence[Behaviour] = ()) -> None:
-        """Have the providers behave like this from now on."""
         self.first.behaviours[:] = first
         self.second.behaviours[:] = second
 
     async def check(self) -> None:
-        """Check that all adds up."""
         async with runs.snapshot(self.database) as connection:
             findings = [await runs.run_check(connection, check) for check in CHECKS]
         assert [finding for finding in findings if finding.rows] == []
 
     async def close(self) -> None:
-        """End what was opened."""
         for watcher in self.watchers.values():
             await watcher.close()
         await self.database.close()
@@ -136,7 +123,6 @@ async def watch(watcher: ChainWatcher) -> None:
 
 @contextmanager
 def build_world(chain: LocalChain, server_url: str) -> Iterator[World]:
-    """Put providers before a chain, and a database beside it."""
     with clone(server_url) as url, run_provider(chain) as first, run_provider(chain) as second:
         settings = Usdt(
             rpc_urls=(first.url, second.url),

@@ -1,4 +1,4 @@
-"""What do the stand-ins of the voucher issuers share? Vouchers, and what was really taken from them."""
+"""What the stand-ins of the voucher issuers share: vouchers, and what was really taken from them."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ HTML: Final = b"<html><body>Something went wrong</body></html>"
 
 
 class Twist(StrEnum):
-    """What is the matter with one voucher."""
+    """What goes wrong with one voucher."""
 
     NONE = "none"
     USED = "used"
@@ -56,8 +56,6 @@ ONCE: Final = (
 
 
 class Fault(StrEnum):
-    """Why a voucher is not redeemed."""
-
     UNKNOWN = "unknown"
     USED = "used"
     EXPIRED = "expired"
@@ -67,17 +65,15 @@ class Fault(StrEnum):
 
 
 class CutError(Exception):
-    """The line is cut instead of an answer."""
+    pass
 
 
 class SilentError(Exception):
-    """No answer comes for long."""
+    pass
 
 
 @dataclass(slots=True)
 class Voucher:
-    """Something worth money to whoever knows its PIN."""
-
     cents: int
     twist: Twist
     is_spent: bool = False
@@ -97,8 +93,6 @@ class Redemption:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it came."""
-
     method: str
     path: str
     query: Mapping[str, str]
@@ -107,33 +101,27 @@ class Call:
 
     @property
     def form(self) -> dict[str, str]:
-        """Return the fields of a form."""
         return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
 
     @property
     def user(self) -> str:
-        """Return who calls by HTTP Basic, as `user:password`."""
+        """Return the user of HTTP Basic as `user:password`."""
         kind, _, value = self.headers.get("authorization", "").partition(" ")
         return base64.b64decode(value).decode() if kind == "Basic" else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered."""
-
     status: int
     body: bytes
 
 
 def as_json(status: int, value: Any) -> Answer:
-    """Answer with JSON."""
     return Answer(status, json.dumps(value).encode())
 
 
 @dataclass
-class Issuer:
-    """What the three have in common: vouchers, what was taken from them, and what was called."""
-
+class IssuerServer:
     pin_length: int
     port: int = 0
     vouchers: dict[str, Voucher] = field(default_factory=dict)
@@ -146,29 +134,23 @@ class Issuer:
 
     @property
     def url(self) -> str:
-        """Return where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
     def issue(self, rand: str = "150.00", twist: Twist = Twist.NONE) -> str:
-        """Issue a voucher, and return its PIN."""
         with self.lock:
             return self._issue(int(Decimal(rand) * 100), twist)
 
     def taken(self, pin: str) -> Decimal:
-        """Return how many rand were really taken from a voucher."""
         return self._rand(one for one in self.redemptions if one.pin == pin)
 
     def count(self, ending: str) -> int:
-        """Return how many calls came to paths that end so."""
         return sum(call.path.endswith(ending) for call in self.calls)
 
     @property
     def taken_in_all(self) -> Decimal:
-        """Return how many rand were really taken."""
         return self._rand(iter(self.redemptions))
 
     def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         raise NotImplementedError
 
     def _rand(self, redemptions: Iterator[Redemption]) -> Decimal:
@@ -180,11 +162,9 @@ class Issuer:
         return pin
 
     def find(self, reference: str) -> Redemption | None:
-        """Return what was taken under a reference."""
         return next((one for one in self.redemptions if one.reference == reference), None)
 
     def fault_of(self, pin: str) -> Fault | None:
-        """Say what is the matter with a voucher, before anything is taken from it."""
         voucher = self.vouchers.get(pin)
         if voucher is None:
             return Fault.UNKNOWN
@@ -250,7 +230,7 @@ class Issuer:
 
 
 @contextmanager
-def listening(issuer: Issuer) -> Iterator[None]:
+def listening(issuer: IssuerServer) -> Iterator[None]:
     server = _Server(("127.0.0.1", 0), _handler(issuer))
     issuer.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -265,18 +245,14 @@ def listening(issuer: Issuer) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Waits for its threads when it is closed."""
-
     daemon_threads = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about callers who hang up."""
+        """Ignore callers that hang up."""
 
 
-def _handler(issuer: Issuer) -> type[BaseHTTPRequestHandler]:
+def _handler(issuer: IssuerServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Reads a request and writes what the issuer answers; a connection is for one of them."""
-
         timeout = SILENCE_S
 
         def do_GET(self) -> None:
@@ -285,8 +261,7 @@ def _handler(issuer: Issuer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self._answer()
 
-        def log_message(self, *_arguments: Any) -> None:
-            """Say nothing: there are PINs in it."""
+        def log_message(self, *_arguments: Any) -> None: ...
 
         def _answer(self) -> None:
             parts = urlsplit(self.path)

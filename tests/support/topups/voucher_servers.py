@@ -1,12 +1,12 @@
-"""The three South African issuers of vouchers as real HTTP servers, written from their fact sheet alone.
+"""The three South African voucher issuers as real HTTP servers, written from their fact sheets.
 
     with run_issuers() as issuers:
         pin = issuers.one_voucher.issue("150.00", Twist.CUT)
         ...  # a process with issuers.environment, or an action with issuers.payments
         assert issuers.one_voucher.taken(pin) == Decimal("150.00")
 
-What goes wrong with a voucher is chosen when it is issued, and happens the first time that it is redeemed;
-`LOST` happens every time. They keep what was really taken, so that a test can compare it with the balances.
+What goes wrong with a voucher is chosen when it is issued, and happens the first time it is redeemed; `LOST`
+happens every time. The servers keep what was really taken, to be compared with the balances.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.support.topups.voucher_issuer import (
     Answer,
     Call,
     Fault,
-    Issuer,
+    IssuerServer,
     Redemption,
     Twist,
     as_json,
@@ -61,8 +61,8 @@ BLU_STATUSES: Final = {
 
 
 @dataclass
-class OneVoucherServer(Issuer):
-    """Flash: a token first, then HTTP 200 whatever happened, with a code inside."""
+class OneVoucherServer(IssuerServer):
+    """Flash: a token first, then HTTP 200 in every case, with a code inside."""
 
     pin_length: int = 16
     tokens: list[str] = field(default_factory=list)
@@ -70,7 +70,6 @@ class OneVoucherServer(Issuer):
     token_answer: Answer | None = None
 
     def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         if (call.method, call.path) == ("POST", "/token"):
             return self._token(call)
         if (call.method, call.path) != ("POST", "/aggregation/4.0/1voucher/redeem"):
@@ -121,7 +120,7 @@ class OneVoucherServer(Issuer):
 
 
 @dataclass
-class OttServer(Issuer):
+class OttServer(IssuerServer):
     """OTT: forms with a hash, amounts with four decimals and commas, and booleans that are strings."""
 
     pin_length: int = 12
@@ -131,7 +130,6 @@ class OttServer(Issuer):
     whole_cents: bool = True
 
     def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         if call.user != "ott-user:ott-password":
             return Answer(401, b"")
         fields = call.form
@@ -196,13 +194,12 @@ class OttServer(Issuer):
 
 
 @dataclass
-class BluServer(Issuer):
-    """Blue Label: a status, and errors that only their words tell apart."""
+class BluServer(IssuerServer):
+    """Blue Label: a status, and errors that only their messages tell apart."""
 
     pin_length: int = 16
 
     def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         if call.user != "blu-user:blu-password" or call.headers.get("apikey") != "blu-key":
             return self._fault(401, "Unauthorized")
         assert call.headers["trade-vend-channel"] == "API"
@@ -248,20 +245,16 @@ class BluServer(Issuer):
 
 @dataclass(frozen=True, slots=True)
 class Issuers:
-    """All three, and how Tumira is told of them."""
-
     one_voucher: OneVoucherServer
     ott: OttServer
     blu: BluServer
 
     @property
-    def each(self) -> Sequence[Issuer]:
-        """Return the three of them."""
+    def each(self) -> Sequence[IssuerServer]:
         return (self.one_voucher, self.ott, self.blu)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the settings with which Tumira calls them."""
         return {
             "TUMIRA_VOUCHER_ONEVOUCHER_URL": self.one_voucher.url,
             "TUMIRA_VOUCHER_ONEVOUCHER_KEY": "consumer",
@@ -281,13 +274,11 @@ class Issuers:
 
     @property
     def payments(self) -> Payments:
-        """Return the settings as Tumira reads them."""
         return read_payments(self.environment)
 
 
 @contextmanager
 def run_issuers() -> Iterator[Issuers]:
-    """Run all three on this machine."""
     issuers = Issuers(OneVoucherServer(), OttServer(), BluServer())
     with ExitStack() as stack:
         for issuer in issuers.each:

@@ -1,4 +1,4 @@
-"""How does a test redeem vouchers? With a worker of which it makes every step, and issuers that stand in."""
+"""Accounts that redeem vouchers: stand-ins for the issuers, and a worker whose every step the test makes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import asyncpg
 
 from tests.support.processes.service import new_caller
 from tests.support.sending.batchers import broken_promises
-from tests.support.topups.voucher_issuer import Issuer as Stand
+from tests.support.topups.voucher_issuer import IssuerServer
 from tests.support.topups.voucher_servers import Issuers
 from tumira.core.ids import AccountId, TopUpId
 from tumira.core.settings.payments import Payments
@@ -36,9 +36,7 @@ LOOKS_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """A worker's worker of which a test makes every step, and the issuers that it asks."""
-
+class VoucherWorld:
     database: Database
     issuers: Issuers
     providers: Mapping[str, Provider]
@@ -46,11 +44,9 @@ class Desk:
 
     @property
     def payments(self) -> Payments:
-        """Return the settings with which the issuers are called."""
         return self.issuers.payments
 
-    def stand_of(self, issuer: Issuer) -> Stand:
-        """Return the server that stands in for an issuer."""
+    def server_of(self, issuer: Issuer) -> IssuerServer:
         return {
             Issuer.ONE_VOUCHER: self.issuers.one_voucher,
             Issuer.OTT: self.issuers.ott,
@@ -58,50 +54,45 @@ class Desk:
         }[issuer]
 
     async def new_account(self) -> AccountId:
-        """Open an account with nothing on it."""
         return (await new_caller(self.database.url, balance="0")).id
 
     async def start(
         self, account_id: AccountId, issuer: Issuer, pin: str, value: str | None = None
     ) -> TopUpId:
-        """Begin to redeem a voucher."""
         given = Decimal(value or "150.00") if issuer.needs_value else None
         return await start_voucher(
             self.database, self.payments, account_id, issuer, pin, value=given, phone=SOUTH_AFRICAN
         )
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
-        """Have the worker look at what is due now, and return what the top-up is then."""
+        """Handle what is due now, and return the top-up after it."""
         await self.rows("UPDATE top_ups SET due_at = now() WHERE id = $1 AND due_at IS NOT NULL", top_up_id)
         await self.worker._claim()
         await asyncio.gather(*self.worker._calls)
         return await self.find(top_up_id)
 
     async def decide(self, top_up_id: TopUpId) -> Sequence[TopUp]:
-        """Look until it is decided, and return what it was after each look."""
+        """Poll until it is decided, and return the top-up after each poll."""
         seen: list[TopUp] = []
         while len(seen) < LOOKS_MAX and (not seen or seen[-1].due_at is not None):
             seen.append(await self.look(top_up_id))
         return seen
 
     async def redeem(self, issuer: Issuer, pin: str, value: str | None = None) -> Sequence[TopUp]:
-        """Redeem a voucher for a new account, and return what the top-up was after each look."""
+        """Redeem a voucher for a new account, and return the top-up after each poll."""
         return await self.decide(await self.start(await self.new_account(), issuer, pin, value))
 
     async def find(self, top_up_id: TopUpId) -> TopUp:
-        """Return a top-up."""
         async with self.database.connection() as connection:
             found = await top_ups.find_any(connection, top_up_id)
         assert found is not None
         return found
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         async with self.database.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
     async def pass_time(self, top_up_id: TopUpId, interval: str) -> None:
-        """Make a top-up older than it is."""
         await self.rows(
             "UPDATE top_ups SET asked_at = asked_at - $2::text::interval,"
             " created_at = created_at - $2::text::interval, due_at = due_at - $2::text::interval"
@@ -111,7 +102,6 @@ class Desk:
         )
 
     def change_of(self, top_up: TopUp) -> ChangeVoucher | None:
-        """Open the change voucher of a top-up."""
         settings = {"onevoucher": self.payments.one_voucher, "blu": self.payments.blu}.get(top_up.provider)
         if top_up.sealed_change is None or settings is None:
             return None
@@ -120,15 +110,14 @@ class Desk:
         return read_change(text)
 
     async def check_money(self, top_up: TopUp, taken: Decimal) -> None:
-        """Compare what the account has with what the issuer took from its only voucher."""
+        """Compare the balance with what the issuer took from the account's only voucher."""
         balance = (await self.rows("SELECT balance FROM accounts WHERE id = $1", top_up.account_id))[0][0]
         assert balance == (taken / RATE).quantize(Decimal("0.0001"), ROUND_DOWN)
         assert await broken_promises(self.database) == []
 
 
 @asynccontextmanager
-async def open_desk(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> AsyncIterator[Desk]:
-    """Give a worker; what somebody left open is not its business."""
+async def open_world(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> AsyncIterator[VoucherWorld]:
     payments = issuers.payments
     assert payments.one_voucher
     assert payments.ott
@@ -139,9 +128,9 @@ async def open_desk(url: str, issuers: Issuers, answer_s: float = ANSWER_S) -> A
         Issuer.BLU: BluProvider(payments.blu, answer_s=answer_s),
     }
     database = Database(url, connections_max=8)
-    desk = Desk(database, issuers, providers, TopUpWorker(database, providers))
-    await desk.rows("UPDATE top_ups SET due_at = NULL")
-    yield desk
+    world = VoucherWorld(database, issuers, providers, TopUpWorker(database, providers))
+    await world.rows("UPDATE top_ups SET due_at = NULL")
+    yield world
     for provider in providers.values():
         await provider.close()
     await database.close()

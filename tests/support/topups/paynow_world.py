@@ -1,4 +1,4 @@
-"""How does a test top up through Paynow? A till, and hooks that listen."""
+"""An account that tops up through Paynow: a stand-in server, a worker's steps, and hooks that listen."""
 
 import asyncio
 import socket
@@ -36,7 +36,6 @@ FIVE: Final = Decimal(5)
 
 
 def new_order(wallet: Wallet = Wallet.ECOCASH, **changes: Any) -> Order:
-    """Return what a worker would have a provider start."""
     order = Order(
         id=TopUpId(new_id(1_700_000_000_000)),
         provider=wallet,
@@ -52,34 +51,29 @@ def new_order(wallet: Wallet = Wallet.ECOCASH, **changes: Any) -> Order:
 
 
 def name_of(order: Order) -> str:
-    """Return how Paynow is told which order it is."""
     return write_id(TOP_UP, order.id)
 
 
 @dataclass(frozen=True, slots=True)
-class Till:
-    """An account's way to Paynow and back: the hook listens, and `work` does what a worker does."""
-
+class PaynowWorld:
     database: Database
     paynow: PaynowServer
     provider: PaynowProvider
     public_url: str
     caller: Caller
-    # The wallet's, of this till alone: only so many payments may wait on one phone.
+    # Of this test alone: few payments may be open on one phone.
     phone: str
 
     @property
     def local(self) -> str:
-        """Return the number as Paynow is told it."""
         return local_phone(self.phone)
 
     async def start(self, wallet: Wallet = Wallet.ECOCASH, amount: Decimal = FIVE) -> TopUpId:
-        """Begin a top-up, as the page does."""
         payments = Payments(paynow=self.paynow.access)
         return await start_paynow(self.database, payments, self.caller.id, wallet, amount, self.phone)
 
     async def work(self, top_up_id: TopUpId) -> TopUp:
-        """Look once at a top-up, as if its time had come."""
+        """Handle a top-up once, as if it were due."""
         async with self.database.connection() as connection:
             await connection.execute(
                 "UPDATE top_ups SET due_at = clock_timestamp() WHERE id = $1 AND due_at IS NOT NULL",
@@ -88,37 +82,33 @@ class Till:
         return await self.look(top_up_id)
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
-        """Look at what is due, and return what a top-up is then."""
         worker = TopUpWorker(self.database, {"paynow": self.provider})
         await worker._claim()
         await asyncio.gather(*worker._calls)
         return await self.find(top_up_id)
 
     async def find(self, top_up_id: TopUpId) -> TopUp:
-        """Return a top-up as it stands."""
         async with self.database.connection() as connection:
             found = await top_ups.find_any(connection, top_up_id)
         assert found is not None
         return found
 
     def payment(self, top_up_id: TopUpId) -> Payment:
-        """Return the one payment of a top-up."""
         (payment,) = self.paynow.of(write_id(TOP_UP, top_up_id))
         return payment
 
     async def begun(self, wallet: Wallet = Wallet.ECOCASH) -> tuple[TopUpId, Payment]:
-        """Begin a top-up, and have Paynow asked for it."""
+        """Start a top-up, and have Paynow asked for it."""
         top_up_id = await self.start(wallet)
         assert (await self.work(top_up_id)).state is TopUpState.PENDING
         return top_up_id, self.payment(top_up_id)
 
     async def tell(self, top_up_id: TopUpId | str, body: bytes) -> int:
-        """Post a notice, and return the status of the answer."""
         name = top_up_id if isinstance(top_up_id, str) else write_id(TOP_UP, top_up_id)
         return await post(f"{self.public_url}/hooks/paynow/{name}", body)
 
     async def balance(self) -> Decimal:
-        """Return the account's balance, which its transfers must come to, and nothing else be wrong."""
+        """Return the account's balance, after checking it against its transfers and the audit."""
         assert await broken_promises(self.database) == []
         async with self.database.connection() as connection:
             account = await accounts.find(connection, self.caller.id)
@@ -133,7 +123,6 @@ class Till:
 
 
 async def post(url: str, body: bytes) -> int:
-    """Post a form, and return the status of the answer."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     async with httpx.AsyncClient(trust_env=False, verify=NO_TLS) as client:
         return (await client.post(url, content=body, headers=headers)).status_code
