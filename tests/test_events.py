@@ -1,4 +1,4 @@
-"""Are an account's events numbered without holes, so that whoever reads upwards never misses one?"""
+"""The event log: numbers without gaps, visible in their order."""
 
 import asyncio
 import random
@@ -23,7 +23,6 @@ PAGE: Final = 97
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give a database with room for all writers and readers."""
     database = Database(database_url, connections_max=WRITERS + 4)
     yield database
     await database.close()
@@ -34,7 +33,6 @@ async def open_accounts(database: Database, count: int) -> Sequence[AccountId]:
 
 
 async def write(database: Database, account_ids: Sequence[AccountId], left: list[int], seed: int) -> int:
-    """Tell groups of events, some of them in transactions that are undone, until none are left to tell."""
     chance = random.Random(seed)
     told = 0
     while left[0] > 0:
@@ -58,7 +56,6 @@ async def write(database: Database, account_ids: Sequence[AccountId], left: list
 async def read(
     database: Database, account_id: AccountId, done: asyncio.Event
 ) -> tuple[Sequence[Event], Sequence[int]]:
-    """Read what is above the last one seen, again and again; return all that, and what the counter said."""
     seen: list[Event] = []
     lasts: list[int] = []
     while True:

@@ -1,4 +1,4 @@
-"""Which of two faults is named? Always the one that is checked first."""
+"""The order in which faults of a send are found."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,6 @@ class Attempt:
     tail: str = ""
 
     def make(self, service: Service, caller: Caller) -> httpx.Response:
-        """Make it."""
         # Before the account is spoilt, a send of another payload uses up the key.
         assert service.send(caller, {"Idempotency-Key": USED_KEY}).status_code == 202
         service.sql(f"UPDATE accounts SET {', '.join(self.account)} WHERE id = $1", caller.id)

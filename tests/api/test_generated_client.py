@@ -1,4 +1,4 @@
-"""Can a client be generated from the document, and does it work with the service?"""
+"""A client generated from the OpenAPI document works."""
 
 import importlib
 import os
@@ -18,7 +18,6 @@ PACKAGE: Final = "generated_tumira_client"
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Generate a client and make it importable; a warning of the generator is a fault of the document."""
     directory = tmp_path_factory.mktemp("client")
     programs = Path(sys.executable).parent
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Does one Idempotency-Key bill once, whoever repeats what, and when?"""
+"""The Idempotency-Key."""
 
 import json
 from collections import Counter
@@ -31,7 +31,6 @@ def send(service: Service, caller: Caller, key: str = KEY, **fields: Any) -> htt
 
 
 def post(service: Service, caller: Caller, content: str | bytes, *keys: bytes) -> httpx.Response:
-    """Send any text with any number of keys of any form."""
     headers = [
         (b"Authorization", f"Bearer {caller.key}".encode()),
         (b"Content-Type", b"application/json"),

@@ -1,4 +1,4 @@
-"""Does the OpenAPI document say all that the code does, and nothing else?"""
+"""The OpenAPI document."""
 
 import json
 import re
@@ -59,7 +59,6 @@ def media(operation: Json) -> Iterator[tuple[str, Json]]:
 
 
 def validator(schema: Json) -> Draft202012Validator:
-    """Make a validator whose references are looked up in the document."""
     registry: Registry[Any] = Registry().with_resource(ADDRESS, DRAFT202012.create_resource(ROOT))
     pointed = json.loads(json.dumps(schema).replace('"#/', f'"{ADDRESS}#/'))
     return Draft202012Validator(
@@ -68,7 +67,6 @@ def validator(schema: Json) -> Draft202012Validator:
 
 
 def schemas_with_examples(node: Any, path: str = "#") -> Iterator[tuple[str, Json]]:
-    """Go through the schemas that carry examples of their own."""
     if isinstance(node, dict):
         if isinstance(node.get("examples"), list):
             yield path, node

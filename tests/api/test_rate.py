@@ -1,4 +1,4 @@
-"""Are an account's calls counted over all its keys and endpoints, and are there never more than its limit?"""
+"""The rate limit of accounts, and that of addresses that guess keys."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,6 @@ GUESSES_MAX: Final = 60
 
 
 def look(service: Service, caller: Caller) -> httpx.Response:
-    """Make a call that does nothing but count."""
     return service.call(caller, "GET", "/balance")
 
 
@@ -33,7 +32,6 @@ def remaining(answer: httpx.Response) -> int:
 
 
 def shift(service: Service, caller: Caller, seconds: int) -> None:
-    """Make all counted calls older."""
     service.sql(
         """
         UPDATE accounts

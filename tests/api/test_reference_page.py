@@ -1,4 +1,4 @@
-"""Is the reference page whole, and does it ask for nothing from another host?"""
+"""The reference page."""
 
 import json
 import re
@@ -36,7 +36,6 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element and what it leads to."""
         self.tags.append(tag)
         if tag not in VOID:
             self.open.append(tag)
@@ -48,16 +47,13 @@ class Page(HTMLParser):
                 self.addresses.append((tag, value or ""))
 
     def handle_endtag(self, tag: str) -> None:
-        """Refuse an end that does not belong to the innermost open element."""
         assert self.open.pop() == tag, self.getpos()
 
     def handle_data(self, data: str) -> None:
-        """Note a text."""
         self.texts.append(data)
 
     @property
     def text(self) -> str:
-        """Return what a reader sees."""
         return "".join(self.texts)
 
 
@@ -147,7 +143,6 @@ def test_every_ink_can_be_read_on_every_ground(theme: str) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours by the formula of WCAG 2."""
     darker, lighter = sorted([luminance(one), luminance(other)])
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -1,4 +1,4 @@
-"""Can every refusal that is declared be met over HTTP, and does it answer as declared?"""
+"""Every declared refusal can be met and answers as declared."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -69,8 +69,6 @@ SCENARIOS: Final[dict[type[Refusal], Scenario]] = {}
 
 
 def provokes(refusal: type[Refusal]) -> Callable[[Scenario], Scenario]:
-    """Register how a refusal is met; each scenario shows first that without its fault the call succeeds."""
-
     def register(scenario: Scenario) -> Scenario:
         assert refusal not in SCENARIOS
         SCENARIOS[refusal] = scenario

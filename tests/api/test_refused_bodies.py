@@ -1,4 +1,4 @@
-"""Is a body that is not one small JSON object in UTF-8 refused, whatever is wrong with it?"""
+"""Bodies that are refused: no JSON, too deep, too large, of another type."""
 
 import gzip
 import json
@@ -26,7 +26,6 @@ def post(
 
 
 def in_pieces(content: bytes, size: int = 10_000) -> Iterator[bytes]:
-    """Cut a body into pieces, which httpx then sends chunked, without saying how long it is."""
     for start in range(0, len(content), size):
         yield content[start : start + size]
 

@@ -1,4 +1,4 @@
-"""Is every fault in a field found, named, and listed with all the others?"""
+"""Faults in fields, all listed at once."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Does every address and method under `/api/` answer in JSON, with the id of its request?"""
+"""Routing, methods, request ids and API keys."""
 
 from collections.abc import Callable
 from typing import Final
@@ -16,7 +16,6 @@ GET_PATHS: Final = ("/balance", "/pricing", "/batches/bat_0", "/messages/msg_0",
 def request(
     service: Service, method: str, path: str, headers: dict[bytes, bytes] | None = None
 ) -> httpx.Response:
-    """Make a request to any address, with headers that may hold anything."""
     return httpx.request(
         method, service.base + path, headers=headers or {}, trust_env=False, verify=NO_TLS, timeout=40
     )

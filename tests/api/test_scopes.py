@@ -1,4 +1,4 @@
-"""May a key do what its scopes say, an account what it is allowed, and neither anything else?"""
+"""Scopes, revoked keys, suspended accounts and spending limits."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -43,7 +43,6 @@ def operate(service: Service, caller: Caller, operation: str, batch: dict[str, A
 
 
 def open_with_batch(service: Service) -> tuple[Caller, dict[str, Any]]:
-    """Open an account that has sent something."""
     caller = service.open_account()
     batch_id = service.send(caller).json()["batch_id"]
     batch: dict[str, Any] = service.call(caller, "GET", f"/batches/{batch_id}").json()["data"]

@@ -1,4 +1,4 @@
-"""Does a send, live or dry, take and answer exactly what the specification says?"""
+"""Sends and dry runs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -97,14 +97,6 @@ def test_a_dry_run_answers_200_with_exactly_its_fields(service: Service) -> None
         "total_cost": "0.0400",
         "currency": "USD",
     }
-
-
-def test_dry_run_false_is_a_live_send(service: Service) -> None:
-    caller = service.open_account()
-    answer = service.send(caller, dry_run=False)
-    assert answer.status_code == 202
-    assert_shape(answer.json(), SEND_RESPONSE)
-    assert service.balance(caller) == Decimal("99.96")
 
 
 def test_one_call_makes_one_batch_one_debit_and_a_message_for_each_recipient(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Does every event arrive at least once when workers are killed, and when the database fails in between?"""
+"""Killed workers and cut database connections lose no event."""
 
 import asyncio
 import os
@@ -34,20 +34,18 @@ SOON_S: Final = 9.0
 
 @pytest_asyncio.fixture
 async def hooks(database_url: str) -> AsyncIterator[Hooks]:
-    """Give an account on a database of its own."""
     async with open_hooks(database_url) as hooks:
         yield hooks
 
 
 async def slowly(request: Request, line: Line) -> None:
-    """Take a moment, so that something is always under way."""
     await asyncio.sleep(0.1)
     await ok(request, line)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Real workers, a carrier, and an account whose endpoints are told of its messages."""
+    """Real workers, a carrier, and an account with endpoints."""
 
     engine: Engine
     hooks: Hooks
@@ -56,13 +54,11 @@ class Scene:
     workers: list[WorkerProcess]
 
     async def kill_worker(self, chance: random.Random) -> None:
-        """Kill a worker, and start another in its place."""
         worker = chance.choice(self.workers)
         await asyncio.to_thread(worker.kill)
         worker.start()
 
     async def cut_database(self, chance: random.Random) -> None:
-        """End most connections to the database, whatever they are doing."""
         await self.hooks.rows(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND random() < $1",
@@ -72,7 +68,6 @@ class Scene:
 
 @asynccontextmanager
 async def open_scene(url: str, workers: int) -> AsyncIterator[Scene]:
-    """Open all of it."""
     with open_directory("tumira-kills-") as directory, ExitStack() as stack:
         async with run_smsc() as smsc, open_engine(url) as engine, open_hooks(url) as hooks:
             await engine.add_carrier("main", smsc.port)
@@ -91,7 +86,6 @@ def _start(directory: Path, number: int, url: str) -> WorkerProcess:
 
 
 async def patiently(what: Callable[[], Awaitable[object]]) -> None:
-    """Do something on a database whose connections are being ended."""
     for _ in range(20):
         try:
             await what()
@@ -103,7 +97,6 @@ async def patiently(what: Callable[[], Awaitable[object]]) -> None:
 
 
 async def run_kills(url: str, seed: int, steps: list[str], events: int, workers: int) -> None:
-    """Have events happen while something is killed again and again, and see them arrive."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     async with open_scene(url, workers) as scene:
@@ -137,7 +130,6 @@ async def run_kills(url: str, seed: int, steps: list[str], events: int, workers:
 
 
 async def comes_within(receiver: Receiver, count: int) -> bool:
-    """Tell whether so many requests come before patience ends."""
     deadline = time.monotonic() + PATIENCE_S
     while len(receiver.requests) < count and time.monotonic() < deadline:  # noqa: ASYNC110 - with an end
         await asyncio.sleep(0.02)
@@ -145,7 +137,6 @@ async def comes_within(receiver: Receiver, count: int) -> bool:
 
 
 async def describe(scene: Scene) -> str:
-    """Tell where it stands, and what the workers said last."""
     rows = await scene.hooks.rows(
         "SELECT position, worker, leased_until - clock_timestamp() AS lease, failures, rest_until,"
         " (SELECT max(last) FROM event_counters) AS last FROM webhook_endpoints"
@@ -155,7 +146,6 @@ async def describe(scene: Scene) -> str:
 
 
 async def is_idle(hooks: Hooks, added: Added) -> bool:
-    """Tell whether nothing waits; failures of calls that were cut are tried again after a few seconds."""
     waiting = await hooks.waiting(added)
     return waiting.behind == waiting.retries == waiting.replays == 0
 
@@ -179,7 +169,6 @@ async def test_minutes_of_kills_and_cut_connections_lose_no_event(database_url: 
 
 @asynccontextmanager
 async def messages_told(hooks: Hooks, receiver: Receiver) -> AsyncIterator[Added]:
-    """Give an endpoint for which events of real messages wait: what they say is read after the events."""
     async with run_smsc() as smsc, open_engine(hooks.database.url) as engine:
         await engine.add_carrier("main", smsc.port)
         worker = engine.start_worker()
@@ -194,7 +183,6 @@ async def messages_told(hooks: Hooks, receiver: Receiver) -> AsyncIterator[Added
 
 @asynccontextmanager
 async def reading_cut_short(hooks: Hooks) -> AsyncIterator[None]:
-    """Let whoever reads messages wait, and end its connection then."""
     async with hooks.database.transaction() as connection:
         await connection.execute("LOCK TABLE messages IN ACCESS EXCLUSIVE MODE")
         yield
@@ -208,7 +196,6 @@ async def _any(hooks: Hooks, statement: str) -> bool:
 
 
 async def arrive_soon(hooks: Hooks, receiver: Receiver, wanted: Sequence[str]) -> bool:
-    """Tell whether these arrive while new ones happen, so that a courier has no reason to begin afresh."""
     deadline = time.monotonic() + SOON_S
     while set(wanted) - set(ids_of(receiver.requests)) and time.monotonic() < deadline:
         await hooks.tell()

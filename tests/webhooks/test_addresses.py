@@ -1,4 +1,4 @@
-"""Is every address that leads back inside told from those of the public internet?"""
+"""The addresses that may be called: public ones, in whatever spelling."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
 

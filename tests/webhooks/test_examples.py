@@ -1,4 +1,4 @@
-"""Do the receivers that we show take what is ours, once, and refuse everything else?"""
+"""The receivers that the documentation shows: they accept genuine events once and refuse all others."""
 
 import base64
 import hashlib
@@ -43,7 +43,6 @@ _numbers: Final = count(1)
 
 
 def sign(secret: str, event_id: str, timestamp: str, body: bytes) -> str:
-    """Sign as the specification says, with nothing of our own."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{event_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
@@ -81,7 +80,6 @@ class Receiver:
     log: Path
 
     def post(self, posting: Posting) -> int:
-        """Post an event, and return the status of the answer."""
         return httpx.post(
             self.address,
             content=posting.body,
@@ -92,7 +90,6 @@ class Receiver:
         ).status_code
 
     def handled(self, posting: Posting) -> int:
-        """Return how often an event was taken for a new one."""
         return self.log.read_text(encoding="utf-8").count(f"new {posting.event_id} ")
 
 
@@ -270,7 +267,6 @@ def test_the_page_shows_each_receiver_as_it_is(name: str) -> None:
 
 
 def shown(label: str) -> str:
-    """Return what a line of the page's tables says about something."""
     found = re.search(rf"^\| {re.escape(label)} \| `(.+)` \|$", PAGE, re.MULTILINE)
     assert found is not None, label
     return found[1]

@@ -1,4 +1,4 @@
-"""Does the client call only where it may, and only whom it was meant to call?"""
+"""The HTTP client is not led to private addresses, proxies or servers without a valid certificate."""
 
 import asyncio
 import socket
@@ -26,7 +26,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def guarded(url: str, names: Names) -> WebhookClient:
-    """Give a client that may call public addresses only."""
     return WebhookClient(parse(url, allow_private=False), allow_private=False, resolve=names, tls=None)
 
 

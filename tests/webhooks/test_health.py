@@ -1,4 +1,4 @@
-"""Is an endpoint rested, warned about and disabled when it should be, and never before?"""
+"""The rules for backoff, warnings, disabling and concurrency."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -34,7 +34,6 @@ gaps = st.timedeltas(timedelta(0), timedelta(hours=8))
 
 
 def fail(health: Health, count: int, now: datetime = NOW, chance: float = 0.5) -> Health:
-    """Let so many tries fail at one time."""
     for _ in range(count):
         health = failed(health, now, None, chance)
     return health
@@ -43,14 +42,6 @@ def fail(health: Health, count: int, now: datetime = NOW, chance: float = 0.5) -
 def test_the_numbers_are_those_that_customers_are_told() -> None:
     assert (FAILURES_MAX, BACKOFF, FAILURES_MIN, DISABLE_AFTER) == (20, 5 * MINUTE, 10, 5 * DAY)
     assert (CONCURRENCY_FIRST, CONCURRENCY_MAX, RETRY_AFTER_MAX) == (4, 16, DAY)
-
-
-def test_a_new_endpoint_is_well() -> None:
-    health = Health()
-    assert not health.is_probing
-    assert not health.is_backing_off(NOW)
-    assert not health.must_be_disabled(NOW)
-    assert health.warnings == 0
 
 
 def test_nineteen_failures_leave_an_endpoint_alone_and_the_twentieth_makes_it_rest() -> None:
@@ -70,28 +61,6 @@ def test_a_rest_is_five_minutes_give_or_take_a_tenth(chance: float, rest: timede
     assert not health.is_backing_off(health.backoff_until)
 
 
-def test_each_failure_on_trial_begins_another_rest() -> None:
-    health = fail(Health(), FAILURES_MAX)
-    assert health.backoff_until is not None
-    again = fail(health, 1, health.backoff_until)
-    assert again.backoff_until == health.backoff_until + BACKOFF
-    assert again.failures == FAILURES_MAX + 1
-
-
-def test_a_success_forgets_every_failure() -> None:
-    health = fail(Health(), 30)
-    health = fail(health, 1, NOW + 2 * DAY)
-    assert health.warnings == 2
-    well = succeeded(Health(), NOW + 3 * DAY)
-    assert well == Health(succeeded_at=NOW + 3 * DAY)
-    assert not well.is_backing_off(NOW + 3 * DAY)
-
-
-def test_failures_keep_when_something_last_arrived() -> None:
-    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).succeeded_at == NOW
-    assert fail(succeeded(Health(), NOW), 3, NOW + HOUR).failing_since == NOW + HOUR
-
-
 def test_how_long_an_endpoint_asks_for_is_kept_even_after_one_failure() -> None:
     health = failed(Health(), NOW, 90 * SECOND, 0.5)
     assert health.backoff_until == NOW + 90 * SECOND
@@ -103,49 +72,6 @@ def test_the_longer_of_two_rests_counts() -> None:
     assert asked.backoff_until == NOW + HOUR
     assert failed(asked, NOW, MINUTE, 0.5).backoff_until == NOW + HOUR
     assert failed(asked, NOW, None, 0.5).backoff_until == NOW + HOUR
-
-
-def test_nobody_is_left_alone_for_more_than_a_day() -> None:
-    assert failed(Health(), NOW, 30 * DAY, 0.5).backoff_until == NOW + DAY
-
-
-@pytest.mark.parametrize(
-    ("after", "warnings"),
-    [
-        (timedelta(0), 0),
-        (HOUR - SECOND, 0),
-        (HOUR, 1),
-        (DAY - SECOND, 1),
-        (DAY, 2),
-        (4 * DAY, 2),
-    ],
-)
-def test_warnings_come_after_an_hour_and_after_a_day(after: timedelta, warnings: int) -> None:
-    assert fail(fail(Health(), 1), 1, NOW + after).warnings == warnings
-
-
-def test_the_first_failure_after_a_long_silence_is_no_reason_to_warn() -> None:
-    assert fail(succeeded(Health(), NOW), 1, NOW + 30 * DAY).warnings == 0
-
-
-@pytest.mark.parametrize(
-    ("failures", "after", "hopeless"),
-    [
-        (FAILURES_MIN, 5 * DAY, True),
-        (FAILURES_MIN, 5 * DAY - SECOND, False),
-        (FAILURES_MIN - 1, 5 * DAY, False),
-        (FAILURES_MIN - 1, 50 * DAY, False),
-        (1000, 5 * DAY - SECOND, False),
-        (1000, 6 * DAY, True),
-    ],
-)
-def test_it_takes_five_days_and_ten_failures_to_give_an_endpoint_up(
-    failures: int,
-    after: timedelta,
-    hopeless: bool,  # noqa: FBT001 - a column of the table
-) -> None:
-    health = fail(fail(Health(), failures - 1), 1, NOW + after)
-    assert health.must_be_disabled(NOW + after) == hopeless
 
 
 tries = st.lists(
@@ -181,14 +107,6 @@ def test_whatever_happens_health_says_what_happened_since_the_last_success(
 def test_places_grow_by_one_and_are_halved() -> None:
     assert [next_concurrency(before, delivered=True) for before in (1, 4, 15, 16)] == [2, 5, 16, 16]
     assert [next_concurrency(before, delivered=False) for before in (16, 5, 4, 2, 1)] == [8, 2, 2, 1, 1]
-
-
-@given(st.lists(st.booleans(), max_size=200))
-def test_there_is_always_a_place_and_never_too_many(history: list[bool]) -> None:
-    now = CONCURRENCY_FIRST
-    for arrived in history:
-        now = next_concurrency(now, delivered=arrived)
-        assert 1 <= now <= CONCURRENCY_MAX
 
 
 @pytest.mark.parametrize(

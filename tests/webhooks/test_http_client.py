@@ -1,4 +1,4 @@
-"""Does a call bring over what it should, and does a connection serve from one call to the next?"""
+"""Calls and connections of the HTTP client."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Does the client get away from whatever the customer's server does?"""
+"""Responses that are slow, endless or not HTTP."""
 
 import asyncio
 import contextlib

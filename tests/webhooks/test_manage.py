@@ -1,4 +1,4 @@
-"""Do the actions around webhook endpoints keep their bounds, whoever asks at the same time?"""
+"""The actions on endpoints and their limits, also when several run at the same time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -28,7 +28,6 @@ from tumira.webhooks.signature import read_secret
 
 URL: Final = "https://hooks.example.com/tumira"
 LOW: Final = '{"balance":"0.9600","threshold":"1.0000","currency":"USD"}'
-NO_ENDPOINT: Final = "no such endpoint; `tumira webhook list`"
 
 
 class Office:
@@ -42,21 +41,18 @@ class Office:
     async def add(
         self, url: str = URL, types: Sequence[str] | None = None, account_id: AccountId | None = None
     ) -> Endpoint:
-        """Add an endpoint, to our account unless another is named."""
         endpoint, _ = await manage.add_endpoint(
             self.database, account_id or self.ours, url, types, "", allow_private=False
         )
         return endpoint
 
     async def change(self, endpoint_id: EndpointId, **changes: Any) -> Endpoint:
-        """Change some of what can be changed."""
         given = {"url": None, "types": None, "change_types": False, "description": None} | changes
         return await manage.change_endpoint(self.database, endpoint_id, allow_private=False, **given)
 
     async def tell(
         self, count: int, *, at: datetime | None = None, account_id: AccountId | None = None
     ) -> Sequence[Event]:
-        """Let events happen a second apart, the first at this time."""
         account_id = account_id or self.ours
         began = at or datetime.now(UTC)
         async with self.database.transaction() as connection:
@@ -78,25 +74,21 @@ class Office:
         return told
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         async with self.database.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
     async def move(self, endpoint_id: EndpointId, position: int) -> None:
-        """Say that a worker has delivered up to here."""
         await self.rows(
             "UPDATE webhook_endpoints SET position = $2 WHERE id = $1 RETURNING id", endpoint_id, position
         )
 
     async def put_off(self, endpoint_id: EndpointId, event: Event, due_in: timedelta) -> None:
-        """Say that an event failed and is due again."""
         now = datetime.now(UTC)
         async with self.database.transaction() as connection:
             retry = Retry(endpoint_id, event.sequence, event.id, 3, now, now + due_in)
             await retries.upsert_retries(connection, [retry])
 
     async def fail(self, endpoint_id: EndpointId) -> Health:
-        """Say that nothing arrives at an endpoint any more, and that it rests."""
         now = datetime.now(UTC)
         health = Health(20, now - timedelta(hours=2), now + timedelta(minutes=5), 1, now - timedelta(days=1))
         await self.rows(
@@ -108,19 +100,16 @@ class Office:
         return health
 
     async def stored(self, endpoint_id: EndpointId) -> Endpoint:
-        """Return an endpoint as it stands."""
         async with self.database.transaction() as connection:
             endpoint = await endpoints.lock(connection, endpoint_id)
         assert endpoint is not None
         return endpoint
 
     async def waiting(self, endpoint_id: EndpointId) -> Backlog:
-        """Return how much waits for an endpoint."""
         async with self.database.connection() as connection:
             return await retries.count_backlog(connection, endpoint_id)
 
     async def stretches(self, endpoint_id: EndpointId) -> Sequence[tuple[int, int]]:
-        """Return which numbers are sent once more: above the first, up to the second."""
         async with self.database.connection() as connection:
             replays = await retries.list_replays(connection, endpoint_id, 100)
         return [(replay.position, replay.until) for replay in replays]
@@ -128,7 +117,6 @@ class Office:
 
 @pytest.fixture(scope="module")
 def shared_url(server_url: str) -> Iterator[str]:
-    """Give a database to all tests of this file; each has accounts of its own."""
     with clone(server_url) as url:
         yield url
 
@@ -144,7 +132,6 @@ async def office(shared_url: str) -> AsyncIterator[Office]:
 
 
 def refusals(results: Sequence[Any]) -> Sequence[str]:
-    """Return what was refused; nothing else may have gone wrong."""
     wrong = [one for one in results if isinstance(one, BaseException)]
     assert all(isinstance(one, OperatorError) for one in wrong), wrong
     return [str(one) for one in wrong]
@@ -184,19 +171,12 @@ async def test_of_many_at_once_one_gets_the_url(office: Office) -> None:
     assert (await office.add(account_id=office.theirs)).url == URL
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        "HTTPS://Hooks.Example.COM/tumira",
-        "https://hooks.example.com:443/tumira",
-        "https://hooks.example.com./tumira",
-    ],
-)
-async def test_the_same_url_in_another_spelling_is_the_same(office: Office, spelling: str) -> None:
+async def test_the_same_url_in_another_spelling_is_the_same(office: Office) -> None:
     await office.add()
-
     with pytest.raises(OperatorError, match="with this URL already"):
-        await office.add(spelling)
+        await office.add("HTTPS://Hooks.Example.COM:443/tumira")
+    with pytest.raises(OperatorError, match="no such account; `tumira account list`"):
+        await office.add(account_id=AccountId(new_id(1)))
 
 
 async def test_an_endpoint_is_not_moved_to_the_url_of_another(office: Office) -> None:
@@ -304,16 +284,6 @@ async def test_resumed_from_now_nothing_of_the_past_waits_and_all_of_it_can_be_r
     assert await replay.replay_after(office.database, endpoint.id, 0) == 4
 
 
-async def test_what_resuming_returns_is_what_is_stored(office: Office) -> None:
-    endpoint = await office.add()
-    health = await office.fail(endpoint.id)
-
-    resumed = await manage.resume_endpoint(office.database, endpoint.id, from_now=False)
-
-    assert (await office.stored(endpoint.id)).health == Health(succeeded_at=health.succeeded_at)
-    assert resumed.health == Health(succeeded_at=health.succeeded_at)
-
-
 async def test_at_a_new_url_it_begins_afresh_and_otherwise_goes_on_as_it_was(office: Office) -> None:
     endpoint = await office.add()
     (event,) = await office.tell(1)
@@ -335,16 +305,6 @@ async def test_at_a_new_url_it_begins_afresh_and_otherwise_goes_on_as_it_was(off
         assert len(await retries.list_due_retries(connection, endpoint.id, datetime.now(UTC), 10)) == 1
     await office.change(endpoint.id, types=None, change_types=True)
     assert (await office.stored(endpoint.id)).types is None
-
-
-async def test_what_a_change_returns_is_what_is_stored(office: Office) -> None:
-    endpoint = await office.add()
-    health = await office.fail(endpoint.id)
-
-    changed = await office.change(endpoint.id, url=f"{URL}/new")
-
-    assert (await office.stored(endpoint.id)).health == Health(succeeded_at=health.succeeded_at)
-    assert changed.health == Health(succeeded_at=health.succeeded_at)
 
 
 async def test_a_change_that_is_refused_changes_nothing(office: Office) -> None:
@@ -465,31 +425,6 @@ async def test_what_is_not_active_is_neither_tested_nor_replayed(office: Office,
 
     assert refused == [f"The endpoint is {state}: `tumira webhook resume` first."] * 4
     assert await office.waiting(endpoint.id) == Backlog(0, 0, 0)
-
-
-async def test_an_endpoint_that_is_not_there_is_said_by_every_action(office: Office) -> None:
-    gone = (await office.add()).id
-    await manage.remove_endpoint(office.database, gone)
-    now = datetime.now(UTC)
-    for endpoint_id in (gone, EndpointId(new_id(1))):
-        refused = refusals(
-            await asyncio.gather(
-                office.change(endpoint_id, description="Shop"),
-                manage.remove_endpoint(office.database, endpoint_id),
-                manage.pause_endpoint(office.database, endpoint_id),
-                manage.resume_endpoint(office.database, endpoint_id, from_now=True),
-                manage.rotate_secret(office.database, endpoint_id),
-                manage.send_test(office.database, endpoint_id),
-                replay.replay_after(office.database, endpoint_id, 0),
-                replay.replay_event(office.database, endpoint_id, EventId(new_id(1))),
-                replay.replay_between(office.database, endpoint_id, now, now),
-                return_exceptions=True,
-            )
-        )
-        assert len(refused) == 9
-        assert [line for line in refused if NO_ENDPOINT not in line] == []
-    with pytest.raises(OperatorError, match="no such account; `tumira account list`"):
-        await office.add(account_id=AccountId(new_id(1)))
 
 
 async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""Do owners reach their own endpoints and no others, is each change noted with it, and what is tried anew?"""
+"""Owners reach their own endpoints only; every change is in the audit log; failed events are replayed."""
 
 import asyncio
 from collections import Counter
@@ -191,7 +191,6 @@ async def test_of_many_who_rotate_what_they_saw_at_once_one_does(office: Office)
 async def tried(
     office: Office, endpoint: Endpoint, event: Event, *statuses: int | None, **values: Any
 ) -> None:
-    """Say that an event was tried, and what was answered each time."""
     at = values.pop("at", datetime.now(UTC))
     async with office.database.transaction() as connection:
         await attempts.insert_attempts(

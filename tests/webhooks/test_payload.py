@@ -1,4 +1,4 @@
-"""Does an event say what was true when it happened, in the same bytes for ever after?"""
+"""Payloads: the same bytes on every attempt, whatever happened to the message since."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -233,7 +233,6 @@ KINDS: Final = [
 
 @st.composite
 def outcomes(draw: st.DrawFn) -> Outcome:
-    """Make something that may happen to a message, whether it fits its status or not."""
     kind = draw(st.sampled_from(KINDS))
     at = NOW + timedelta(seconds=draw(st.integers(-60, 60)))
     yes = draw(st.booleans())
@@ -269,7 +268,6 @@ def receipt(state: str) -> Receipt:
 
 
 def settle(row: Message, group: Sequence[Outcome], refunds: frozenset[str], now: datetime) -> Any:
-    """Carry out a group of outcomes as `settle_messages` does, and return the row and the events."""
     standing = LockedMessage(
         row.id,
         BATCH_ID,

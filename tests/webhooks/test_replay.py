@@ -1,4 +1,4 @@
-"""Do owners get what they ask for: events once more, a pause, a new secret, another place, or no more?"""
+"""Replays, pauses, rotation and removal as a receiver sees them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,13 +18,11 @@ DAY: Final = timedelta(days=1)
 
 @pytest_asyncio.fixture
 async def hooks(database_url: str) -> AsyncIterator[Hooks]:
-    """Give an account on a database of its own."""
     async with open_hooks(database_url) as hooks:
         yield hooks
 
 
 async def deliver(hooks: Hooks, endpoint: Added, receiver: Receiver, count: int) -> Sequence[str]:
-    """Have so many events happen and arrive, and return them."""
     await hooks.tell(count)
     await receiver.wait(requests=len(receiver.requests) + count)
     await hooks.until_idle(endpoint)
@@ -34,7 +32,6 @@ async def deliver(hooks: Hooks, endpoint: Added, receiver: Receiver, count: int)
 async def change(
     hooks: Hooks, endpoint: Added, *, url: str | None = None, types: Sequence[str] | None = None
 ) -> None:
-    """Change where an endpoint is, or else what it takes."""
     await manage.change_endpoint(
         hooks.database,
         endpoint.id,
@@ -97,47 +94,6 @@ async def test_the_events_of_some_time_are_replayed(hooks: Hooks) -> None:
         assert [counts[event_id] for event_id in told] == [1] * 3 + [2] * 6 + [1] * 3
         nothing = await replay.replay_between(hooks.database, endpoint.id, times[0] - 2 * DAY, times[0] - DAY)
         assert nothing == 0
-
-
-async def test_what_was_skipped_by_a_new_start_can_be_replayed(hooks: Hooks) -> None:
-    async with run_receiver() as receiver:
-        endpoint = await hooks.add(receiver.url)
-        hooks.start_worker()
-        await deliver(hooks, endpoint, receiver, 2)
-        await manage.pause_endpoint(hooks.database, endpoint.id)
-        await hooks.until_free(endpoint)
-        began = hooks.clock()
-        await hooks.tell(5)
-        await still()
-        assert len(receiver.requests) == 2
-        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
-        told = await deliver(hooks, endpoint, receiver, 1)
-        assert set(ids_of(receiver.requests)) == {*told[:2], told[7]}
-        assert await replay.replay_between(hooks.database, endpoint.id, began, hooks.clock()) == 6
-        await receiver.wait(requests=9)
-        await hooks.until_idle(endpoint)
-        assert set(ids_of(receiver.requests)) == set(told)
-
-
-async def test_what_was_written_while_an_endpoint_was_disabled_is_sent_when_it_is_resumed_or_replayed(
-    hooks: Hooks,
-) -> None:
-    async with run_receiver(answer(410)) as receiver:
-        endpoint = await hooks.add(receiver.url)
-        hooks.start_worker()
-        await hooks.tell(3)
-        await hooks.until_state(endpoint, "disabled")
-        await hooks.until_free(endpoint)
-        await hooks.tell(4)
-        receiver.respond = ok
-        receiver.requests.clear()
-        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
-        told = await deliver(hooks, endpoint, receiver, 1)
-        assert list(ids_of(receiver.requests)) == [told[7]]
-        assert await replay.replay_after(hooks.database, endpoint.id, 0) == 8
-        await receiver.wait(requests=9)
-        await hooks.until_idle(endpoint)
-        assert set(ids_of(receiver.requests)) == set(told)
 
 
 async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks) -> None:
@@ -214,28 +170,6 @@ async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> Non
         assert len(receiver.requests) == 31
 
 
-async def test_a_pause_in_the_middle_loses_nothing_and_repeats_nothing(hooks: Hooks) -> None:
-    async def respond(request: Request, line: Line) -> None:
-        await asyncio.sleep(0.01)
-        await ok(request, line)
-
-    async with run_receiver(respond) as receiver:
-        endpoint = await hooks.add(receiver.url)
-        hooks.start_worker()
-        await hooks.tell(3000)
-        await receiver.wait(requests=100)
-        await manage.pause_endpoint(hooks.database, endpoint.id)
-        await hooks.until_free(endpoint)
-        came = len(receiver.requests)
-        assert came < 3000
-        waiting = await hooks.waiting(endpoint)
-        # Those that arrived in another order stand behind the position and are done with all the same.
-        assert waiting.behind == 3000 - came
-        await manage.resume_endpoint(hooks.database, endpoint.id, from_now=True)
-        await hooks.until_idle(endpoint)
-        assert len(receiver.requests) == came
-
-
 async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> None:
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url)
@@ -254,37 +188,6 @@ async def test_after_a_rotation_both_secrets_sign_for_a_day(hooks: Hooks) -> Non
         await deliver(hooks, endpoint, receiver, 1)
         last = receiver.requests[-1]
         assert last.headers["webhook-signature"] == signatures_of(last, secret)
-
-
-async def test_a_new_place_gets_what_the_old_one_did_not_take(hooks: Hooks) -> None:
-    async with run_receiver(answer(503)) as old, run_receiver() as new:
-        endpoint = await hooks.add(old.url)
-        hooks.start_worker()
-        await hooks.tell(60)
-        await old.wait(requests=20)
-        await hooks.until_free(endpoint)
-        await change(hooks, endpoint, url=new.url)
-        await hooks.until_idle(endpoint)
-        assert set(ids_of(new.requests)) == set(await hooks.webhook_ids())
-        assert (await hooks.endpoint(endpoint)).health.failures == 0
-
-
-async def test_what_happens_right_after_a_wider_choice_arrives(hooks: Hooks) -> None:
-    async with run_receiver() as receiver:
-        endpoint = await hooks.add(receiver.url, "message.failed")
-        hooks.start_worker()
-        wanted = []
-        # Each time at another moment of the worker's looking; it need not be unlucky every time.
-        for _ in range(4):
-            await hooks.tell(1, "topup.credited")
-            await hooks.until_idle(endpoint)
-            await change(hooks, endpoint, types=None)
-            await hooks.tell()
-            wanted.append((await hooks.webhook_ids())[-1])
-            await hooks.until_idle(endpoint)
-            await change(hooks, endpoint, types=["message.failed"])
-            await hooks.until_free(endpoint)
-        assert set(wanted) <= set(ids_of(receiver.requests))
 
 
 async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behind(hooks: Hooks) -> None:
@@ -312,15 +215,3 @@ async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behin
         assert len(other.requests) == 105
         for table in ("webhook_attempts", "webhook_retries", "webhook_replays"):
             assert await hooks.rows(f"SELECT FROM {table} WHERE endpoint_id = $1", endpoint.id) == []
-
-
-async def test_two_endpoints_of_an_account_are_replayed_each_for_itself(hooks: Hooks) -> None:
-    async with run_receiver() as one, run_receiver() as two:
-        first, second = await hooks.add(one.url), await hooks.add(two.url)
-        hooks.start_worker()
-        await hooks.tell(5)
-        await hooks.until_idle(first)
-        await hooks.until_idle(second)
-        await replay.replay_after(hooks.database, first.id, 0)
-        await hooks.until_idle(first)
-        assert (len(one.requests), len(two.requests)) == (10, 5)

@@ -1,4 +1,4 @@
-"""Do the document and the pages say of webhooks what the code does?"""
+"""Webhooks in the OpenAPI document and in the guide."""
 
 import json
 import re
@@ -43,7 +43,6 @@ def content(type_: str) -> Json:
 
 
 def bodies() -> Iterator[tuple[str, bytes]]:
-    """Go through all that is ever told."""
     for type_, _, later in LATER:
         for batch in (COMPLETED, replace(COMPLETED, reference=None)):
             yield type_, write_payload(event(type_), later, batch)

@@ -1,4 +1,4 @@
-"""Does a receiver that follows Standard Webhooks accept what we sign, and nothing else?"""
+"""Signatures after Standard Webhooks."""
 
 import base64
 import hashlib

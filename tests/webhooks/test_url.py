@@ -1,4 +1,6 @@
-"""Is a URL for webhooks read as it will be called, and refused in words where we must not call?"""
+"""The URLs that customers may give."""
+
+from typing import Final
 
 import pytest
 from hypothesis import example, given
@@ -95,7 +97,6 @@ PRIVATE_ONLY = {
 
 
 def verdict(url: str, *, allow_private: bool = False) -> str | None:
-    """Return the one line with which a URL is refused."""
     try:
         parse(url, allow_private=allow_private)
     except ValueError as error:
@@ -165,14 +166,35 @@ def test_a_host_header_leaves_out_the_default_port_of_its_own_scheme_only() -> N
     assert parse("http://hooks.example.com:443/", allow_private=True).authority == "hooks.example.com:443"
 
 
-def test_refusals_say_what_to_do() -> None:
-    assert verdict("http://hooks.example.com/") == (
-        "The URL must begin with https://, as in https://hooks.example.com/tumira."
-    )
-    assert verdict("https://hooks.example.com:5432/") == (
-        "The port 5432 is that of PostgreSQL; choose another one."
-    )
-    assert "at most 2,048 characters" in str(verdict(EVERYWHERE_REFUSED["too long"]))
+_PUBLIC: Final = "https://hooks.example.com/tumira"
+REFUSALS: Final = {
+    _PUBLIC + "x" * 2048: "at most 2,048 characters",
+    _PUBLIC + "é" * 500: "each escape counted as three",
+    _PUBLIC + "/a b": "write a space as %20",
+    _PUBLIC + "\\a": "write it as %5C",
+    _PUBLIC + "#a": "leave out the # and the rest",
+    _PUBLIC + "%zz": "write it as %25",
+    "http://hooks.example.com/": "must begin with https://",
+    "hooks.example.com": "must begin with https://",
+    "https://user:hushhush@hooks.example.com/": "no user and password",
+    "https://": "must name a host",
+    "https://ß.example.com/": "begins with xn--",
+    "https://127.0.0.1/": "not its address",
+    "https://[::1]/": "not its address",
+    "https://[::1]x/": "may only have a port",
+    "https://[hooks]/": "must hold an IPv6 address",
+    "https://1.2.3.4.5/": "neither a name nor an address",
+    "https://localhost/": "give one that everybody can resolve",
+    "https://metadata.internal/": "give one that everybody can resolve",
+    "https://hooks.example.com:x/": "a whole number from 1 to 65535",
+    "https://hooks.example.com:25/": "443 or one from 1024 on",
+    "https://hooks.example.com:5432/": "that of PostgreSQL; choose another",
+}
+
+
+@pytest.mark.parametrize(("url", "words"), REFUSALS.items())
+def test_each_refusal_says_what_to_do(url: str, words: str) -> None:
+    assert words in str(verdict(url))
 
 
 def test_a_refusal_does_not_repeat_a_password() -> None:

@@ -1,4 +1,4 @@
-"""Do the libraries that customers use accept our signatures, and nothing else?"""
+"""The verifiers of PyPI and npm accept our signatures."""
 
 import json
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ BODY = json.dumps(
 
 
 def headers(*secrets: bytes, body: bytes = BODY, late_s: int = 0) -> dict[str, str]:
-    """Sign as the worker does."""
     at_s = int(datetime.now(UTC).timestamp()) - late_s
     return {
         "webhook-id": "evt_01",
@@ -26,7 +25,6 @@ def headers(*secrets: bytes, body: bytes = BODY, late_s: int = 0) -> dict[str, s
 
 
 def good_and_bad() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Sign in ways that must be accepted, and in ways that must not; now, because a signature grows old."""
     good = [headers(SECRET), headers(SECRET, OLD), headers(OLD, SECRET)]
     return good, [headers(OTHER), headers(SECRET, body=BODY + b" "), headers(SECRET, late_s=600)]
 

@@ -1,4 +1,4 @@
-"""How does the operator set up and watch webhook endpoints? With the customer's own actions."""
+"""The `tumira webhook` commands."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,6 +28,7 @@ from tumira.webhooks import url as webhook_url
 from tumira.webhooks.attempts import Attempt
 from tumira.webhooks.endpoints import Endpoint
 from tumira.webhooks.http_client import CallFailedError, NotPublicError, resolve_public
+from tumira.webhooks.http_response import is_success
 from tumira.webhooks.manage import By
 from tumira.webhooks.retries import Backlog
 
@@ -44,7 +45,6 @@ class EndpointIdType(click.ParamType[EndpointId]):
     name = "end_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndpointId:
-        """Read what was typed."""
         identifier = read_id(ENDPOINT, value)
         if identifier is None:
             self.fail(f"{value!r} is not an endpoint's id; `tumira webhook list` shows them.", param, ctx)
@@ -57,7 +57,6 @@ class EventIdType(click.ParamType[EventId]):
     name = "evt_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EventId:
-        """Read what was typed."""
         identifier = read_id(EVENT, value)
         if identifier is None:
             self.fail(f"{value!r} is not an event's id; it stands in `webhook-id`.", param, ctx)
@@ -70,7 +69,6 @@ class TimeType(click.ParamType[datetime]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Read what was typed."""
         if isinstance(value, datetime):
             return value
         try:
@@ -86,7 +84,7 @@ endpoint_argument = click.argument("endpoint_id", metavar="ENDPOINT", type=Endpo
 
 @click.group()
 def webhook() -> None:
-    """Add, watch, try out and repair webhook endpoints."""
+    """Add, watch, test and repair webhook endpoints."""
 
 
 @webhook.command("add")
@@ -106,7 +104,7 @@ async def webhook_add(
     as_json: bool,
 ) -> None:
     """Add an endpoint; its secret is shown once."""
-    await _look_at(url)
+    await _check_url(url)
     endpoint, secret = await manage.add_endpoint(
         database,
         account_id,
@@ -126,13 +124,13 @@ async def webhook_add(
 @json_option
 @with_database
 async def webhook_list(database: Database, *, account_id: AccountId | None, as_json: bool) -> None:
-    """List endpoints, how each is, and how many events wait for it."""
+    """List endpoints, their states, and how many events wait for each."""
     found = await manage.list_endpoints(database, account_id, LIST_MAX)
     if not found and account_id is not None:
         await manage.check_account(database, account_id)
     rows = [_endpoint(endpoint, waiting) for endpoint, waiting in found]
     if not as_json:
-        # A list of types would not fit on a line.
+        # A list of types does not fit into a line.
         rows = [{**row, "events": _in_short(row["events"])} for row in rows]
     show_all(
         rows,
@@ -161,7 +159,7 @@ async def webhook_list(database: Database, *, account_id: AccountId | None, as_j
 @json_option
 @with_database
 async def webhook_remove(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
-    """Remove an endpoint and all that waits for it."""
+    """Remove an endpoint and the events that wait for it."""
     removed = await manage.remove_endpoint(database, endpoint_id, by=_operator())
     shown = {"endpoint_id": write_id(ENDPOINT, removed.id), "url": removed.url, "removed": True}
     show(shown, as_json=as_json, title="Endpoint removed.")
@@ -183,11 +181,11 @@ async def webhook_change(
     description: str | None,
     as_json: bool,
 ) -> None:
-    """Change where an endpoint is, what it is told of, or its description."""
+    """Change the URL, the events or the description of an endpoint."""
     if url is None and types is None and description is None:
         raise OperatorError("Say what to change: --url, --events or --description.")
     if url is not None:
-        await _look_at(url)
+        await _check_url(url)
     changed = await manage.change_endpoint(
         database,
         endpoint_id,
@@ -206,7 +204,7 @@ async def webhook_change(
 @json_option
 @with_database
 async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
-    """Send nothing more to an endpoint; what happens meanwhile waits for it."""
+    """Send nothing more to an endpoint; its events wait."""
     paused = await manage.pause_endpoint(database, endpoint_id, by=_operator())
     await _show(database, paused, as_json=as_json, title="Paused; `tumira webhook resume` sends what waits.")
 
@@ -219,7 +217,7 @@ async def webhook_pause(database: Database, *, endpoint_id: EndpointId, as_json:
 async def webhook_resume(
     database: Database, *, endpoint_id: EndpointId, from_now: bool, as_json: bool
 ) -> None:
-    """Send again to an endpoint that was paused or disabled, what was missed included."""
+    """Send again to an endpoint that was paused or disabled, missed events included."""
     resumed = await manage.resume_endpoint(database, endpoint_id, from_now=from_now, by=_operator())
     await _show(database, resumed, as_json=as_json, title="Resumed.")
 
@@ -244,7 +242,7 @@ async def webhook_rotate(database: Database, *, endpoint_id: EndpointId, as_json
 @json_option
 @with_database
 async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: bool) -> None:
-    """Have a worker send a test event to an endpoint, and show what it answered."""
+    """Have a worker send a test event to an endpoint, and show its answer."""
     event_id = await manage.send_test(database, endpoint_id)
     attempt: Attempt | None = None
     for _ in range(int(TEST_WAIT_S / LOOK_S)):
@@ -255,8 +253,12 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
         await asyncio.sleep(LOOK_S)
     if attempt is None:
         raise OperatorError(f"No worker sent the test within {TEST_WAIT_S} seconds: is one running?")
-    show(_attempt(attempt), as_json=as_json, title="Delivered." if _arrived(attempt) else "Not delivered.")
-    if not _arrived(attempt):
+    show(
+        _attempt(attempt),
+        as_json=as_json,
+        title="Delivered." if is_success(attempt.status) else "Not delivered.",
+    )
+    if not is_success(attempt.status):
         raise SystemExit(1)
 
 
@@ -269,7 +271,7 @@ async def webhook_test(database: Database, *, endpoint_id: EndpointId, as_json: 
 async def webhook_attempts(
     database: Database, *, endpoint_id: EndpointId, event_id: EventId | None, limit: int, as_json: bool
 ) -> None:
-    """List the latest tries at an endpoint, newest first, with what was answered."""
+    """List the latest attempts at an endpoint, newest first, with the answers."""
     found = await manage.list_attempts(database, endpoint_id, event_id, limit)
     rows = [_attempt(attempt) for attempt in found]
     if not as_json:
@@ -307,7 +309,7 @@ async def webhook_replay(
     until_at: datetime | None,
     as_json: bool,
 ) -> None:
-    """Send events once more: one, all after a sequence number, or those of some time."""
+    """Send events again: one, all after a sequence number, or those of some time."""
     if sum(one is not None for one in (event_id, after, from_at)) != 1:
         raise OperatorError("Say what to send once more: --event ID, --after SEQUENCE, or --from TIME.")
     if until_at is not None and from_at is None:
@@ -327,8 +329,8 @@ async def webhook_replay(
     show(shown, as_json=as_json, title=title)
 
 
-async def _look_at(url: str) -> None:
-    """Refuse a URL whose name leads to where we do not call; every connection looks again."""
+async def _check_url(url: str) -> None:
+    """Refuse a URL whose name leads to a private address; every connection checks it again."""
     allow_private = _allow_private()
     try:
         target = webhook_url.parse(url, allow_private=allow_private)
@@ -391,7 +393,7 @@ def _attempt(attempt: Attempt) -> Mapping[str, Any]:
         "sequence": attempt.sequence,
         "type": attempt.type,
         "attempt": attempt.number,
-        "delivered": _arrived(attempt),
+        "delivered": is_success(attempt.status),
         "status": attempt.status,
         "duration_ms": attempt.duration_ms,
         "next_at": attempt.next_at,
@@ -401,7 +403,3 @@ def _attempt(attempt: Attempt) -> Mapping[str, Any]:
 
 def _in_short(types: list[str]) -> str:
     return types[0] if len(types) == 1 else f"{len(types)} types"
-
-
-def _arrived(attempt: Attempt) -> bool:
-    return attempt.status is not None and 200 <= attempt.status < 300  # noqa: PLR2004 - what HTTP calls success

@@ -1,7 +1,7 @@
-"""Is an address one on the public internet, so that we may call a customer's server there?
+"""The addresses that must not be called for a customer: all that are not on the public internet (SSRF).
 
-`ipaddress` alone does not say: what it calls global differs from one Python to the next, and takes in
-addresses that lead back inside through NAT64, 6to4, or an IPv4 address written as IPv6.
+Kept by hand: what `ipaddress` calls global differs between versions of Python, and includes addresses that
+lead back inside through NAT64, 6to4, or an IPv4 address written as IPv6.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -29,9 +29,9 @@ _DENIED_4: Final = tuple(
     )
 )
 
-# All that is assigned to the public lies in here (RFC 4291, section 2.4, and IANA's registry). Loopback,
-# IPv4-compatible, discard-only, unique local, link-local, site-local and multicast addresses lie outside,
-# and so does 64:ff9b:1::/48, the NAT64 of a network's own.
+# All public addresses are in here (RFC 4291, section 2.4, and IANA's registry). Loopback, IPv4-compatible,
+# discard-only, unique local, link-local, site-local and multicast addresses are outside, and so is
+# 64:ff9b:1::/48, the local NAT64 of a network.
 _UNICAST_6: Final = IPv6Network("2000::/3")
 _DENIED_6: Final = tuple(
     IPv6Network(network)
@@ -48,7 +48,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Tell whether anybody may reach the address; what is no address, or has a zone, is not public."""
+    """Tell whether an address is public; a text that is no address, or has a zone, is not."""
     try:
         parsed = ip_address(address)
     except ValueError:

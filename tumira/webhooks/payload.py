@@ -1,19 +1,19 @@
-"""What does an event say? The body of a webhook, made from the rows as they stand when it is sent.
+"""Payloads of webhooks, written from the current rows when an event is sent.
 
-An event is sent again for days and replayed for weeks, and its rows may change meanwhile. So that every try
-says the same, byte for byte, a message is shown as it was when the event happened:
+An event is sent again for days and replayed for weeks, and its rows may change meanwhile. Every attempt sends
+the same bytes, so a message is shown as it was when the event happened:
 
 - The status is that of the event's type. A refund comes with `failed`, `expired` or `undelivered`, which are
   final, so `message.refunded` takes the status of the row.
-- Of the other statuses with an event only `sent` and `unconfirmed` are left again. What the row learns then
-  (`delivered_at`, `failure_reason`, `refunded_at`) is kept out of `message.sent` and `message.unconfirmed`.
-- A message that did not arrive is paid back in the same transaction, or later, or never. Its event shows a
+- Of the other statuses with an event only `sent` and `unconfirmed` change later. The columns set then
+  (`delivered_at`, `failure_reason`, `refunded_at`) are left out of `message.sent` and `message.unconfirmed`.
+- A message that did not arrive is refunded in the same transaction, or later, or never. Its event shows a
   refund of the same moment or an earlier one; a later one has an event of its own.
-- `sent_at` is set when the message becomes `sent` and never after that, nor after any final status, so it
-  stands in the row as it was.
-- Number, country, segments, cost, batch and reference never change. The text is not told at all.
+- `sent_at` is set when the message becomes `sent` and never after that, nor after any final status, so the
+  row still has it.
+- Number, country, segments, cost, batch and reference never change. The text is never included.
 
-Of a completed batch only `refunded` can still grow, by a late receipt; it is told as it stands.
+Of a completed batch only `refunded` can still grow, by a late receipt; the current value is sent.
 """
 
 from collections.abc import Mapping
@@ -153,5 +153,5 @@ def _news(event: Event, message: Message, batch: Batch) -> MessageNews:
 
 
 def webhook_test_data() -> str:
-    """Write what `webhook.test` tells, to be kept with the event."""
+    """Write the data of `webhook.test`, which is stored with the event."""
     return _encode(WebhookTest("This is a test of your webhook endpoint.")).decode()

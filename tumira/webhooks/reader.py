@@ -130,7 +130,7 @@ class EventReader:
         return ReadEvents(pending, has_moved, has_more=any(page.is_full for page in pages))
 
     def replay_positions(self) -> Mapping[int, int | None]:
-        """Return how far each replay is; None for one that is done."""
+        """Return how far each replay is; None if it is done."""
         return {
             number: None if cursor.is_done else cursor.position for number, cursor in self._replays.items()
         }

@@ -58,7 +58,7 @@ class EndpointResults(Struct, frozen=True):
 
     progress: EndpointProgress
     made: Sequence[AttemptMade]
-    # How far each replay is; None for one that is done.
+    # How far each replay is; None if it is done.
     replays: Mapping[int, int | None]
     # Whether the endpoint works again, so that all its retries become due.
     has_recovered: bool

@@ -1,4 +1,4 @@
-"""How does a receiver know that an event is ours? By a signature after Standard Webhooks, scheme `v1`."""
+"""Signatures of webhooks after Standard Webhooks, scheme `v1`."""
 
 import binascii
 from base64 import b64decode, b64encode
@@ -13,12 +13,11 @@ _PREFIX: Final = "whsec_"
 
 
 def write_secret(secret: bytes) -> str:
-    """Write a secret the way its owner sees it, once."""
+    """Write a secret as its owner sees it."""
     return _PREFIX + b64encode(secret).decode()
 
 
 def read_secret(text: str) -> bytes:
-    """Read a secret as it was written."""
     try:
         return b64decode(text.removeprefix(_PREFIX), validate=True)
     except binascii.Error as error:
@@ -26,6 +25,6 @@ def read_secret(text: str) -> bytes:
 
 
 def sign(secrets: Sequence[bytes], event_id: str, at_s: int, body: bytes) -> str:
-    """Return the value of `webhook-signature`: one signature for each secret that is valid now."""
+    """Return the value of `webhook-signature`: one signature for each secret."""
     signed = b"%s.%d.%s" % (event_id.encode(), at_s, body)
     return " ".join("v1," + b64encode(digest(secret, signed, sha256)).decode() for secret in secrets)

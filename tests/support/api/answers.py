@@ -1,4 +1,4 @@
-"""What do all answers of the API have in common? The checks that the contract tests share."""
+"""Checks that all tests of the API share."""
 
 import re
 from collections.abc import Mapping

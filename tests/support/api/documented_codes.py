@@ -1,4 +1,4 @@
-"""Is every refusal that the service gives one that its document names for that operation and status?
+"""A check for Schemathesis: every refusal is documented for its operation and status.
 
 Loaded by Schemathesis, as one more of its checks.
 """

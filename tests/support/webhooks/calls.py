@@ -23,7 +23,6 @@ class Names:
         self._answers = list(answers)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Answer."""
         self.asked.append((host, port))
         found = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(found, OSError):
@@ -66,7 +65,6 @@ async def calling_tls(
 
 
 async def failure(client: WebhookClient) -> str:
-    """Return the words with which a call fails."""
     with pytest.raises(CallFailedError) as caught:
         await client.post(HEADERS, BODY)
     words = str(caught.value)

@@ -1,4 +1,4 @@
-"""How does a test type the commands of webhooks?"""
+"""The `tumira webhook` commands for tests."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -50,7 +50,7 @@ WARNING: Final = (
 
 
 class Allowing(Cli):
-    """The command line of somebody who allows private addresses."""
+    """The command line with private addresses allowed."""
 
     def __init__(self, database_url: str) -> None:
         super().__init__(database_url, webhooks_allow_private=1)
@@ -65,7 +65,7 @@ def listed(cli: Cli, caller: Caller) -> Any:
 
 
 async def tell(url: str, caller: Caller, count: int) -> None:
-    """Let an account's balance fall low so many times."""
+    """Record events of an account."""
     now = datetime.now(UTC)
     now_ms = int(now.timestamp() * 1000)
     database = Database(url, connections_max=1)

@@ -1,4 +1,4 @@
-"""How does a test set endpoints up by their pages, and have events told to them?"""
+"""Endpoints that tests add on the dashboard, and events for them."""
 
 import asyncio
 import re
@@ -30,7 +30,6 @@ HOSTILE: Final = "\"><script>alert(1)</script>' {{7*7}}"
 
 
 def add(person: Person, url: str = URL, description: str = "", types: Sequence[str] = SUBSCRIBABLE) -> str:
-    """Add an endpoint, and return its id."""
     page = post(person, "", url=url, description=description, type=types)
     assert page.status_code == 200, alert(page)
     found = re.search(rf"{WEBHOOKS}/(end_\w+)\">Try it out", page.text)
@@ -44,32 +43,28 @@ def post(person: Person, below: str, **fields: Any) -> httpx.Response:
 
 
 def show(person: Person, endpoint: str, query: str = "") -> str:
-    """Return the page of an endpoint."""
     page = person.browser.get(f"{WEBHOOKS}/{endpoint}{query}")
     assert page.status_code == 200
     return page.text
 
 
 def uuid(prefix: str, text: str) -> UUID:
-    """Return the id that is written so."""
     found = read_id(prefix, text)
     assert found is not None
     return found
 
 
 def stored(service: Service, endpoint: str) -> Mapping[str, Any]:
-    """Return an endpoint as it is stored."""
     (row,) = service.sql("SELECT * FROM webhook_endpoints WHERE id = $1", uuid(ENDPOINT, endpoint))
     return dict(row)
 
 
 def account_of(service: Service, person: Person) -> AccountId:
-    """Return somebody's account."""
     return AccountId(service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)[0]["id"])
 
 
 def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
-    """Have so many events happen to somebody, and return those."""
+    """Record events of an account, and return them."""
     account_id = account_of(service, person)
     balance, threshold = parse("0.96"), parse("1")
     assert balance is not None
@@ -89,8 +84,6 @@ def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]
 
 
 def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> None:
-    """Write down that an endpoint was tried so."""
-
     async def write(database: Database) -> None:
         async with database.transaction() as connection:
             await attempts.insert_attempts(connection, made)
@@ -100,7 +93,6 @@ def put_attempts(service: Service, endpoint: str, made: Sequence[Attempt]) -> No
 
 
 def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) -> Attempt:
-    """Return a try that failed, or went otherwise."""
     at = values.pop("at", datetime.now(UTC))
     fields = {"status": 500, "problem": None, "answer": "", "next_at": None} | values
     return Attempt(
@@ -118,7 +110,6 @@ def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) 
 
 @asynccontextmanager
 async def delivering(service: Service) -> AsyncIterator[None]:
-    """Deliver as a worker does."""
     database = Database(service.url, settings=KEY_LOOKUPS)
     notifier = WebhookWorker(
         database,

@@ -47,7 +47,6 @@ class Line:
         self._writer = writer
 
     async def say(self, data: bytes) -> None:
-        """Send octets."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -74,11 +73,9 @@ class Line:
         return Request(method, path, headers, body, time.time(), self.number)
 
     def close(self) -> None:
-        """Close the connection."""
         self._writer.close()
 
     def reset(self) -> None:
-        """Break the connection."""
         self._writer.transport.abort()
 
 
@@ -86,20 +83,16 @@ Responder = Callable[[Request, Line], Awaitable[None]]
 
 
 def write_answer(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
-    """Write an answer with its length."""
     lines = [f"HTTP/1.1 {status} Whatever", f"content-length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join((*lines, "", "")).encode("latin-1") + body
 
 
 def answer(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Responder:
-    """Answer so, and keep the connection."""
     return say(write_answer(status, headers, body))
 
 
 def say(data: bytes) -> Responder:
-    """Send these octets, whatever they are."""
-
     async def respond(_: Request, line: Line) -> None:
         await line.say(data)
 
@@ -110,12 +103,10 @@ ok = answer(200, body=b"thanks")
 
 
 def redirect(url: str) -> Responder:
-    """Point to another place."""
     return answer(307, {"location": url})
 
 
 async def hang(_: Request, line: Line) -> None:
-    """Never answer."""
     await line.hear_end()
 
 
@@ -138,39 +129,33 @@ async def drip_body(_: Request, line: Line) -> None:
 
 
 async def huge(_: Request, line: Line) -> None:
-    """Answer with ten megabytes."""
     await line.say(write_answer(200, body=b"x" * 10_000_000))
 
 
 async def garbage(_: Request, line: Line) -> None:
-    """Answer with what is no HTTP."""
     await line.say(b"\x16\x03\x01\x02\x00\x01\x00garbage\r\n\r\n")
 
 
 async def close_before(_: Request, line: Line) -> None:
-    """Close instead of answering."""
     line.close()
 
 
 async def reset_before(_: Request, line: Line) -> None:
-    """Break the connection instead of answering."""
     line.reset()
 
 
 async def close_within(_: Request, line: Line) -> None:
-    """Close in the middle of the answer."""
     await line.say(write_answer(200, body=b"thanks")[:-3])
     line.close()
 
 
 async def close_after(_: Request, line: Line) -> None:
-    """Close after an answer that did not say so."""
     await line.say(write_answer(200))
     line.close()
 
 
 async def continue_first(_: Request, line: Line) -> None:
-    """Send interim answers before the one that counts."""
+    """Send interim answers before the final one."""
     await line.say(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nretry-after: 1\r\n\r\n"
     )
@@ -178,7 +163,7 @@ async def continue_first(_: Request, line: Line) -> None:
 
 
 def first(count: int, failing: Responder, then: Responder) -> Responder:
-    """Respond one way so many times, over all connections, and then the other way."""
+    """Respond one way `count` times, over all connections, and then the other way."""
     left = count
 
     async def respond(request: Request, line: Line) -> None:
@@ -206,7 +191,6 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Return where to deliver to."""
         return self.url_as("127.0.0.1")
 
     def url_as(self, host: str, path: str = "/hook") -> str:
@@ -215,15 +199,12 @@ class Receiver:
 
     @property
     def open_lines(self) -> int:
-        """Return how many connections there are now."""
         return len(self._lines)
 
     async def wait(self, *, requests: int) -> None:
-        """Wait until so many requests have come."""
         await self._wait_until(lambda: len(self.requests) >= requests)
 
     async def wait_open(self, count: int) -> None:
-        """Wait until so many connections are left."""
         await self._wait_until(lambda: len(self._lines) == count)
 
     async def close_lines(self) -> None:
@@ -242,7 +223,6 @@ class Receiver:
             self._changed.notify_all()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection until it ends."""
         self.connections += 1
         line = Line(self.connections, reader, writer)
         task = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""How does a test have events delivered? An account, its endpoints, and notifiers that go by a movable clock.
+"""An account with endpoints, and webhook workers with a movable clock.
 
 async with run_receiver() as receiver, open_hooks(database_url) as hooks:
     endpoint = await hooks.add(receiver.url)
@@ -40,7 +40,7 @@ from tumira.webhooks.retries import Backlog
 from tumira.webhooks.worker import WebhookWorker
 
 WAIT_S: Final = 40.0
-# What a notifier would have done in this time it does not do at all.
+# A worker that did nothing in this time does nothing.
 STILL_S: Final = 0.4
 BALANCE_LOW: Final = "balance.low"
 DATA: Final = low_balance_data(Decimal("0.96"), Decimal(1))
@@ -53,15 +53,12 @@ class MovableClock:
         self._ahead = timedelta(0)
 
     def __call__(self) -> datetime:
-        """Return the time."""
         return datetime.now(UTC) + self._ahead
 
     def move(self, by: timedelta) -> None:
-        """Let so much time pass."""
         self._ahead += by
 
     def move_to(self, at: datetime) -> None:
-        """Let time pass until then, and a moment more."""
         self.move(max(timedelta(0), at - self()) + timedelta(milliseconds=1))
 
 
@@ -75,16 +72,15 @@ class Added:
 
 @dataclass(slots=True)
 class Hooks:
-    """An account with endpoints on a database, and notifiers that deliver there."""
+    """An account with endpoints on a database, and workers that deliver there."""
 
     database: Database
     caller: Caller
     clock: MovableClock
-    notifiers: list["asyncio.Task[None]"] = field(default_factory=list)
+    workers: list["asyncio.Task[None]"] = field(default_factory=list)
     _databases: list[Database] = field(default_factory=list)
 
     async def add(self, url: str, *types: str, caller: Caller | None = None) -> Added:
-        """Add an endpoint for these types, or for all."""
         account_id = (caller or self.caller).id
         endpoint, secret = await manage.add_endpoint(
             self.database, account_id, url, types or None, "", allow_private=True
@@ -92,7 +88,6 @@ class Hooks:
         return Added(endpoint.id, secret)
 
     async def tell(self, count: int = 1, type_: str = BALANCE_LOW, caller: Caller | None = None) -> None:
-        """Have so many events happen."""
         account_id = (caller or self.caller).id
         async with self.database.transaction() as connection:
             await record_events(connection, [NewEvent(account_id, type_, data=DATA)] * count, self.clock())
@@ -101,23 +96,21 @@ class Hooks:
         """Deliver from now on; over another line to the database if one is given."""
         database = Database(url or self.database.url, settings=KEY_LOOKUPS)
         self._databases.append(database)
-        notifier = WebhookWorker(
+        worker = WebhookWorker(
             database, name, allow_private=True, resolve=Resolver(), tls=default_tls(), clock=self.clock
         )
-        task = asyncio.create_task(notifier.run())
-        self.notifiers.append(task)
+        task = asyncio.create_task(worker.run())
+        self.workers.append(task)
         return task
 
     async def stop_worker(self, task: "asyncio.Task[None]") -> None:
-        """Let a notifier end in good order."""
-        self.notifiers.remove(task)
+        self.workers.remove(task)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     async def close(self) -> None:
-        """End all."""
-        for task in list(self.notifiers):
+        for task in list(self.workers):
             await self.stop_worker(task)
         for database in (*self._databases, self.database):
             await database.close()
@@ -125,7 +118,6 @@ class Hooks:
     # What can be seen.
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         async with self.database.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
@@ -137,7 +129,6 @@ class Hooks:
         return found
 
     async def waiting(self, added: Added) -> Backlog:
-        """Return how much waits for an endpoint."""
         async with self.database.connection() as connection:
             return await retries.count_backlog(connection, added.id)
 
@@ -163,22 +154,19 @@ class Hooks:
     async def until(
         self, condition: Callable[[], Awaitable[bool]], what: str, wait_s: float = WAIT_S
     ) -> None:
-        """Wait until something is so."""
         deadline = time.monotonic() + wait_s
         while not await condition():
             assert time.monotonic() < deadline, what
             await asyncio.sleep(0.02)
 
     async def until_idle(self, added: Added) -> None:
-        """Wait until nothing waits for an endpoint."""
-
         async def idle() -> bool:
             return await self.waiting(added) == Backlog(0, 0, 0)
 
         await self.until(idle, "something still waits for the endpoint")
 
     async def until_attempts(self, added: Added, count: int) -> Sequence[Attempt]:
-        """Wait until so many tries were recorded, and return them."""
+        """Wait until `count` attempts were recorded, and return them."""
 
         async def there() -> bool:
             return len(await self.attempts(added)) >= count
@@ -198,8 +186,6 @@ class Hooks:
         return await self.endpoint(added)
 
     async def until_free(self, added: Added) -> None:
-        """Wait until nobody delivers to an endpoint."""
-
         async def free() -> bool:
             rows = await self.rows("SELECT worker FROM webhook_endpoints WHERE id = $1", added.id)
             return not rows or rows[0]["worker"] is None
@@ -222,7 +208,7 @@ class RecordLine(DatabaseLine):
 
 @asynccontextmanager
 async def open_hooks(url: str) -> AsyncIterator[Hooks]:
-    """Open an account on a database, and end the notifiers that the test started."""
+    """Open an account on a database, and end the workers that the test started."""
     hooks = Hooks(Database(url, settings=KEY_LOOKUPS), await new_caller(url), MovableClock())
     try:
         yield hooks
@@ -231,7 +217,7 @@ async def open_hooks(url: str) -> AsyncIterator[Hooks]:
 
 
 async def comes_soon(receiver: Receiver, count: int, wait_s: float) -> bool:
-    """Tell whether so many requests have come within some time."""
+    """Tell whether `count` requests came within some time."""
     try:
         async with asyncio.timeout(wait_s):
             await receiver.wait(requests=count)
@@ -241,12 +227,11 @@ async def comes_soon(receiver: Receiver, count: int, wait_s: float) -> bool:
 
 
 def still() -> Awaitable[None]:
-    """Give notifiers the time to do what they should not."""
+    """Give workers the time to do what they should not."""
     return asyncio.sleep(STILL_S)
 
 
 def ids_of(requests: Iterable[Request]) -> Counter[str]:
-    """Count the requests by event."""
     return Counter(request.headers["webhook-id"] for request in requests)
 
 

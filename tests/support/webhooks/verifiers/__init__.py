@@ -1,4 +1,4 @@
-"""Who checks our signatures? The `standardwebhooks` packages of PyPI and npm."""
+"""Signature checks by the `standardwebhooks` packages of PyPI and npm."""
 
 import json
 import subprocess
