@@ -1,5 +1,6 @@
-"""Do many nodes keep every promise while the primary, a worker and a web node die, and while lines are cut?
+"""A cluster under load while the primary, a worker and a web node die, and while connections are cut.
 
+The short cases are `test_failover.py`, `tests/journey/test_workers.py` and `tests/journey/test_drain.py`.
 Each node has a network namespace of its own where that is allowed, and a loopback address where not.
 """
 
@@ -72,6 +73,7 @@ def kill_nodes(cluster: Cluster, load: Load, *names: str) -> None:
     load.wait_for(20)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_fail_over_kills_and_cut_lines_lose_nothing_and_keep_every_limit() -> None:
     with new_home() as home, run_cluster(home) as cluster:

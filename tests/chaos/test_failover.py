@@ -227,6 +227,7 @@ async def test_a_server_that_takes_no_writes_any_more_is_left(pair: Pair) -> Non
     pair.rebuild()
 
 
+@pytest.mark.long
 async def test_a_frozen_primary_is_left_and_accepts_nothing_when_it_comes_back(pair: Pair) -> None:
     async with batcher_on(pair) as (batchers, caller):
         await until_accepted(batchers, send_call(caller))

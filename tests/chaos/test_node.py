@@ -1,4 +1,4 @@
-"""Is all that was answered 202 still there when parts of a node die under load, or its disk is full?"""
+"""A node under load whose processes are killed, or whose disk is full, loses nothing that it accepted."""
 
 import json
 import os
@@ -120,7 +120,12 @@ def kill_now_and_then(node: Node, load: Load, kills: int, seed: int) -> None:
 def test_kills_under_load_lose_nothing_and_bill_once() -> None:
     with new_home() as home, running(home) as node:
         with under_load(node) as load:
-            kill_now_and_then(node, load, kills=4, seed=1)
+            for name in ("postgres", "web"):
+                wait_for_answers(load, 10)
+                victim = node.part(name)
+                assert victim is not None
+                os.kill(victim.pid, signal.SIGKILL)
+            wait_for_answers(load, 10)
         check_nothing_lost(node, load)
         assert load.refused <= {500, 503}
 
@@ -150,6 +155,7 @@ def small_disk() -> Iterator[Path]:
             subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_refuses_and_loses_nothing() -> None:
     with small_disk() as home, running(home) as node:
         with under_load(node) as load:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from tests.support.chaos.mortal import KILLED, Mortal, Nursery
@@ -124,6 +125,7 @@ async def test_whoever_dies_at_any_step_leaves_a_week_that_the_next_one_drops(da
     assert {State.DETACHED} in seen
 
 
+@pytest.mark.long
 async def test_whoever_dies_while_a_week_is_detached_leaves_one_that_the_next_one_drops(
     database: Database,
 ) -> None:

@@ -144,6 +144,8 @@ def calling(node: Node) -> Iterator[Caller]:
         thread.join()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_killed_while_it_starts_for_the_first_time_it_comes_up_all_the_same() -> None:
     with new_home() as home, started(home) as node:
         for name in APPEARING:

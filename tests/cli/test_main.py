@@ -1,4 +1,4 @@
-"""Does every command do what it says, for people and for programs, and fail in words?"""
+"""The command line: what commands do, print and refuse."""
 
 import os
 import signal
@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.support.postgres.databases import clone, execute
-from tests.support.processes.programs import Cli, finish, start, tumira
+from tests.support.processes.programs import Cli, finish, start
 from tests.support.processes.service import Caller, Service, free_port
 from tumira.cli import main
 
@@ -318,17 +319,17 @@ def test_the_audit_ends_with_a_code_that_tells(cli: Cli, database_url: str) -> N
 
 
 def test_segments_need_no_database() -> None:
-    nowhere: dict[str, Any] = {"database_url": "postgresql://nobody@127.0.0.1:1/nothing"}
-
-    assert finish(start("segments", "--json", "Mhoro 🙂", **nowhere)).stdout == (
+    cli = Cli("postgresql://nobody@127.0.0.1:1/nothing")
+    assert cli.text("segments", "--json", "Mhoro 🙂") == (
         '{"segments": 1, "encoding": "UCS-2", "characters": 8}\n'
     )
-    assert finish(start("segments", "Hi {x}", **nowhere)).stdout == (
-        "  segments    1\n  encoding    GSM-7\n  characters  8\n"
-    )
+    assert cli.text("segments", "Hi {x}") == "  segments    1\n  encoding    GSM-7\n  characters  8\n"
+
+
+def test_segments_of_many_texts_are_counted_line_by_line() -> None:
     lines = ['{"text": "' + "a" * 1531 + '"}', "", '{"text": "\\u20ac", "id": 7}', '{"text": "é漢"}']
-    done = tumira("segments", given="\n".join(lines).encode(), **nowhere)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = CliRunner().invoke(main, ["segments"], input="\n".join(lines))
+    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         '{"segments": 11, "encoding": "GSM-7", "characters": 1531}',
         '{"segments": 1, "encoding": "GSM-7", "characters": 2}',
@@ -336,13 +337,13 @@ def test_segments_need_no_database() -> None:
     ]
 
 
-def test_a_bad_line_is_named_after_the_good_ones_were_counted() -> None:
-    for line in (b"Hi", b'{"body": "Hi"}', b'["text"]', b'{"text": 5}', b'{"text": "\xff"}'):
-        done = tumira("segments", given=b'{"text": "Hi"}\n\n' + line + b'\n{"text": "Hi"}\n')
+@pytest.mark.parametrize("line", [b"Hi", b'{"body": "Hi"}', b'["text"]', b'{"text": 5}', b'{"text": "\xff"}'])
+def test_a_bad_line_is_named_after_the_good_ones_were_counted(line: bytes) -> None:
+    done = CliRunner().invoke(main, ["segments"], input=b'{"text": "Hi"}\n\n' + line + b'\n{"text": "Hi"}\n')
 
-        assert done.returncode == 1
-        assert len(done.stdout.splitlines()) == 1
-        assert done.stderr.startswith("Error: Line 3 is not a JSON object with a string `text`")
+    assert done.exit_code == 1
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr.startswith("Error: Line 3 is not a JSON object with a string `text`")
 
 
 def test_migrating_says_what_it_did(server_url: str) -> None:
@@ -354,10 +355,9 @@ def test_migrating_says_what_it_did(server_url: str) -> None:
         assert cli.text("migrate") == "Nothing to do.\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_part_alone_starts_and_stops_when_told(database_url: str, number: int) -> None:
+def test_a_process_alone_starts_and_stops_at_a_signal(database_url: str) -> None:
     parts = [start(part, "--json", database_url=database_url, port=free_port()) for part in ("web", "worker")]
-    for part in parts:
+    for part, number in zip(parts, (signal.SIGINT, signal.SIGTERM), strict=True):
         assert part.stdout is not None
         assert b'"status": "started"' in part.stdout.readline()
         part.send_signal(number)

@@ -1,4 +1,4 @@
-"""Does anybody notice when nodes are restarted one after the other? No caller, and no carrier."""
+"""Nodes that are restarted one after the other, without a failed call and without a message in doubt."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ from tumira.sending.types import Answered
 from tumira.simulator.misbehaviours import ResponseDelay
 
 CALLERS: Final = 8
-CALLS_BETWEEN: Final = 100
+CALLS_BETWEEN: Final = 50
 DRAIN_WAIT_S: Final = 2
 LONG_WAIT_S: Final = 300
 STOP_S: Final = 30
@@ -155,9 +155,16 @@ def two_webs(url: str) -> Iterator[tuple[Web, Web]]:
                 web.stop()
 
 
-@pytest.mark.parametrize("name", ["haproxy", pytest.param("nginx", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "restarts"),
+    [
+        ("haproxy", 1),
+        pytest.param("haproxy", 2, marks=pytest.mark.long),
+        pytest.param("nginx", 2, marks=pytest.mark.long),
+    ],
+)
 def test_not_one_call_fails_while_web_nodes_are_restarted_one_after_the_other(
-    database_url: str, tmp_path: Path, name: str
+    database_url: str, tmp_path: Path, name: str, restarts: int
 ) -> None:
     caller = asyncio.run(new_caller(database_url, "10000", 1_000_000))
     with two_webs(database_url) as webs, run_balancer(name, [web.port for web in webs], tmp_path) as balancer:
@@ -165,14 +172,14 @@ def test_not_one_call_fails_while_web_nodes_are_restarted_one_after_the_other(
         callers = Callers(balancer.base, caller.key)
         with callers.calling():
             callers.wait_for_more()
-            for web in webs:
+            for web in webs[:restarts]:
                 web.restart()
                 balancer.wait_until_used(2)
                 callers.wait_for_more()
 
     assert callers.failed == []
     accepted = execute(database_url, "SELECT count(*) FROM batches")[0][0]
-    print(f"{name}: {accepted} calls while two nodes were restarted, none failed")
+    print(f"{name}: {accepted} calls while nodes were restarted, none failed")
     assert callers.statuses == {202: accepted}
 
 
@@ -205,7 +212,7 @@ def test_a_node_that_drains_says_so_and_serves_until_it_is_asked_again(server_ur
 
 
 def test_a_stop_while_a_node_starts_is_not_waited_for(database_url: str) -> None:
-    for pause_s in (0.3, 0.6, 0.9):
+    for pause_s in (0.3, 0.9):
         node = start("web", database_url=database_url, port=free_port(), drain_wait=LONG_WAIT_S)
         time.sleep(pause_s)
         # What began to serve just before is asked twice.
@@ -213,12 +220,12 @@ def test_a_stop_while_a_node_starts_is_not_waited_for(database_url: str) -> None
         time.sleep(0.5)
         node.terminate()
         done = finish(node)
-        # Before it can note a wish, the signal ends it, and nothing was begun.
+        # Before it handles signals, the first one ends it, and nothing was begun.
         assert done.returncode in {0, -signal.SIGTERM}, done
         assert done.stderr == ""
 
 
-def test_serve_passes_the_second_wish_on(database_url: str) -> None:
+def test_serve_passes_the_second_signal_on(database_url: str) -> None:
     node = start("serve", database_url=database_url, port=free_port(), drain_wait=LONG_WAIT_S)
     assert node.stdout is not None
     said = iter(node.stdout.readline, b"")
@@ -263,7 +270,7 @@ class Sends:
 
     def wait_for_more(self, carrier: CarrierThread) -> None:
         """Wait until some more messages were handed over."""
-        wanted = carrier.received + 100
+        wanted = carrier.received + 50
         until(lambda: carrier.received >= wanted, "nothing is handed over")
 
 
@@ -300,16 +307,16 @@ def test_nothing_is_in_doubt_when_workers_are_restarted_one_after_the_other(
         sends = Sends(database_url)
         with ended_at_last(one), ended_at_last(two):
             with sends.sending():
-                for worker, other in ((one, two), (two, one)):
-                    until(lambda: binds_of(database_url, one) and binds_of(database_url, two), "not shared")
-                    sends.wait_for_more(carrier)
-                    took_s = worker.stop()
-                    # At once: nobody waits for the end of a lease.
-                    assert binds_of(database_url, worker) == 0
-                    wait_for_binds(database_url, other, BINDS)
-                    sends.wait_for_more(carrier)
-                    print(f"asked to end: gone in {took_s:.1f} s")
-                    worker.start()
+                until(lambda: binds_of(database_url, one) and binds_of(database_url, two), "not shared")
+                sends.wait_for_more(carrier)
+                one.stop()
+                # At once: no worker waits for the end of a lease.
+                assert binds_of(database_url, one) == 0
+                wait_for_binds(database_url, two, BINDS)
+                sends.wait_for_more(carrier)
+                one.start()
+                until(lambda: binds_of(database_url, one), "the worker that came back has no bind")
+                sends.wait_for_more(carrier)
             until(
                 lambda: not execute(database_url, "SELECT FROM messages WHERE status <> 'delivered' LIMIT 1"),
                 "not everything is delivered",

@@ -239,7 +239,7 @@ def test_ctrl_c_stops_everything_and_nothing_is_lost(home: Path) -> None:
         assert has_batch(again, key, batch_id)
 
 
-@pytest.mark.parametrize("part", ["postgres", "web"])
+@pytest.mark.parametrize("part", [pytest.param("postgres", marks=pytest.mark.long), "web"])
 def test_a_stop_while_it_starts_is_heard(home: Path, part: str) -> None:
     node = Node(home)
     node.start()
@@ -253,7 +253,7 @@ def test_a_stop_while_it_starts_is_heard(home: Path, part: str) -> None:
     assert [one.words for one in parts if one.lives] == []
 
 
-def test_a_part_that_was_killed_is_started_again(home: Path) -> None:
+def test_killed_processes_are_started_again_and_nothing_is_lost(home: Path) -> None:
     with running(home) as node:
         key = demo(node)["key"]
         for name in ("web", "worker"):
@@ -263,22 +263,18 @@ def test_a_part_that_was_killed_is_started_again(home: Path) -> None:
             node.wait_for_words(f"{name} ended with code -9; starting it again.")
             wait_for(partial(node.part, name))
         wait_for(lambda: node.status("/readyz") == 200)
-        assert has_batch(node, key, send(node, key))
-
-
-def test_when_postgresql_was_killed_everything_comes_back(home: Path) -> None:
-    with running(home) as node:
-        key = demo(node)["key"]
         batch_id = send(node, key)
         postgres, others = node.part("postgres"), [node.part(name) for name in ("web", "worker")]
         assert postgres is not None
+        ready = node.said().count("Tumira is ready again.")
         os.kill(postgres.pid, signal.SIGKILL)
-        node.wait_for_words("Tumira is ready again.")
+        node.wait_for_words("Tumira is ready again.", count=ready + 1)
         assert has_batch(node, key, batch_id)
         assert [node.part(name) for name in ("web", "worker")] == others
         assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_a_part_that_cannot_start_is_tried_again_less_and_less_often(home: Path) -> None:
     with running(home) as node:
         web = node.part("web")
@@ -325,6 +321,7 @@ def test_what_the_operator_must_put_right_ends_it(home: Path) -> None:
         (home / ".env").unlink()
 
 
+@pytest.mark.long
 def test_serve_can_be_started_at_once_after_it_was_killed(home: Path) -> None:
     node = Node(home)
     node.start()
