@@ -24,6 +24,8 @@ _GENERATED: Final = frozenset(
 _QUESTION: Final = re.compile(r"\A[^`\n]*\?(?=\s|\Z)|\?\s*\Z")
 # A file in inline code with its folder, from the top or from `tumira/`; and a link to a file.
 _NAMED_FILE: Final = re.compile(r"`((?:[a-z_]+/)+(?:[a-z0-9_]+\.(?:py|md|sh|toml|yml))?)`")
+# A function or class in inline code, such as `sending.batcher.Batcher.ask`.
+_NAMED_CODE: Final = re.compile(r"`((?:[a-z_0-9]+\.)+[A-Za-z_]\w*(?:\.[a-z_]\w*)?)(?:\(\))?`")
 _LINK: Final = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -107,16 +109,36 @@ def _long_lines(path: Path) -> Iterator[int]:
 
 
 def _lost_files(path: Path) -> Iterator[str]:
-    """Yield the files that a document names or links to and that are not there."""
+    """Yield the files and functions that a document names and that are not there."""
     if path.suffix != ".md":
         return
     text = (ROOT / path).read_text(encoding="utf-8")
     for name in _NAMED_FILE.findall(text):
         if not any((folder / name).exists() for folder in (ROOT, ROOT / "tumira")):
             yield name
+    for name in _NAMED_CODE.findall(text):
+        if not name.endswith(".log") and not _is_code(name.split(".")):
+            yield name
     for link in _LINK.findall(text):
         if not (ROOT / path.parent / link).exists():
             yield link
+
+
+def _is_code(parts: list[str]) -> bool:
+    """Tell whether the parts name a module, or what a module defines; other names are none of ours."""
+    place = ROOT / "tumira"
+    parts = parts[1:] if parts[0] == "tumira" else parts
+    if not (place / parts[0]).is_dir() and not (place / f"{parts[0]}.py").exists():
+        return True
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if not parts:
+        return True
+    module = place / f"{parts.pop(0)}.py"
+    if not module.exists():
+        return False
+    source = module.read_text(encoding="utf-8")
+    return all(re.search(rf"(?:^|\n) *(?:async def|def|class) {part}\b|\n{part}\b", source) for part in parts)
 
 
 if __name__ == "__main__":
