@@ -75,7 +75,7 @@ def test_an_operator_is_created_reset_and_removed(service: Service, cli: Cli) ->
 
 def test_people_read_what_to_do_with_the_password(cli: Cli) -> None:
     told = cli.text("operator", "create", "--phone", new_phone(), "--name", "Tendai")
-    assert "good once, within 72 hours" in told
+    assert "valid once, within 72 hours" in told
     assert "/operator" in told
     assert "Tendai" in cli.text("operator", "list")
 

@@ -1,19 +1,39 @@
-"""Which API keys are there, and whose are they?"""
+"""API keys: their shape, `tmr_<public id>_<secret>`, and their rows; only a hash of the secret is kept."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from tumira.core.ids import AccountId, KeyId
+from msgspec import Struct
+
+from tumira.core.ids import KEY, AccountId, KeyId, read_id, write_id
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
+_SHAPE: Final = re.compile(r"tmr_([0-9a-z]{26})_([0-9a-z]{32})")
+
+
+class ParsedKey(Struct, frozen=True):
+    key_id: KeyId
+    secret: str
+
+
+def parse_key(text: str) -> ParsedKey | None:
+    """Parse a key; None for any other text."""
+    match = _SHAPE.fullmatch(text)
+    key_id = None if match is None else read_id(KEY, KEY + match[1])
+    return None if match is None or key_id is None else ParsedKey(KeyId(key_id), match[2])
+
+
+def write_key(key: ParsedKey) -> str:
+    """Write a key, to be shown once."""
+    return f"tmr_{write_id('', key.key_id)}_{key.secret}"
+
 
 class Scope(StrEnum):
-    """What a key may be used for."""
-
     SEND = "messages:send"
     READ = "messages:read"
     ACCOUNT = "account:read"
@@ -21,7 +41,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySecret:
-    """What never changes about a key, and so may be remembered: whose it is and what proves it."""
+    """The constant part of a key, which may be cached: its account and the hash of its secret."""
 
     key_id: KeyId
     account_id: AccountId
@@ -32,7 +52,6 @@ SQL_FIND_SECRET: Final = Statement("SELECT id, account_id, secret_sha256 FROM ap
 
 
 async def find_secret(connection: Connection, key_id: KeyId) -> KeySecret | None:
-    """Return what proves the ownership of a key, or None for a key that does not exist."""
     row = await SQL_FIND_SECRET.row(connection, key_id=key_id)
     return None if row is None else KeySecret(*row)
 
@@ -44,7 +63,6 @@ VALUES (%(key_id)s, %(account_id)s, %(name)s, %(sha256)s, %(scopes)s)
 
 
 async def insert(connection: Connection, secret: KeySecret, name: str, scopes: Sequence[Scope]) -> None:
-    """Add a key."""
     await SQL_INSERT.rows(
         connection,
         key_id=secret.key_id,
@@ -98,14 +116,14 @@ SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
 async def list_revoked(
     connection: Connection, account_id: AccountId, before: KeyId, count_max: int
 ) -> Sequence[ApiKey]:
-    """Return an account's revoked keys that were made before one of its keys, newest first."""
+    """Return an account's revoked keys made before a given key, newest first."""
     rows = await SQL_LIST_REVOKED.rows(connection, account_id=account_id, before=before, count_max=count_max)
     return [ApiKey(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """How many keys of an account are not revoked, and how many were made in 24 hours."""
+    """How many keys are not revoked, and how many were made in 24 hours."""
 
     in_use: int
     made_today: int
@@ -120,7 +138,6 @@ SELECT count(*) FILTER (WHERE revoked_at IS NULL),
 
 
 async def count(connection: Connection, account_id: AccountId) -> KeyCounts:
-    """Count an account's keys."""
     row = await SQL_COUNT.row(connection, account_id=account_id)
     assert row is not None
     return KeyCounts(*row)
@@ -140,7 +157,7 @@ DELETE FROM api_keys
 
 
 async def delete_oldest_revoked(connection: Connection, account_id: AccountId, kept: int) -> None:
-    """Forget all but the newest of an account's revoked keys."""
+    """Delete all but the newest of an account's revoked keys."""
     await SQL_DELETE_OLDEST_REVOKED.rows(connection, account_id=account_id, kept=kept)
 
 
@@ -154,7 +171,7 @@ SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
 
 
 async def list_some(connection: Connection, account_id: AccountId | None, count_max: int) -> Sequence[ApiKey]:
-    """Return the keys of an account or of all, those in use first, then oldest first; for the operator."""
+    """Return the keys of one account or of all, those in use first, then oldest first."""
     rows = await SQL_LIST_SOME.rows(connection, account_id=account_id, count_max=count_max)
     return [ApiKey(*row) for row in rows]
 
@@ -163,7 +180,6 @@ SQL_IS_IN_USE: Final = Statement("SELECT revoked_at IS NULL FROM api_keys WHERE 
 
 
 async def is_in_use(connection: Connection, key_id: KeyId) -> bool:
-    """Tell whether there is such a key and it is not revoked."""
     return bool(await SQL_IS_IN_USE.value(connection, key_id=key_id))
 
 
@@ -174,6 +190,6 @@ RETURNING id, account_id, name, scopes, created_at, last_used_at, revoked_at
 
 
 async def mark_revoked(connection: Connection, key_id: KeyId) -> ApiKey | None:
-    """End a key's use from the next call on; None when there is no such key."""
+    """Revoke a key from the next call on; None when there is no such key."""
     row = await SQL_MARK_REVOKED.row(connection, key_id=key_id)
     return None if row is None else ApiKey(*row)

@@ -1,4 +1,4 @@
-"""What does an operator see of one account at a glance? A bounded part of everything that it has."""
+"""What the console shows of one account: some of its keys, endpoints and refused texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tumira.core.ids import AccountId, EndpointId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
-# Those in use before those that were revoked; of an account at most a hundred are in use.
+# Keys in use before revoked ones; an account has at most a hundred in use.
 SQL_KEYS: Final = Statement("""
 SELECT id, account_id, name, scopes, created_at, last_used_at, revoked_at
   FROM api_keys
@@ -28,7 +28,7 @@ async def list_keys(connection: Connection, account_id: AccountId, count_max: in
 
 @dataclass(frozen=True, slots=True)
 class ShownEndpoint:
-    """Where an account is told of events, and how that goes."""
+    """A webhook endpoint with its state."""
 
     id: EndpointId
     url: str
@@ -50,14 +50,13 @@ SELECT id, url, state, failures, failing_since, succeeded_at
 async def list_endpoints(
     connection: Connection, account_id: AccountId, count_max: int
 ) -> Sequence[ShownEndpoint]:
-    """Return an account's endpoints, oldest first."""
     rows = await SQL_ENDPOINTS.rows(connection, account_id=account_id, count_max=count_max)
     return [ShownEndpoint(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedTexts:
-    """How many texts of an account were refused in the time for which that is kept, and how often."""
+    """How many texts were refused while that is kept, and how often."""
 
     texts: int
     times: int
@@ -71,7 +70,6 @@ SELECT count(*) AS texts, coalesce(sum(count), 0)::bigint AS times
 
 
 async def count_refused(connection: Connection, account_id: AccountId) -> RefusedTexts:
-    """Count the texts of an account that were refused."""
     row = await SQL_REFUSED.row(connection, account_id=account_id)
     assert row is not None
     return RefusedTexts(*row)

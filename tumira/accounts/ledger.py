@@ -1,8 +1,8 @@
-"""Where does money come from and go to, and does it add up?
+"""The ledger: transfers between books, balances after each of them, and the proof that they add up.
 
-An account's transfers are inserted while its row is held, so their ids are in the order in which its balance
-changed, and whoever sees one of them sees all before it. At every thousandth the sum of all so far is noted,
-as a mark: what the balance was after any of them is read from the mark before it on.
+An account's transfers are inserted while its row is locked, so their ids are in the order in which its
+balance changed, and a reader that sees one sees all before it. Every thousandth transfer gets a mark with
+the sum so far: the balance after any transfer is summed from the mark before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ SELECT balance FROM moved
 async def adjust(
     connection: Connection, account_id: AccountId, amount: Decimal, *, note: str, actor: str
 ) -> Decimal:
-    """Give an account money, or take some, on the operator's word; return the balance after it."""
+    """Credit or debit an account on the operator's order; return the balance after it."""
     assert amount != 0
     books = ("adjustment", "customer") if amount > 0 else ("customer", "adjustment")
     balance = await SQL_MOVE.value(
@@ -63,7 +63,7 @@ async def adjust(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One movement of money, as the operator sees it."""
+    """A transfer as the operator sees it."""
 
     id: int
     from_book: str
@@ -85,7 +85,7 @@ SELECT id, from_book, to_book, amount, batch_id, note, actor, created_at
 
 
 async def list_latest(connection: Connection, account_id: AccountId, count_max: int) -> Sequence[Transfer]:
-    """Return an account's latest movements, newest first."""
+    """Return an account's latest transfers, newest first."""
     rows = await SQL_LIST.rows(connection, account_id=account_id, count_max=count_max)
     return [Transfer(*row) for row in rows]
 
@@ -101,13 +101,11 @@ SELECT book, sum(amount) AS balance
 
 
 async def books(connection: Connection) -> Mapping[str, Decimal]:
-    """Return what each book holds; together they hold nothing."""
+    """Return the balance of each book; their sum is zero."""
     return {row["book"]: row["balance"] for row in await SQL_BOOKS.rows(connection)}
 
 
 class EntryKind(StrEnum):
-    """What a movement can be for."""
-
     ALL = "all"
     SENDS = "sends"
     REFUNDS = "refunds"
@@ -117,7 +115,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One movement of an account's money, as its owner sees it; what was paid is negative."""
+    """A transfer as the account's owner sees it; what was paid is negative."""
 
     id: int
     kind: EntryKind
@@ -131,7 +129,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A page of movements; where there may be older ones, `older` is the movement before which they are.
+    """A page of entries; `older` is the id before which the next page begins.
 
     `stopped_at` tells how far back the search got before it had looked at too many others.
     """
@@ -198,7 +196,7 @@ async def list_entries(
     before: int = LAST,
     look_max: int = LOOK_MAX,
 ) -> Entries:
-    """Return an account's movements of a kind, the newest first, at most `count_max`."""
+    """Return at most `count_max` of an account's entries of a kind, newest first."""
     assert 0 < count_max < look_max
     statement = SQL_WALK_WITHOUT_BATCH if kind in {EntryKind.TOP_UPS, EntryKind.ADJUSTMENTS} else SQL_WALK
     rows = await statement.rows(
@@ -252,7 +250,7 @@ SELECT low FROM halving WHERE low = high
 
 
 async def first_since(connection: Connection, account_id: AccountId, at: datetime) -> int:
-    """Return an id that all movements since a moment reach, and none before it."""
+    """Return the first id that a transfer since this moment may have."""
     return int(await SQL_FIRST_SINCE.value(connection, account_id=account_id, at=at, last=LAST))
 
 
@@ -300,7 +298,7 @@ SELECT count(*)
 async def balances_after(
     connection: Connection, account_id: AccountId, ids: Sequence[int]
 ) -> Mapping[int, Decimal] | None:
-    """Return what the balance was after each of these movements; None if the marks contradict each other."""
+    """Return the balance after each of these transfers; None if the marks contradict each other."""
     assert len(ids) <= ENTRIES_MAX
     ascending = sorted(ids)
     steps = await SQL_STEPS.rows(
@@ -325,7 +323,7 @@ async def balances_after(
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """What an account's movements come to now, beside its balance.
+    """The sum of an account's transfers, beside its balance.
 
     Of the first ones the sum is taken from the mark that was reached at `since`, which is None while there is
     none; the `counted` ones after it were added up. `proved_at` is when all of them, from the first on, were
@@ -342,7 +340,7 @@ class LedgerState:
 
     @property
     def adds_up(self) -> bool:
-        """Tell whether nothing speaks against it, now or when all of it was last added up."""
+        """Whether the sums agree, now and in the last complete proof."""
         return self.total == self.balance and self.broken_at is None
 
 
@@ -369,7 +367,7 @@ SELECT accounts.balance, coalesce(mark.balance, 0) + coalesce(later.total, 0) AS
 
 
 async def get_state(connection: Connection, account_id: AccountId) -> LedgerState:
-    """Add an account's movements up, from the last mark on, and compare them with its balance."""
+    """Sum an account's transfers from the last mark on, beside its balance."""
     row = await SQL_STANDING.row(connection, account_id=account_id, last=LAST)
     assert row is not None, "accounts are never deleted"
     return LedgerState(*row)
@@ -377,7 +375,7 @@ async def get_state(connection: Connection, account_id: AccountId) -> LedgerStat
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """What was sent for a debit, as far as it is still kept."""
+    """The batch of a debit, if it is still kept."""
 
     reference: str | None
     recipients: int
@@ -396,7 +394,7 @@ SELECT id, reference, recipients
 async def list_sent(
     connection: Connection, account_id: AccountId, ids: Sequence[BatchId]
 ) -> Mapping[BatchId, SentBatch]:
-    """Return what these debits were for; batches of dropped weeks are left out."""
+    """Return the batches of debits; those of dropped weeks are left out."""
     if not ids:
         return {}
     rows = await SQL_SENT.rows(connection, account_id=account_id, ids=ids, low=min(ids), high=max(ids))
@@ -405,7 +403,7 @@ async def list_sent(
 
 @dataclass(frozen=True, slots=True)
 class RefundedMessage:
-    """Which message was paid back, and why."""
+    """The message of a refund, and why it was refunded."""
 
     recipient: str
     status: str
@@ -424,7 +422,7 @@ SELECT id, recipient, status, failure_reason
 async def list_refunded(
     connection: Connection, account_id: AccountId, ids: Sequence[MessageId]
 ) -> Mapping[MessageId, RefundedMessage]:
-    """Return what these refunds were for; messages of dropped weeks are left out."""
+    """Return the messages of refunds; those of dropped weeks are left out."""
     if not ids:
         return {}
     rows = await SQL_RETURNED.rows(connection, account_id=account_id, ids=ids, low=min(ids), high=max(ids))
@@ -518,7 +516,7 @@ UPDATE ledger_proofs
 
 @dataclass(frozen=True, slots=True)
 class ProofTurn:
-    """What a turn of adding up came to: marks noted, accounts proved, and accounts that do not add up."""
+    """The result of a turn: marks written, accounts proved, and accounts whose sums differ."""
 
     marks: int
     proved: int
@@ -526,7 +524,7 @@ class ProofTurn:
 
 
 async def add_up(connection: Connection, transfers_max: int = TRANSFERS_PER_TURN) -> ProofTurn:
-    """Note the marks that are missing, and add the movements of accounts up once more from the first on."""
+    """Write the missing marks, and sum the transfers of accounts again from the first on."""
     await SQL_BEGIN_PROOFS.rows(connection, accounts_max=ACCOUNTS_PER_TURN)
     marks = 0
     proved: list[AccountId] = []

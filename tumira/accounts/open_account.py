@@ -1,4 +1,4 @@
-"""How does an account come to be?"""
+"""Opening an account for a phone number."""
 
 import time
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""May this account make another call now, and if not, when?
+"""The rate limit: whether an account may make another call now, and if not, when.
 
 The rolling window of an account is a list of entries in ascending order, each a time and the number of calls
 it stands for. The time is the latest moment at which any of these calls may have happened, in microseconds
@@ -35,12 +35,11 @@ class CallWindow(Struct, frozen=True):
 
 
 class RateDecision(Struct, frozen=True):
-    """The answer to a call that wants a place in the window.
+    """Whether a call is allowed, and the window after it.
 
-    `window` is to be written back, also for a call that was refused, and is the very object that was given
-    when nothing changed. A caller that
-    was refused and waits `reset_s` seconds finds a place, unless another call takes it first; otherwise
-    `reset_s` says when the next place becomes free, and is 0 when none is taken.
+    `window` is written back, also for a call that was refused; it is the given object when nothing changed.
+    After a refusal, a call that waits `reset_s` seconds finds a place, unless another call takes it first.
+    Otherwise `reset_s` says when the next place becomes free, and is 0 when none is taken.
     """
 
     allowed: bool
@@ -65,7 +64,7 @@ def take(window: CallWindow, limit: int, now_us: int) -> RateDecision:
 
 
 def look(window: CallWindow, limit: int, now_us: int) -> RateDecision:
-    """Say how the window stands without taking a place; `allowed` is what `take` would answer."""
+    """Return the state of the window without taking a place; `allowed` is what `take` would answer."""
     assert limit > 0
     seen = _without_future(window, now_us)
     oldest, total = _counted(seen, now_us)
@@ -94,7 +93,7 @@ def _counted(window: CallWindow, now_us: int) -> tuple[int, int]:
 
 
 def _until_left_s(window: CallWindow, oldest: int, leaving: int, now_us: int) -> int:
-    """Return the whole seconds, rounded up, until so many calls have left."""
+    """Return the whole seconds, rounded up, until `leaving` calls have left the window."""
     last = oldest
     if leaving > 1:
         last += bisect_left(list(accumulate(window.counts[oldest:])), leaving)

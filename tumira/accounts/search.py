@@ -1,4 +1,4 @@
-"""Which accounts does an operator look for? By words of the names, by a phone number, or the newest.
+"""Search for accounts by words of their names, by phone number, or the newest.
 
 Each way walks along one index. A word that very many names have leads past accounts whose other words do not
 fit: a search that has looked at too many of them says so, and goes on from there when it is asked to.
@@ -33,8 +33,6 @@ _NOT_A_DIGIT: Final = re.compile(r"[^0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class FoundAccount:
-    """An account in a list."""
-
     id: AccountId
     phone: str
     name: str
@@ -47,7 +45,7 @@ class FoundAccount:
 
 @dataclass(frozen=True, slots=True)
 class SearchCursor:
-    """Where a search by words goes on: after an account, at one of its words."""
+    """Where a search by words continues: after an account, at one of its words."""
 
     word: str
     account_id: AccountId
@@ -80,7 +78,7 @@ SELECT {_COLUMNS}
 async def list_newest(
     connection: Connection, count_max: int, before: AccountId = LAST
 ) -> tuple[Sequence[FoundAccount], bool]:
-    """Return the customers' accounts that were opened last, and whether there are older ones."""
+    """Return the newest customers' accounts, and whether there are older ones."""
     rows = await SQL_NEWEST.rows(connection, before=before, count_max=count_max + 1)
     return [FoundAccount(*row) for row in rows[:count_max]], len(rows) > count_max
 
@@ -106,7 +104,7 @@ SELECT account.*
 async def list_by_phone(
     connection: Connection, beginnings: Sequence[str], count_max: int, after: str = "+"
 ) -> tuple[Sequence[FoundAccount], bool]:
-    """Return accounts whose number begins in one of these ways, by number, and whether there are more."""
+    """Return accounts whose number has one of these prefixes, by number, and whether there are more."""
     rows = await SQL_PHONES.rows(
         connection, beginnings=beginnings, nines=_NINES, after=after, count_max=count_max + 1
     )
@@ -114,7 +112,7 @@ async def list_by_phone(
 
 
 def phone_beginnings(text: str, calling_codes: Sequence[str]) -> Sequence[str]:
-    """Return how a number may begin that somebody typed, whole or in part; nothing for what is no number.
+    """Return the prefixes of a number that was typed whole or in part; nothing for other texts.
 
     Without a plus sign it may be written as at home, with a zero or without.
     """
@@ -194,7 +192,7 @@ async def list_by_words(
     after: SearchCursor | None = None,
     look_max: int = LOOK_MAX,
 ) -> FoundAccounts:
-    """Return accounts that have, for each word typed, one in their names that begins so, by that word."""
+    """Return accounts that have, for each word typed, a word in their names with that prefix."""
     assert 0 < count_max < look_max
     words = [row["word"] for row in await SQL_WORDS.rows(connection, text=text, count_max=WORDS_MAX)]
     if not words:

@@ -1,4 +1,4 @@
-"""Who are the accounts, and what do they have?"""
+"""Accounts: their rows, limits and locks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SYSTEM: Final = AccountId(UUID("00000000-0000-7000-8000-000000000000"))
 
 
 class LockedAccount(Struct):
-    """An account whose row we hold locked, with what a call may change on it."""
+    """An account whose row is locked, with what a call may change on it."""
 
     id: AccountId
     balance: Decimal
@@ -62,7 +62,7 @@ SQL_HOLD: Final = Statement(_HELD + "WHERE id = %(account_id)s FOR NO KEY UPDATE
 async def lock_free(
     connection: Connection, account_ids: Sequence[AccountId]
 ) -> dict[AccountId, LockedAccount]:
-    """Lock those of the accounts that nobody else holds."""
+    """Lock those of the accounts that are not locked elsewhere."""
     return {row["id"]: _held(row) for row in await SQL_HOLD_FREE.rows(connection, account_ids=account_ids)}
 
 
@@ -127,13 +127,12 @@ SQL_LIST: Final = Statement(
 
 
 async def find(connection: Connection, account_id: AccountId) -> Account | None:
-    """Return an account, or None."""
     row = await SQL_FIND.row(connection, account_id=account_id)
     return None if row is None else Account(*row)
 
 
 async def list_after(connection: Connection, after: AccountId, count_max: int) -> Sequence[Account]:
-    """Return the customers' accounts in the order in which they were made."""
+    """Return the customers' accounts in the order of their creation."""
     return [Account(*row) for row in await SQL_LIST.rows(connection, after=after, count_max=count_max)]
 
 
@@ -148,7 +147,7 @@ RETURNING id
 async def insert(
     connection: Connection, account_id: AccountId, phone: str, name: str, business: str, rate_limit: int
 ) -> bool:
-    """Add an account with nothing on it; False when the phone number has one."""
+    """Add an account without balance; False when the phone number has one."""
     inserted = await SQL_INSERT.value(
         connection, account_id=account_id, phone=phone, name=name, business=business, rate_limit=rate_limit
     )
@@ -159,7 +158,6 @@ SQL_FIND_BY_PHONE: Final = Statement(_ACCOUNT + "WHERE phone = %(phone)s")
 
 
 async def find_by_phone(connection: Connection, phone: str) -> Account | None:
-    """Return the account of a phone number, or None."""
     row = await SQL_FIND_BY_PHONE.row(connection, phone=phone)
     return None if row is None else Account(*row)
 
@@ -172,7 +170,6 @@ UPDATE accounts
 
 
 async def mark_suspended(connection: Connection, account_id: AccountId, *, suspended: bool) -> None:
-    """Stop an account from sending, or let it send again."""
     await SQL_MARK_SUSPENDED.rows(connection, account_id=account_id, suspended=suspended)
 
 
@@ -182,7 +179,7 @@ SQL_SET_REVIEW_CONSENT: Final = Statement(
 
 
 async def set_review_consent(connection: Connection, account_id: AccountId, *, consent: bool) -> None:
-    """Note whether an account lets its refused texts be kept for the operator to look at."""
+    """Record whether refused texts may be kept for the operator's review."""
     await SQL_SET_REVIEW_CONSENT.rows(connection, account_id=account_id, consent=consent)
 
 
@@ -209,7 +206,7 @@ async def set_limits(
     low_balance: Decimal | None = None,
     weight: int | None = None,
 ) -> None:
-    """Change how often an account may call, what it may spend, when it is told, and its share."""
+    """Change the rate, the spend limits, the low-balance warning and the share of an account."""
     await SQL_SET_LIMITS.rows(
         connection,
         account_id=account_id,
@@ -229,7 +226,6 @@ SQL_SET_NAMES: Final = Statement(
 
 
 async def set_names(connection: Connection, account_id: AccountId, name: str, business: str) -> None:
-    """Change who answers for an account, and whose messages these are."""
     await SQL_SET_NAMES.rows(connection, account_id=account_id, name=name, business=business)
 
 

@@ -7,8 +7,7 @@ from hmac import compare_digest
 from typing import Final
 
 from tumira.accounts import api_keys
-from tumira.accounts.api_keys import KeySecret
-from tumira.accounts.keys import parse_key
+from tumira.accounts.api_keys import KeySecret, parse_key
 from tumira.core.errors import InvalidApiKey, MissingApiKey, RateLimited
 from tumira.postgres.pool import Database
 

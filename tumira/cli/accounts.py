@@ -1,4 +1,4 @@
-"""How does the operator manage accounts and their keys?"""
+"""Commands for accounts and their API keys."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -35,7 +35,7 @@ TRANSFERS_SHOWN: Final = 20
 
 @click.group()
 def account() -> None:
-    """Open, show, credit, suspend and limit accounts, and note their consent to review."""
+    """Open, show, credit, suspend and limit accounts, and record their consent to review."""
 
 
 @account.command("create")
@@ -110,7 +110,7 @@ async def account_show(database: Database, *, account_id: AccountId, as_json: bo
 async def account_credit(
     database: Database, *, account_id: AccountId, amount: Decimal, note: str, as_json: bool
 ) -> None:
-    """Give an account money; a negative amount takes some back."""
+    """Credit an account; a negative amount debits it."""
     if not amount:
         raise OperatorError("The amount is zero; nothing to do.")
     if not note.strip():
@@ -128,11 +128,11 @@ async def account_credit(
 async def account_suspend(
     database: Database, *, account_id: AccountId, lift: bool, note: str, as_json: bool
 ) -> None:
-    """Stop an account from sending; it can still look things up."""
+    """Stop an account from sending; it can still read its data."""
     found = await manage_accounts.suspend(
         database, account_id, suspended=not lift, actor=Actor(actor()), note=note.strip()
     )
-    show(_account(found), as_json=as_json, title="Suspended." if not lift else "Not suspended any more.")
+    show(_account(found), as_json=as_json, title="Suspended." if not lift else "Suspension lifted.")
 
 
 @account.command("limit")
@@ -159,7 +159,7 @@ async def account_limit(
     weight: int | None,
     as_json: bool,
 ) -> None:
-    """Limit what an account may spend or how often it may call, and set its share and when it is told."""
+    """Set an account's spend limits, rate, share and low-balance warning."""
     if all(one is None for one in (daily, call, rate, low_balance, weight)):
         raise OperatorError(
             "Say what to limit: --daily AMOUNT, --call AMOUNT, --rate CALLS, --low-balance AMOUNT, or "
@@ -198,7 +198,7 @@ def _amount_or_none(text: str | None) -> Decimal | None:
 async def account_factor(
     database: Database, *, account_id: AccountId, off: bool, note: str, as_json: bool
 ) -> None:
-    """Turn the second factor off for an owner who has lost it; make sure first that it is they who ask."""
+    """Turn off the second factor of an owner who has lost it; verify their identity first."""
     if not off:
         raise OperatorError("Say what to do: --off.")
     if not await manage_accounts.drop_factor(database, account_id, actor=Actor(actor()), note=note.strip()):
@@ -215,7 +215,7 @@ async def account_factor(
 async def account_review(
     database: Database, *, account_id: AccountId, consent: bool | None, as_json: bool
 ) -> None:
-    """Note whether an account lets you look at its texts that are refused."""
+    """Record whether an account allows you to review its refused texts."""
     if consent is None:
         raise OperatorError("Say what the account wants: --consent or --no-consent.")
     found = await manage_accounts.review(database, account_id, consent=consent, actor=Actor(actor()))
@@ -272,7 +272,7 @@ async def key_list(database: Database, *, account_id: AccountId | None, as_json:
 @json_option
 @with_database
 async def key_revoke(database: Database, *, key_id: KeyId, as_json: bool) -> None:
-    """End a key's use from the next call on."""
+    """Revoke a key from the next call on."""
     revoked = await manage_keys.revoke_key(database, key_id, actor=Actor(actor()))
     show(_key(revoked), as_json=as_json, title="Revoked.")
 

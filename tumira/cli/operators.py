@@ -1,4 +1,4 @@
-"""How is somebody let into the operator's console, and kept out of it?"""
+"""Commands for operators' access to the console."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,14 +7,11 @@ import click
 
 from tumira.audit_log import Actor
 from tumira.cli.output import actor, json_option, load_settings, show, show_all, with_database
-from tumira.core.errors import OperatorError
 from tumira.core.ids import OPERATOR, write_id
 from tumira.identity import operators as operator_access
 from tumira.identity.store import operators
 from tumira.identity.store.operators import Operator, Role
 from tumira.postgres.pool import Database
-from tumira.pricing.phone_numbers import read_phone
-from tumira.pricing.store import get_tariff
 
 OPERATORS_MAX: Final = 1_000
 
@@ -23,7 +20,7 @@ phone_option = click.option("--phone", required=True, help="The number to sign i
 
 @click.group()
 def operator() -> None:
-    """Let people into the operator's console, and keep them out of it."""
+    """Grant and revoke access to the operator's console."""
 
 
 @operator.command("create")
@@ -39,7 +36,7 @@ def operator() -> None:
 @json_option
 @with_database
 async def operator_create(database: Database, *, phone: str, name: str, role: str, as_json: bool) -> None:
-    """Add somebody, and print the password of their first sign-in, which is kept nowhere."""
+    """Add an operator and print their one-time password, which is kept nowhere."""
     password = await operator_access.create(
         database, phone=phone, name=name, role=Role(role), actor=Actor(actor())
     )
@@ -50,7 +47,7 @@ async def operator_create(database: Database, *, phone: str, name: str, role: st
 @json_option
 @with_database
 async def operator_list(database: Database, *, as_json: bool) -> None:
-    """List those who may come in, and those who were removed."""
+    """List operators, also removed ones."""
     async with database.connection() as connection:
         found = await operators.list_all(connection, OPERATORS_MAX)
     show_all(
@@ -66,7 +63,7 @@ async def operator_list(database: Database, *, as_json: bool) -> None:
 @json_option
 @with_database
 async def operator_reset(database: Database, *, phone: str, as_json: bool) -> None:
-    """Give somebody a new first password; their sessions and their second factor end."""
+    """Give an operator a new one-time password; their sessions and second factor end."""
     password = await operator_access.reset(database, phone=phone, actor=Actor(actor()))
     _show_password(await _find(database, phone), password, "Password reset.", as_json=as_json)
 
@@ -76,7 +73,7 @@ async def operator_reset(database: Database, *, phone: str, as_json: bool) -> No
 @json_option
 @with_database
 async def operator_remove(database: Database, *, phone: str, as_json: bool) -> None:
-    """Let somebody in no more; their sessions end at once."""
+    """Revoke an operator's access; their sessions end immediately."""
     removed = await _find(database, phone)
     await operator_access.remove(database, phone=phone, actor=Actor(actor()))
     show({**_operator(removed), "removed": True}, as_json=as_json, title="Operator removed.")
@@ -84,11 +81,7 @@ async def operator_remove(database: Database, *, phone: str, as_json: bool) -> N
 
 async def _find(database: Database, phone: str) -> Operator:
     async with database.connection() as connection:
-        number = read_phone(await get_tariff(connection), phone)
-        found = None if number is None else await operators.find_by_phone(connection, number)
-    if found is None:
-        raise OperatorError("There is no operator with that number; `tumira operator list` shows them.")
-    return found
+        return await operator_access.get_operator(connection, phone)
 
 
 def _show_password(found: Operator, password: str, title: str, *, as_json: bool) -> None:
@@ -96,7 +89,7 @@ def _show_password(found: Operator, password: str, title: str, *, as_json: bool)
     if not as_json:
         hours = int(operator_access.ONE_TIME_FOR.total_seconds()) // 3600
         click.echo(
-            f"The password is good once, within {hours} hours, at {load_settings().public_url}/operator: it "
+            f"The password is valid once, within {hours} hours, at {load_settings().public_url}/operator: it "
             "leads to a password of their own and a second factor."
         )
 

@@ -1,4 +1,4 @@
-"""What does somebody call the browser that they use? Not what it calls itself, which is longer."""
+"""Short names of browsers, from their user agents."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ _SYSTEMS: Final = (
 
 
 def describe(user_agent: str) -> str:
-    """Say which browser it is and on what, as in `Chrome on Android`, as far as it says so itself."""
+    """Return the browser and its system, such as `Chrome on Android`, as far as it names them."""
     browser = next((name for mark, name in _BROWSERS if mark in user_agent), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if browser is None:

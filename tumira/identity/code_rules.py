@@ -1,8 +1,7 @@
 """Limits on sending and trying codes: generous for bad lines, tight for abuse.
 
-A code is a message that we pay for and that anybody can ask for, to any number. So there are limits: for each
-number, with waits that grow for each address that asks; for each address on the internet; and for everybody
-together.
+Anyone can ask for a code to any number, and we pay for it. So there are limits for each number, with waits
+that grow for each address that asks, for each address, and for all codes together.
 """
 
 import re
@@ -18,8 +17,8 @@ TRIES_MAX: Final = 5
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
-# How long an address waits after its first code of a day for a number, after the second, and so on; then it
-# gets no more.
+# How long an address waits after its first code of a day for a number, after the second, and so on. After
+# the last one it gets no more.
 WAITS: Final = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 600, 1200, 2400, 3600, 3600))
 PER_HOUR_MAX: Final = 6
 # For a number from all addresses together: what its owner can be bothered with. Twice what one address gets,
@@ -32,19 +31,18 @@ _BETWEEN: Final = re.compile(r"[\s-]+")
 
 @dataclass(frozen=True, slots=True)
 class CodeLimits:
-    """How many codes may be asked for from one address in an hour; how many may leave, for each purpose."""
+    """Codes an hour: those asked for from one address, and those sent for each purpose."""
 
     per_address: int = 40
     in_all: int = 500
 
 
 def new_code() -> str:
-    """Make a code."""
     return f"{secrets.randbelow(10**DIGITS):0{DIGITS}d}"
 
 
 def read_code(text: str) -> str | None:
-    """Read a code as people type it, in groups or with spaces around it; None for what cannot be one."""
+    """Read a code as people type it, in groups or with spaces around it; None for any other text."""
     code = _BETWEEN.sub("", text)
     return code if _SHAPE.fullmatch(code) else None
 
@@ -70,7 +68,7 @@ def wait_for_phone(here: Sequence[datetime], everywhere: Sequence[datetime], now
 
 
 def wait_for_count(count: int, oldest: datetime | None, count_max: int, now: datetime) -> timedelta:
-    """Return how long to wait when so many codes left in the last hour, the oldest of them then."""
+    """Return the wait after `count` codes in the last hour, the first of them at `oldest`."""
     if count < count_max or oldest is None:
         return timedelta(0)
     return max(timedelta(seconds=1), oldest + HOUR - now)
@@ -78,32 +76,32 @@ def wait_for_count(count: int, oldest: datetime | None, count_max: int, now: dat
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """How many passwords or codes may be tried in vain in the window; None for no limit of that sort."""
+    """The failed attempts that are allowed in the window; None for no limit."""
 
-    # For a number from one address; for a number from everywhere; from an address for all numbers.
+    # For a number from one address; for a number from all addresses; from an address for all numbers.
     per_pair: int | None = None
     per_phone: int | None = None
     per_address: int | None = None
     window: timedelta = timedelta(minutes=15)
 
 
-# A guesser with many addresses gets 30 tries in 15 minutes for one number. Meanwhile its owner signs in where
-# they did before, or chooses a new password with a code: neither counts here.
+# A guesser with many addresses gets 30 attempts in 15 minutes for one number. Meanwhile its owner signs in on
+# a known device, or chooses a new password with a code: neither counts here.
 PASSWORD_LIMITS: Final = AttemptLimits(per_pair=10, per_phone=30, per_address=60)
 # No limit for the number: an operator cannot be sent a code, and has a second factor in any case.
 OPERATOR_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
-# Only who knows the password, or holds the phone, comes to the second factor, and a million codes are guessed
-# soon from many addresses; so this is a limit for the number.
+# The second factor needs the password or the phone first, and many addresses could guess a million codes
+# soon. So this is a limit for the number.
 FACTOR_LIMITS: Final = AttemptLimits(per_phone=10, per_address=60)
 CORRECTION_LIMITS: Final = AttemptLimits(per_pair=10, per_address=60)
-# Of somebody who is signed in already.
+# Of a customer who is signed in.
 PROOF_LIMITS: Final = AttemptLimits(per_phone=10)
-# In a browser in which the owner has signed in before.
+# On a known device.
 DEVICE_LIMITS: Final = AttemptLimits(per_pair=10)
 
 
 def in_words(wait: timedelta) -> str:
-    """Say how long somebody has to wait."""
+    """Write a wait for a page."""
     seconds = max(1, round(wait.total_seconds()))
     if seconds < 90:  # noqa: PLR2004 - a minute and a half is the longest that reads well in seconds
         return f"{seconds} second{'s' if seconds != 1 else ''}"

@@ -1,4 +1,4 @@
-"""What does the operator change while the service runs?"""
+"""Changes of an account by an operator: balance, suspension, limits, review and second factor."""
 
 from decimal import Decimal
 from typing import Final
@@ -22,12 +22,12 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
 WEIGHT_MAX: Final = 100
-# From where an account was changed, as its owner reads it.
+# The address that the owner sees for a change by an operator.
 CONSOLE: Final = "the console"
 
 
 class AlreadySubmittedError(OperatorError):
-    """The same form was carried out already."""
+    """The same form was submitted before."""
 
 
 async def credit(
@@ -40,7 +40,7 @@ async def credit(
     address: str | None = None,
     press: UUID | None = None,
 ) -> Account:
-    """Give an account money, or with a negative amount take some, and say why; one press does it once."""
+    """Credit an account, or debit it with a negative amount; a form is carried out once."""
     try:
         async with database.transaction() as connection:
             await _existing(connection, account_id)
@@ -60,10 +60,10 @@ async def credit(
 async def suspend(
     database: Database, account_id: AccountId, *, suspended: bool, actor: Actor = OPERATOR, note: str = ""
 ) -> Account:
-    """Stop an account from sending, or let it send again; the note is for operators."""
+    """Stop an account from sending, or let it send again; only operators see the note."""
     async with database.transaction() as connection:
         before = await _held(connection, account_id)
-        # Who presses twice has changed something once.
+        # A second press changes nothing.
         if suspended != (before.suspended_at is not None):
             await accounts.mark_suspended(connection, account_id, suspended=suspended)
             what = "account suspended" if suspended else "account may send again"
@@ -74,10 +74,10 @@ async def suspend(
 async def review(
     database: Database, account_id: AccountId, *, consent: bool, actor: Actor = OPERATOR, note: str = ""
 ) -> Account:
-    """Note whether an account's refused texts may be kept; without consent those that were are erased."""
+    """Record whether refused texts may be kept; without consent, kept ones are erased."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
-        # This holds the account's row: a call that is being refused now is done before, or sees the change.
+        # This locks the account's row: a call that is being refused now finishes before, or sees the change.
         await accounts.set_review_consent(connection, account_id, consent=consent)
         if not consent:
             await content_store.erase_texts(connection, account_id)
@@ -87,7 +87,7 @@ async def review(
 
 
 async def drop_factor(database: Database, account_id: AccountId, *, actor: Actor, note: str = "") -> bool:
-    """Turn the second factor off for an owner who has lost it; False if there is none in use."""
+    """Turn off the second factor of an owner who has lost it; False if there is none."""
     async with database.transaction() as connection:
         account = await accounts.find(connection, account_id)
         if account is None:
@@ -116,7 +116,7 @@ async def limit(
     actor: Actor = OPERATOR,
     note: str = "",
 ) -> Account:
-    """Change how often an account may call, what it may spend, when it is told, and its share."""
+    """Change the rate, the spend limits, the low-balance warning and the share of an account."""
     async with database.transaction() as connection:
         await _existing(connection, account_id)
         await accounts.set_limits(
@@ -149,7 +149,7 @@ async def record_change(
     *,
     note: str = "",
 ) -> None:
-    """Note a change for operators, and for the account's owner without the note and without our address."""
+    """Record a change for operators, and for the owner without the note and the operator's address."""
     seen_from = None if actor.address is None else CONSOLE
     await audit_log.record(connection, account_id, Actor(actor.name, seen_from), what, detail)
     whole = "; ".join(part for part in (detail, note) if part)

@@ -1,4 +1,4 @@
-"""How are API keys given out and taken back?"""
+"""Creating and revoking API keys."""
 
 import secrets
 import time
@@ -8,8 +8,7 @@ from typing import Final
 
 from tumira.accounts import api_keys
 from tumira.accounts import store as accounts
-from tumira.accounts.api_keys import ApiKey, KeySecret, Scope
-from tumira.accounts.keys import ParsedKey, write_key
+from tumira.accounts.api_keys import ApiKey, KeySecret, ParsedKey, Scope, write_key
 from tumira.audit_log import OPERATOR, Actor
 from tumira.core.errors import OperatorError
 from tumira.core.ids import KEY, AccountId, KeyId, new_id, write_id
@@ -17,9 +16,9 @@ from tumira.identity import notify_owner
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
 
-# In use at once; so many that nobody needs more, so few that they fit on a page.
+# In use at once: enough for every customer, and they fit on a page.
 KEYS_MAX: Final = 100
-# Made within 24 hours, and revoked ones that are remembered: nobody fills the table by making and revoking.
+# Made within 24 hours, and revoked ones that are kept: creating and revoking cannot fill the table.
 KEYS_A_DAY_MAX: Final = 200
 REVOKED_KEPT: Final = 1_000
 
@@ -28,17 +27,17 @@ _SECRET_LENGTH = 32
 
 
 class TooManyKeysError(OperatorError):
-    """The account has as many keys in use as it may have."""
+    """The account has the largest number of keys in use."""
 
 
 class TooManyKeysTodayError(OperatorError):
-    """The account got as many keys within a day as it may get."""
+    """The account got the largest number of keys within a day."""
 
 
 async def create_key(
     database: Database, account_id: AccountId, name: str, scopes: Sequence[Scope], *, actor: Actor = OPERATOR
 ) -> tuple[KeyId, str]:
-    """Make a key and return its value, which is kept nowhere."""
+    """Create a key and return its value, which is kept nowhere."""
     key_id = KeyId(new_id(time.time_ns() // 1_000_000))
     secret = "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_LENGTH))
     async with database.transaction() as connection:
@@ -64,7 +63,7 @@ async def create_key(
 
 
 async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERATOR) -> ApiKey:
-    """End a key's use, from the next call on."""
+    """Revoke a key from the next call on."""
     async with database.transaction() as connection:
         owner = await api_keys.find_secret(connection, key_id)
         key = None if owner is None else await _revoke(connection, owner.account_id, key_id, actor)
@@ -76,7 +75,7 @@ async def revoke_key(database: Database, key_id: KeyId, *, actor: Actor = OPERAT
 async def revoke_own_key(
     database: Database, account_id: AccountId, key_id: KeyId, *, actor: Actor = OPERATOR
 ) -> bool:
-    """End the use of an account's own key; False for an unknown one and for somebody else's."""
+    """Revoke an account's own key; False for an unknown key and for another account's."""
     async with database.transaction() as connection:
         owner = await api_keys.find_secret(connection, key_id)
         if owner is None or owner.account_id != account_id:
@@ -88,7 +87,7 @@ async def revoke_own_key(
 async def _revoke(
     connection: Connection, account_id: AccountId, key_id: KeyId, actor: Actor
 ) -> ApiKey | None:
-    # Held, so that of two at once only the one that ended its use is noted.
+    # Locked, so that of two revocations at once only the first is recorded.
     await accounts.lock(connection, account_id)
     was_in_use = await api_keys.is_in_use(connection, key_id)
     key = await api_keys.mark_revoked(connection, key_id)

@@ -1,4 +1,4 @@
-"""Argon2id hashing of passwords and codes, beside the event loop, in a small pool that is shared fairly."""
+"""Argon2id hashing of passwords and codes, in a small thread pool that addresses share fairly."""
 
 import asyncio
 import threading
@@ -15,14 +15,14 @@ Result = TypeVar("Result")
 
 # 19 MiB and two passes: what OWASP asks for, and about 30 ms on a small machine.
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-# Hashing holds no lock of Python's, and must not take all processors from those who answer calls.
+# Hashing releases Python's lock, and must leave processors for answering calls.
 WORKERS: Final = 2
-# About two seconds of work for both workers; who would wait longer is better told to come back.
+# About two seconds of work for both workers; beyond that the caller is asked to come back.
 WAITING_MAX: Final = 128
 # What one address may have waiting: enough for an office behind one address, an eighth of the queue.
 WAITING_PER_ADDRESS_MAX: Final = 16
 
-# Whose work it is when no request from outside asked for it: a command line's.
+# The address of the command line's own jobs.
 LOCAL: Final = "local"
 
 
@@ -37,8 +37,8 @@ class HashingBusyError(Exception):
 class HashingPool:
     """A few threads and a bounded queue in which addresses take turns.
 
-    One address can fill its own share of the queue, and then delays each job of anybody else by one job of
-    its own at most.
+    One address can fill its own share of the queue, and then delays each job of another address by at most
+    one of its own.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HashingPool:
         self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
 
     async def run(self, address: str, work: Callable[[], Result]) -> Result:
-        """Do a piece of work when it is the turn of its address; raise when too much waits already."""
+        """Run a job when it is the turn of its address; raise when the queue is full."""
         done: Future[Result] = Future()
         with self._lock:
             if len(self._waiting.get(address, ())) >= self._per_address_max:
@@ -75,15 +75,15 @@ class HashingPool:
             jobs = self._waiting.pop(address)
             done, work = jobs.popleft()
             if jobs:
-                # To the end of the line: everybody else comes before the next job of this address.
+                # To the end of the queue: all other addresses come before its next job.
                 self._waiting[address] = jobs
             self._count -= 1
-        # Who hung up while the job waited does not need it any more.
+        # The caller may have disconnected while the job waited.
         if not done.set_running_or_notify_cancel():
             return
         try:
             done.set_result(work())
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the result
+        except Exception as error:  # noqa: BLE001 - the caller that waits gets it
             done.set_exception(error)
 
 
@@ -91,12 +91,11 @@ _POOL: Final = HashingPool()
 
 
 async def hash_secret(secret: str, address: str) -> str:
-    """Return what is kept of a password or a code."""
     return await _POOL.run(address, partial(_hash, secret))
 
 
 async def matches(secret: str, hashed: str | None, address: str) -> bool:
-    """Tell whether this is the password or code; where there is none, take as long to say no."""
+    """Compare a password or code; without a hash it takes as long to answer no."""
     return await _POOL.run(address, partial(_matches, secret, hashed))
 
 

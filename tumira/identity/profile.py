@@ -1,4 +1,4 @@
-"""What does somebody change about their own account? Each change is noted, with who made it from where."""
+"""Changes that a customer makes to their own account; the audit log records each with its address."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +22,7 @@ from tumira.webhooks import retries
 
 @dataclass(frozen=True, slots=True)
 class SpendLimits:
-    """The most that may be spent, by a call and in a day; None for as much as there is."""
+    """The most that a call and a day may cost; None for no limit."""
 
     per_call: Decimal | None
     per_day: Decimal | None
@@ -31,14 +31,12 @@ class SpendLimits:
 async def change_names(
     database: Database, account_id: AccountId, name: str, business: str, actor: Actor
 ) -> None:
-    """Change who answers for an account, and whose messages these are."""
     async with database.transaction() as connection:
         await accounts.set_names(connection, account_id, name, business)
         await audit_log.record(connection, account_id, actor, "profile changed", f"{name}, {business}")
 
 
 async def change_email(database: Database, account_id: AccountId, email: str | None, actor: Actor) -> None:
-    """Change where the owner is written to."""
     async with database.transaction() as connection:
         old_email = await logins.find_email(connection, account_id)
         if old_email == email:
@@ -52,7 +50,7 @@ async def change_email(database: Database, account_id: AccountId, email: str | N
 async def change_password(
     database: Database, requester: Requester, session_id: UUID, old: str, new: str, actor: Actor
 ) -> PasswordCheck:
-    """Change the password of who knows the old one, and end all other sessions."""
+    """Change the password after the old one was confirmed, and end all other sessions."""
     check = await confirm_password(database, requester, old)
     if check is not PasswordCheck.RIGHT:
         return check
@@ -66,7 +64,7 @@ async def change_password(
 
 
 async def end_session(database: Database, account_id: AccountId, session_id: UUID, actor: Actor) -> bool:
-    """End one of an account's sessions; False for an unknown one and for somebody else's."""
+    """End one of an account's sessions; False for an unknown session and for another account's."""
     async with database.transaction() as connection:
         browser = await sessions.delete_own(connection, account_id, session_id)
         if browser is None:
@@ -78,14 +76,13 @@ async def end_session(database: Database, account_id: AccountId, session_id: UUI
 async def end_other_sessions(
     database: Database, account_id: AccountId, session_id: UUID, actor: Actor
 ) -> None:
-    """End all sessions of an account but this one."""
     async with database.transaction() as connection:
         ended = await sessions.delete_others(connection, account_id, session_id)
         await audit_log.record(connection, account_id, actor, "sessions ended", f"{ended} elsewhere")
 
 
 async def change_limits(database: Database, account_id: AccountId, limits: SpendLimits, actor: Actor) -> None:
-    """Change how much may be spent; it counts from the next call."""
+    """Change the spend limits from the next call on."""
     async with database.transaction() as connection:
         await accounts.set_limits(
             connection,
@@ -106,7 +103,7 @@ def _amount(amount: Decimal | None) -> str:
 async def change_notice(
     database: Database, account_id: AccountId, below: Decimal, actor: Actor, *, by_mail: bool
 ) -> None:
-    """Change when the owner is told that the balance is low, and whether by e-mail too."""
+    """Change the low-balance warning, and whether it is also mailed."""
     async with database.transaction() as connection:
         await accounts.set_limits(connection, account_id, low_balance=below)
         await logins.set_low_balance_mail(connection, account_id, wanted=by_mail)
@@ -115,8 +112,6 @@ async def change_notice(
 
 
 class ReviewOutcome(Enum):
-    """What became of a wish for a review."""
-
     DONE = auto()
     NO_REFUSAL = auto()
     OTHER_TEXT = auto()
@@ -125,11 +120,11 @@ class ReviewOutcome(Enum):
 async def ask_review(
     database: Database, account_id: AccountId, digest: bytes, text: str, note: str, actor: Actor
 ) -> ReviewOutcome:
-    """Have the operator look at a refused text, which is not kept unless its owner gives it to us now."""
+    """Ask the operator to review a refused text; its owner has to supply the text again."""
     async with database.transaction() as connection:
         if await content_store.find(connection, account_id, digest) is None:
             return ReviewOutcome.NO_REFUSAL
-        # A form ends lines in its own way, and programs in theirs.
+        # A form and a program may end lines differently.
         writings = (text, text.strip(), text.replace("\n", "\r\n"))
         written = next((one for one in writings if digest_of(one) == digest), None)
         if written is None:
@@ -142,12 +137,12 @@ async def ask_review(
 async def close_account(
     database: Database, requester: Requester, password: str, actor: Actor
 ) -> PasswordCheck:
-    """Close an account for good: nobody signs in, calls or is told of anything; the balance stays."""
+    """Close an account permanently: sign-in, API and webhooks end; the balance stays."""
     check = await confirm_password(database, requester, password)
     if check is not PasswordCheck.RIGHT:
         return check
     async with database.transaction() as connection:
-        # Held first, so that a send is done before or finds the account closed.
+        # Locked first, so that a send finishes before or finds the account closed.
         held = await accounts.lock(connection, requester.account_id)
         paused = await accounts.close(connection, requester.account_id)
         await retries.suspend_retries(connection, paused)
