@@ -1,4 +1,4 @@
-"""How well does the content check judge messages that it has not seen? Prints the tables of the docs."""
+"""Accuracy of the content check on unseen messages; prints the tables of docs/content-policy.md."""
 
 import sys
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Which pictures does the README show? They are taken from a running node, with a customer made up for them.
+"""Takes the pictures of the README from a running node, with an invented customer.
 
-`make screenshots` writes them anew; it needs Chromium.
+`make screenshots` runs it; it needs Chromium.
 """
 
 import json
