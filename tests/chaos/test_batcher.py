@@ -1,4 +1,4 @@
-"""Does one call in a group ever fail or stall another?"""
+"""No call in a group fails or delays another."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Do the promises hold when everybody comes at once? Each race has a twin without the guard that loses it."""
+"""Races for money, Idempotency-Keys and rate limits, each with a twin without the lock that loses."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ UNLOCKED: Final = Statement(accounts._HELD + "WHERE id = ANY(%(account_ids)s::uu
 
 @pytest.fixture
 def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the lock on the account's row away, and make sure that somebody else reads before we write."""
+    """Take the lock on the account's row away, and make every transaction read before another one writes."""
     read = lookups.read
 
     async def read_and_dawdle(*arguments: Any) -> Any:

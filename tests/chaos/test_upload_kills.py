@@ -1,4 +1,4 @@
-"""Is every good row of a file sent exactly once when those who send it are killed half-way?"""
+"""A worker that is killed while it sends a file loses and repeats nothing."""
 
 import asyncio
 import itertools
@@ -71,7 +71,7 @@ async def _begin(url: str, recipients: Sequence[str]) -> tuple[AccountId, Upload
 
 
 def wait_for_chunks(reader: Reader, upload_id: UploadId, chunks: int) -> None:
-    """Wait until so many chunks have become batches."""
+    """Wait until `count` chunks have become batches."""
     count = "SELECT count(batch_id) FROM upload_chunks WHERE upload_id = $1"
     until(lambda: reader.rows(count, upload_id)[0][0] >= chunks, "the file is not sent", WAIT_S)
 

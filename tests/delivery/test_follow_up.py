@@ -15,7 +15,7 @@ from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.store import binds
 from tumira.delivery.store.queue import ClaimedMessage
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
-from tumira.sending import validity
+from tumira.sending import lifecycle
 
 COST: Final = Decimal("0.04")
 TOO_LONG: Final = timedelta(hours=25)
@@ -66,7 +66,7 @@ async def test_what_moved_since_it_was_found_too_old_leaves_its_new_place(world:
 
 
 async def test_a_long_queue_expires_in_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validity, "VALIDITY", timedelta())
+    monkeypatch.setattr(lifecycle, "VALIDITY", timedelta())
     monkeypatch.setattr(follow_up, "GROUP_MAX", 2)
     await world.send(5)
     task = next(one for one in MAINTENANCE_TASKS if one.name == "expire waiting messages")

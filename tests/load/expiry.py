@@ -23,7 +23,7 @@ from tests.support.processes.service import Caller
 from tests.support.sending.batchers import send_call
 from tumira.operations.maintenance import MAINTENANCE_TASKS, run_task
 from tumira.postgres.pool import KEY_LOOKUPS, Database
-from tumira.sending import validity
+from tumira.sending import lifecycle
 from tumira.sending.types import Answered
 
 TASK: Final = next(one for one in MAINTENANCE_TASKS if one.name == "expire waiting messages")
@@ -53,7 +53,7 @@ async def fill(engine: Engine, caller: Caller, count: int, others: int) -> None:
 
 async def expire_all(url: str, count: int) -> tuple[int, float]:
     """Run the task until that number of messages has expired; return the number and the seconds."""
-    validity.VALIDITY = timedelta()  # type: ignore[misc]
+    lifecycle.VALIDITY = timedelta()  # type: ignore[misc]
     database = Database(url, settings=KEY_LOOKUPS)
     ended = 0
     began = time.monotonic()

@@ -27,10 +27,10 @@ from tumira.operations.maintenance import MAINTENANCE_TASKS, MaintenanceTask
 from tumira.postgres.pool import KEY_LOOKUPS, PLANNED_ONCE, Database
 from tumira.pricing.quote import Leg, Quote, SendRequest
 from tumira.sending import batches, insert
-from tumira.sending import search as archive
+from tumira.sending import search as search_batches
 from tumira.sending.batcher import Batcher
 from tumira.sending.insert import Debit, NewBatch
-from tumira.sending.search import Search, Standing
+from tumira.sending.search import BatchFilter, Search
 from tumira.sending.types import Answered
 
 BODY: Final = "Your code is 493817. Do not share it with anyone, ever."
@@ -252,8 +252,8 @@ async def show_pages(side: Side) -> Measured:
     searches: Mapping[str, Search] = {
         "first page": Search(),
         "a page in the middle": Search(before=side.middle),
-        "refunded": Search(standing=Standing.REFUNDED),
-        "waiting": Search(standing=Standing.QUEUED),
+        "refunded": Search(standing=BatchFilter.REFUNDED),
+        "waiting": Search(standing=BatchFilter.QUEUED),
         "a common reference": Search(reference="passcode"),
         "a reference of one": Search(reference="invoice 3"),
     }
@@ -263,7 +263,7 @@ async def show_pages(side: Side) -> Measured:
             for name, search in searches.items():
 
                 async def page(account_id: AccountId = account_id, search: Search = search) -> None:
-                    await archive.search(connection, account_id, search, PAGE)
+                    await search_batches.search(connection, account_id, search, PAGE)
 
                 await page()
                 found[f"batches of a {owner} account: {name}, ms"] = await _timed(PAGES, page)
@@ -277,11 +277,11 @@ async def search_numbers(side: Side) -> Measured:
 
         async def there() -> None:
             one = random.choice(own)
-            results = await archive.search(connection, BIG, Search(number=one.recipient), PAGE)
+            results = await search_batches.search(connection, BIG, Search(number=one.recipient), PAGE)
             assert one.batch_id in {batch.id for batch in results.batches}
 
         async def nowhere() -> None:
-            results = await archive.search(connection, BIG, Search(number="+263771200001"), PAGE)
+            results = await search_batches.search(connection, BIG, Search(number="+263771200001"), PAGE)
             assert len(results.batches) < PAGE
 
         await nowhere()

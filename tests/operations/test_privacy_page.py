@@ -21,7 +21,7 @@ from tumira.operations.maintenance import ATTEMPT_WEEKS, EVENT_WEEKS
 from tumira.operations.retention import WEEKS_PER_TURN_MAX
 from tumira.pricing.phone_numbers import DIGITS_LEFT, NUMBERS_KEPT
 from tumira.sending import lookups
-from tumira.sending.validity import TEXT_KEPT
+from tumira.sending.lifecycle import TEXT_KEPT
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
 

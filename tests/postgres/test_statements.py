@@ -29,7 +29,7 @@ from tumira.postgres import partitions
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS, PLANNED_ONCE
 from tumira.postgres.statement import Statement
 from tumira.sending import batches, daily_totals, insert, lookups, recipients
-from tumira.sending import search as archive
+from tumira.sending import search as search_batches
 from tumira.topups import lists as top_up_lists
 from tumira.topups import store as top_ups
 
@@ -596,8 +596,8 @@ SEARCHED: Final[Values] = {
     "account_id": OWNER,
     "statuses": ["queued", "processing", "completed"],
     "refunded_min": 0,
-    "since": archive.LOWEST,
-    "before": archive.HIGHEST,
+    "since": search_batches.LOWEST,
+    "before": search_batches.HIGHEST,
     "look_max": 1000,
     "count_max": PAGE,
     "reference": "otp",
@@ -605,10 +605,10 @@ SEARCHED: Final[Values] = {
 
 # Each way to search, and the index down which it walks.
 WAYS: Final = {
-    archive.RECENT: "batches_of_account",
-    archive.OPEN: "batches_open_of_account",
-    archive.REFUNDED: "batches_refunded",
-    archive.OF_REFERENCE: "batches_by_reference",
+    search_batches.RECENT: "batches_of_account",
+    search_batches.OPEN: "batches_open_of_account",
+    search_batches.REFUNDED: "batches_refunded",
+    search_batches.OF_REFERENCE: "batches_by_reference",
 }
 
 
@@ -719,8 +719,8 @@ async def test_a_number_is_found_through_the_summaries_of_its_week(
     statement = recipients.look_at(last["tableoid"])
     values: Values = {
         "number": rare,
-        "low": archive.LOWEST,
-        "high": archive.HIGHEST,
+        "low": search_batches.LOWEST,
+        "high": search_batches.HIGHEST,
         "account_id": None,
         "count_max": 101,
     }
@@ -751,7 +751,7 @@ async def test_the_batches_of_messages_are_read_by_their_keys(
     ids = [row["id"] for row in rows]
     async for when in twice(archived):
         values = SEARCHED | {"ids": ids, "low": ids[0], "high": ids[-1], "reference": None}
-        found = await generic_plan(archived, archive.SQL_BATCHES_OF, values)
+        found = await generic_plan(archived, search_batches.SQL_BATCHES_OF, values)
         assert rows_read(found, "batches") == len(ids), when
         assert "Seq Scan" not in dict(scans(found)).values(), when
 
@@ -773,9 +773,9 @@ async def test_a_batch_and_its_messages_are_read_from_one_week(
     }
     async for when in twice(archived):
         for statement, table in (
-            (archive.SQL_FIND, "batches"),
-            (archive.SQL_COUNT, "messages"),
-            (archive.SQL_LIST_MESSAGES, "messages"),
+            (search_batches.SQL_FIND, "batches"),
+            (search_batches.SQL_COUNT, "messages"),
+            (search_batches.SQL_LIST_MESSAGES, "messages"),
         ):
             found = await generic_plan(archived, statement, values)
             # Whether it came from a file is looked up by an index of its own.

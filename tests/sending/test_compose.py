@@ -1,4 +1,4 @@
-"""Is what somebody confirmed sent once, and only at the price that they saw?"""
+"""Composed messages: review and confirmation."""
 
 from decimal import Decimal
 from typing import Final

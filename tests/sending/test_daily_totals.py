@@ -1,4 +1,4 @@
-"""Is every end of a message counted once, where it belongs, and is it known what the others wait for?"""
+"""Daily totals and open messages of an account."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from tumira.delivery.store.binds import BindReport, BindState
 from tumira.delivery.store.queue import ClaimedMessage, ClaimRequest
 from tumira.operations import maintenance
 from tumira.sending import daily_totals
-from tumira.sending.daily_totals import Day, Waiting, Why
+from tumira.sending.daily_totals import Day, Waiting, WaitReason
 
 THREE_DAYS: Final = timedelta(hours=73)
 TOO_LONG: Final = timedelta(hours=25)
@@ -266,7 +266,7 @@ async def test_two_recorders_of_one_account_count_together(world: World) -> None
 
 async def test_without_the_order_two_groups_would_wait_for_each_other(world: World) -> None:
     """The twin of those above: the same rows, each group counting them as its messages came."""
-    places: list[daily_totals.Place] = [
+    places: list[daily_totals.DayKey] = [
         (world.caller.id, today().toordinal(), country) for country in ("ZA", "ZW")
     ]
     async with world.engine.database.connection() as one, world.engine.database.connection() as other:
@@ -319,17 +319,17 @@ async def test_it_is_known_what_every_message_waits_for(world: World) -> None:
     await world.engine.send(other, numbers(1))
 
     assert await waiting_of(world, world.caller) == [
-        Waiting("ZA", Why.RECEIPT, 1),
-        Waiting("ZA", Why.TURN, 1),
-        Waiting("ZW", Why.DOUBT, 1),
-        Waiting("ZW", Why.RECEIPT, 1),
-        Waiting("ZW", Why.RETRY, 1),
-        Waiting("ZW", Why.SENDING, 2),
-        Waiting("ZW", Why.TURN, 2),
+        Waiting("ZA", WaitReason.RECEIPT, 1),
+        Waiting("ZA", WaitReason.TURN, 1),
+        Waiting("ZW", WaitReason.DOUBT, 1),
+        Waiting("ZW", WaitReason.RECEIPT, 1),
+        Waiting("ZW", WaitReason.RETRY, 1),
+        Waiting("ZW", WaitReason.SENDING, 2),
+        Waiting("ZW", WaitReason.TURN, 2),
     ]
-    assert await waiting_of(world, other) == [Waiting("ZW", Why.TURN, 1)]
+    assert await waiting_of(world, other) == [Waiting("ZW", WaitReason.TURN, 1)]
     await world.resume_due()
-    assert Waiting("ZW", Why.TURN, 4) in await waiting_of(world, world.caller)
+    assert Waiting("ZW", WaitReason.TURN, 4) in await waiting_of(world, world.caller)
 
 
 async def test_of_many_waiting_messages_the_oldest_are_looked_at(world: World) -> None:
@@ -339,10 +339,10 @@ async def test_of_many_waiting_messages_the_oldest_are_looked_at(world: World) -
             world, world.caller.id, now - timedelta(minutes=minutes), ["ZA" if minutes else "ZW"] * 5
         )
     assert await waiting_of(world, world.caller, 20) == [
-        Waiting("ZA", Why.TURN, 15),
-        Waiting("ZW", Why.TURN, 5),
+        Waiting("ZA", WaitReason.TURN, 15),
+        Waiting("ZW", WaitReason.TURN, 5),
     ]
-    assert await waiting_of(world, world.caller, 7) == [Waiting("ZA", Why.TURN, 7)]
+    assert await waiting_of(world, world.caller, 7) == [Waiting("ZA", WaitReason.TURN, 7)]
 
 
 async def test_messages_that_have_ended_do_not_hide_those_that_wait(world: World) -> None:
@@ -351,11 +351,11 @@ async def test_messages_that_have_ended_do_not_hide_those_that_wait(world: World
     await accepted(world, world.caller.id, now, ["ZA"] * 3)
     await world.settle(*(failed(one) for one in old[1:]))
     assert await waiting_of(world, world.caller, 4) == [
-        Waiting("ZA", Why.TURN, 3),
-        Waiting("ZW", Why.TURN, 1),
+        Waiting("ZA", WaitReason.TURN, 3),
+        Waiting("ZW", WaitReason.TURN, 1),
     ]
     # But it does not look for ever.
-    assert await waiting_of(world, world.caller, 1) == [Waiting("ZW", Why.TURN, 1)]
+    assert await waiting_of(world, world.caller, 1) == [Waiting("ZW", WaitReason.TURN, 1)]
 
 
 async def test_nothing_waits_for_an_account_without_open_batches(world: World) -> None:

@@ -1,10 +1,10 @@
-"""Do waiting accounts get fair turns, and small sends a lane of their own?"""
+"""Lanes and turns of the fair queue."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tumira.sending.fairness import SMALL_MAX, WEIGHT_DEFAULT, Run, lane, run
+from tumira.sending.fairness import SMALL_MAX, WEIGHT_DEFAULT, TurnRange, lane, take_turns
 
 clocks = st.integers(0, 10**12)
 segments = st.integers(1, 5)
@@ -21,20 +21,20 @@ def test_ten_recipients_or_fewer_wait_in_lane_0(recipients: int, expected: int) 
 @pytest.mark.parametrize(
     ("clock", "next_turn", "size", "weight", "count", "expected"),
     [
-        (0, 0, 1, WEIGHT_DEFAULT, 1, Run(0, 1000, 1000)),
-        (0, 5000, 1, 1, 3, Run(5000, 1000, 8000)),
-        (9000, 5000, 1, 1, 3, Run(9000, 1000, 12000)),
-        (0, 0, 5, 1, 2, Run(0, 5000, 10000)),
-        (0, 0, 1, 4, 2, Run(0, 250, 500)),
-        (0, 0, 2, 3, 1, Run(0, 666, 666)),
-        (0, 0, 1, 5000, 4, Run(0, 1, 4)),
-        (7, 3, 1, 1, 0, Run(7, 1000, 7)),
+        (0, 0, 1, WEIGHT_DEFAULT, 1, TurnRange(0, 1000, 1000)),
+        (0, 5000, 1, 1, 3, TurnRange(5000, 1000, 8000)),
+        (9000, 5000, 1, 1, 3, TurnRange(9000, 1000, 12000)),
+        (0, 0, 5, 1, 2, TurnRange(0, 5000, 10000)),
+        (0, 0, 1, 4, 2, TurnRange(0, 250, 500)),
+        (0, 0, 2, 3, 1, TurnRange(0, 666, 666)),
+        (0, 0, 1, 5000, 4, TurnRange(0, 1, 4)),
+        (7, 3, 1, 1, 0, TurnRange(7, 1000, 7)),
     ],
 )
 def test_a_batch_gets_its_turns(
-    clock: int, next_turn: int, size: int, weight: int, count: int, expected: Run
+    clock: int, next_turn: int, size: int, weight: int, count: int, expected: TurnRange
 ) -> None:
-    assert run(clock, next_turn, size, weight, count) == expected
+    assert take_turns(clock, next_turn, size, weight, count) == expected
 
 
 @settings(deadline=None)
@@ -42,8 +42,8 @@ def test_a_batch_gets_its_turns(
 def test_turns_of_a_flow_never_meet_and_never_lie_behind_the_clock(
     clock: int, next_turn: int, size: int, weight: int, count: int
 ) -> None:
-    one = run(clock, next_turn, size, weight, count)
-    two = run(clock, one.next_turn, size, weight, count)
+    one = take_turns(clock, next_turn, size, weight, count)
+    two = take_turns(clock, one.next_turn, size, weight, count)
     assert one.first >= clock
     assert one.first + (count - 1) * one.step < two.first
 
@@ -53,20 +53,20 @@ def test_turns_of_a_flow_never_meet_and_never_lie_behind_the_clock(
 def test_a_batch_in_two_halves_gets_the_turns_of_the_whole(
     clock: int, size: int, weight: int, count: int, rest: int
 ) -> None:
-    half = run(clock, 0, size, weight, count)
+    half = take_turns(clock, 0, size, weight, count)
     assert (
-        run(clock, half.next_turn, size, weight, rest).next_turn
-        == run(clock, 0, size, weight, count + rest).next_turn
+        take_turns(clock, half.next_turn, size, weight, rest).next_turn
+        == take_turns(clock, 0, size, weight, count + rest).next_turn
     )
 
 
 def test_a_small_account_is_served_among_the_first_of_a_large_backlog() -> None:
-    large = run(0, 0, 1, 1, 1000)
+    large = take_turns(0, 0, 1, 1, 1000)
     turns = sorted(
         [("large", large.first + place * large.step) for place in range(1000)]
         + [
             ("small", small.first + place * small.step)
-            for small in [run(0, 0, 1, 1, 5)]
+            for small in [take_turns(0, 0, 1, 1, 5)]
             for place in range(5)
         ],
         key=lambda waiting: waiting[1],
@@ -75,8 +75,8 @@ def test_a_small_account_is_served_among_the_first_of_a_large_backlog() -> None:
 
 
 def test_an_account_of_twice_the_weight_is_served_twice_as_often() -> None:
-    heavy = run(0, 0, 1, 2, 100)
-    light = run(0, 0, 1, 1, 100)
+    heavy = take_turns(0, 0, 1, 2, 100)
+    light = take_turns(0, 0, 1, 1, 100)
     until = 50_000
     served_heavy = len(range(heavy.first, until, heavy.step))
     served_light = len(range(light.first, until, light.step))
@@ -84,4 +84,4 @@ def test_an_account_of_twice_the_weight_is_served_twice_as_often() -> None:
 
 
 def test_an_account_that_was_idle_does_not_catch_up_for_the_time_it_slept() -> None:
-    assert run(1_000_000, 10, 1, 1, 1).first == 1_000_000
+    assert take_turns(1_000_000, 10, 1, 1, 1).first == 1_000_000

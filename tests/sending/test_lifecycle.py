@@ -1,4 +1,4 @@
-"""Does a message move only where it may, and never back?"""
+"""Statuses of messages and their legal moves."""
 
 from itertools import pairwise, product
 

@@ -1,4 +1,4 @@
-"""Are all messages to a number found, in order, however many there are and whether summarised or not?"""
+"""Search for the messages to a number."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Are an account's batches found by whatever it searches for, in order, and no others?"""
+"""Search of an account's batches."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.support.postgres.old_weeks import make_weeks
 from tests.support.processes.service import new_caller
 from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_ids, new_id
-from tumira.sending import search as archive
-from tumira.sending.search import Found, Search, Standing
+from tumira.sending import search as search_batches
+from tumira.sending.search import BatchFilter, Found, Search
 
 WEEKS: Final = 30
 NUMBERS: Final = ("+263771200001", "+263771200002", "+27821230001")
@@ -73,7 +73,9 @@ class World:
         search = Search(**wanted)
         found: list[Found] = []
         for _ in range(100):
-            results = await archive.search(self.connection, self.account_id, search, count_max, look_max)
+            results = await search_batches.search(
+                self.connection, self.account_id, search, count_max, look_max
+            )
             assert len(results.batches) <= count_max
             found.extend(results.batches)
             if results.older is None:
@@ -107,19 +109,19 @@ async def test_each_filter_finds_what_fits_newest_first_and_nothing_of_others(wo
         )
     for wanted, expected in (
         ({}, [refunded, completed, processing, queued]),
-        ({"standing": Standing.QUEUED}, [queued]),
-        ({"standing": Standing.PROCESSING}, [processing]),
-        ({"standing": Standing.COMPLETED}, [refunded, completed]),
-        ({"standing": Standing.REFUNDED}, [refunded]),
+        ({"standing": BatchFilter.QUEUED}, [queued]),
+        ({"standing": BatchFilter.PROCESSING}, [processing]),
+        ({"standing": BatchFilter.COMPLETED}, [refunded, completed]),
+        ({"standing": BatchFilter.REFUNDED}, [refunded]),
         ({"reference": "a"}, [completed, queued]),
         ({"reference": "A"}, []),
-        ({"reference": "a", "standing": Standing.QUEUED}, [queued]),
-        ({"reference": "a", "standing": Standing.REFUNDED}, []),
+        ({"reference": "a", "standing": BatchFilter.QUEUED}, [queued]),
+        ({"reference": "a", "standing": BatchFilter.REFUNDED}, []),
         ({"number": one}, [refunded, processing, queued]),
-        ({"number": one, "standing": Standing.REFUNDED}, [refunded]),
-        ({"number": two, "standing": Standing.COMPLETED}, [completed]),
+        ({"number": one, "standing": BatchFilter.REFUNDED}, [refunded]),
+        ({"number": two, "standing": BatchFilter.COMPLETED}, [completed]),
         ({"number": one, "reference": "b"}, [processing]),
-        ({"number": one, "reference": "b", "standing": Standing.COMPLETED}, []),
+        ({"number": one, "reference": "b", "standing": BatchFilter.COMPLETED}, []),
         ({"number": NUMBERS[2]}, []),
     ):
         for count_max in (50, 1):
@@ -150,7 +152,7 @@ async def test_pages_go_back_through_all_weeks(world: World) -> None:
     for weeks_ago in (WEEKS, 20, 19, 5, 4, 3, 1, 0):
         world.at = now - timedelta(weeks=weeks_ago)
         sent.append(await world.batch(NUMBERS[0], reference="a", refunded=Decimal("0.04")))
-    for wanted in (*WAYS, {"standing": Standing.REFUNDED}):
+    for wanted in (*WAYS, {"standing": BatchFilter.REFUNDED}):
         for count_max in (1, 3, 8, 9):
             assert await world.search(count_max, **wanted) == sent[::-1], (wanted, count_max)
     before = first_id(int((now - timedelta(weeks=4, days=-1)).timestamp() * 1000))
@@ -164,8 +166,8 @@ async def test_a_search_that_finds_little_stops_and_goes_on_from_there(world: Wo
     for _ in range(20):
         await world.batch(NUMBERS[0], reference="a")
     for way in WAYS[1:]:
-        wanted = {**way, "standing": Standing.REFUNDED}
-        first = await archive.search(world.connection, world.account_id, Search(**wanted), 3, 4)
+        wanted = {**way, "standing": BatchFilter.REFUNDED}
+        first = await search_batches.search(world.connection, world.account_id, Search(**wanted), 3, 4)
         assert first.batches == []
         assert first.older is not None
         assert first.stopped_at == world.at - timedelta(minutes=3)
@@ -178,34 +180,40 @@ async def test_the_last_batch_that_was_looked_at_is_shown_if_it_fits(world: Worl
     fits = await world.batch(NUMBERS[0], refunded=Decimal("0.04"), reference="a")
     for _ in range(3):
         await world.batch(NUMBERS[0], reference="a")
-    results = await archive.search(
-        world.connection, world.account_id, Search(reference="a", standing=Standing.REFUNDED), 3, 4
+    results = await search_batches.search(
+        world.connection, world.account_id, Search(reference="a", standing=BatchFilter.REFUNDED), 3, 4
     )
     assert [one.id for one in results.batches] == [fits]
     assert results.older == fits
-    assert await world.search(3, 4, standing=Standing.REFUNDED) == [fits]
+    assert await world.search(3, 4, standing=BatchFilter.REFUNDED) == [fits]
     assert (await world.search(3, 4))[-1] == early
 
 
 async def test_a_number_shows_its_own_message_of_each_batch(world: World) -> None:
     batch_id = await world.batch(*NUMBERS)
-    results = await archive.search(world.connection, world.account_id, Search(number=NUMBERS[1]), 10)
+    results = await search_batches.search(world.connection, world.account_id, Search(number=NUMBERS[1]), 10)
     (found,) = results.batches
     rows = await world.connection.fetch("SELECT id FROM messages WHERE recipient = $1", NUMBERS[1])
     assert (found.id, found.message_id, found.message_status) == (batch_id, rows[0]["id"], "delivered")
-    plain = await archive.search(world.connection, world.account_id, Search(), 10)
+    plain = await search_batches.search(world.connection, world.account_id, Search(), 10)
     assert plain.batches[0].message_id is None
 
 
 async def test_a_batch_is_its_owners_alone(world: World) -> None:
     batch_id = await world.batch(*NUMBERS, reference="a")
-    found = await archive.find(world.connection, world.account_id, batch_id)
+    found = await search_batches.find(world.connection, world.account_id, batch_id)
     assert found is not None
     assert (found.id, found.reference, found.body, found.recipients) == (batch_id, "a", "Hello", 3)
-    assert await archive.find(world.connection, world.stranger_id, batch_id) is None
-    assert await archive.find(world.connection, world.account_id, BatchId(new_id(1))) is None
-    assert sum((await archive.count_messages(world.connection, world.stranger_id, batch_id)).values()) == 0
-    assert await archive.list_messages(world.connection, world.stranger_id, batch_id, 10) == ([], False)
+    assert await search_batches.find(world.connection, world.stranger_id, batch_id) is None
+    assert await search_batches.find(world.connection, world.account_id, BatchId(new_id(1))) is None
+    assert (
+        sum((await search_batches.count_messages(world.connection, world.stranger_id, batch_id)).values())
+        == 0
+    )
+    assert await search_batches.list_messages(world.connection, world.stranger_id, batch_id, 10) == (
+        [],
+        False,
+    )
 
 
 async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) -> None:
@@ -217,7 +225,7 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
         batch_id,
         numbers[::5],
     )
-    counts = await archive.count_messages(world.connection, world.account_id, batch_id)
+    counts = await search_batches.count_messages(world.connection, world.account_id, batch_id)
     assert {status: count for status, count in counts.items() if count} == {"queued": 20, "failed": 5}
     assert len(counts) == 8
 
@@ -227,7 +235,7 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
             after: MessageId | None = None
             is_more = True
             while is_more:
-                page, is_more = await archive.list_messages(
+                page, is_more = await search_batches.list_messages(
                     world.connection, world.account_id, batch_id, count_max, status=status, after=after
                 )
                 listed.extend(message.recipient for message in page)
@@ -238,8 +246,8 @@ async def test_messages_are_counted_by_status_and_listed_in_pages(world: World) 
 async def test_a_page_after_a_message_of_elsewhere_shows_this_batch_alone(world: World) -> None:
     await world.batch(NUMBERS[0])
     batch_id = await world.batch(NUMBERS[1])
-    for after, expected in ((archive.LOWEST, [NUMBERS[1]]), (archive.HIGHEST, [])):
-        page, is_more = await archive.list_messages(
+    for after, expected in ((search_batches.LOWEST, [NUMBERS[1]]), (search_batches.HIGHEST, [])):
+        page, is_more = await search_batches.list_messages(
             world.connection, world.account_id, batch_id, 10, after=MessageId(after)
         )
         assert ([message.recipient for message in page], is_more) == (expected, False)

@@ -1,7 +1,7 @@
-"""Does a passcode ever wait behind others' messages, and does everybody get a fair share of a full carrier?
+"""Waiting times of passcodes and fair shares of a full carrier, in simulated time.
 
-All of it in simulated time, at a carrier that takes 300 segments a second. A wait is the time from the accept
-to the hand-over; of it a claim alone takes up to 20 ms.
+The carrier takes 300 segments a second. A wait is the time from acceptance to submission; a claim alone takes
+up to 20 ms of it.
 """
 
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.sending.turns_world import RATE, HandedOver, Send, simulate
+from tests.support.sending.fairness_simulation import RATE, Send, Submitted, simulate
 from tumira.delivery import lanes
 
 # What a passcode may wait while the carrier has a place for it, and what it may wait when lane 0 itself is
@@ -30,12 +30,12 @@ class Waits:
     longest: float
 
 
-def waits(handed_over: Sequence[HandedOver], account: str, lane: int = 0) -> Waits:
+def waits(handed_over: Sequence[Submitted], account: str, lane: int = 0) -> Waits:
     found = sorted(one.wait for one in handed_over if one.account == account and one.lane == lane)
     return Waits(len(found), found[len(found) // 2], found[len(found) * 99 // 100], found[-1])
 
 
-def shares(handed_over: Sequence[HandedOver]) -> Counter[str]:
+def shares(handed_over: Sequence[Submitted]) -> Counter[str]:
     """Count the segments that each account got through."""
     counter: Counter[str] = Counter()
     for one in handed_over:
@@ -50,7 +50,7 @@ def codes(account: str, seconds: int, each_second: float = 5, seed: int = 1) -> 
         yield Send(moments.uniform(0, seconds - 1), account)
 
 
-def assert_full(handed_over: Sequence[HandedOver], seconds: int) -> None:
+def assert_full(handed_over: Sequence[Submitted], seconds: int) -> None:
     """Check that fairness costs no throughput: hardly a place of the carrier stays empty."""
     assert sum(shares(handed_over).values()) > 0.99 * RATE * seconds
 
@@ -90,7 +90,7 @@ def test_a_bank_beside_a_thousand_backlogs_sends_as_if_it_were_alone() -> None:
 
 
 def assert_as_on_a_carrier_of_its_own(
-    handed_over: Sequence[HandedOver], account: str, rate: float, accounts: int
+    handed_over: Sequence[Submitted], account: str, rate: float, accounts: int
 ) -> None:
     """Check that no message waited longer than on a slow carrier that serves this account alone.
 

@@ -1,4 +1,4 @@
-"""Files that are checked in a process of their own: one for each account, and only while somebody waits."""
+"""Files that are checked in their own process: one for each account, and only while a browser waits."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.support.chaos.node import first_true
 from tests.support.processes.service import new_caller
-from tests.support.uploads.files import MESSAGE, dear_file
+from tests.support.uploads.files import MESSAGE, expensive_file
 from tumira.core.ids import AccountId, UploadId
 from tumira.postgres.pool import Database
 from tumira.uploads import check_file, check_rows
@@ -138,7 +138,7 @@ async def test_what_is_wrong_with_a_file_is_said_whoever_checks_it(
 
 async def test_a_check_goes_on_while_somebody_looks_and_ends_when_nobody_does(world: World) -> None:
     account_id = await world.account()
-    pending = await FileChecker(world.database, 0.0).check(account_id, dear_file(9000))
+    pending = await FileChecker(world.database, 0.0).check(account_id, expensive_file(9000))
     assert isinstance(pending, Pending)
 
     async def is_on_its_way() -> bool:
@@ -163,7 +163,7 @@ async def test_a_check_ends_with_the_browser_that_sent_the_file(world: World) ->
     async def hang_up() -> None:
         await first_true(started, "no process began to check")
 
-    checked = await FileChecker(world.database, None).check(account_id, dear_file(9000), hang_up)
+    checked = await FileChecker(world.database, None).check(account_id, expensive_file(9000), hang_up)
     assert isinstance(checked, Unfinished)
     await first_true(ended, "a check went on that nobody waits for")
 
@@ -171,7 +171,7 @@ async def test_a_check_ends_with_the_browser_that_sent_the_file(world: World) ->
 async def test_a_newer_file_takes_the_place_of_the_one_that_is_being_checked(world: World) -> None:
     account_id = await world.account()
     checker = FileChecker(world.database, 0.0)
-    older = await checker.check(account_id, dear_file(9000))
+    older = await checker.check(account_id, expensive_file(9000))
     assert isinstance(older, Pending)
     await first_true(started, "no process began to check")
 
@@ -182,10 +182,10 @@ async def test_a_newer_file_takes_the_place_of_the_one_that_is_being_checked(wor
     assert await world.look(account_id, older.upload_id) is None
     assert not await world.is_kept(account_id, older.upload_id)
 
-    first = await checker.check(account_id, dear_file(9000))
+    first = await checker.check(account_id, expensive_file(9000))
     assert isinstance(first, Pending)
     await first_true(started, "no process began to check")
-    patient = asyncio.create_task(checker.check(account_id, dear_file(9000)))
+    patient = asyncio.create_task(checker.check(account_id, expensive_file(9000)))
     await patient
     assert processes() <= 1
     await world.forget_who_waits()
@@ -195,7 +195,7 @@ async def test_a_newer_file_takes_the_place_of_the_one_that_is_being_checked(wor
 async def test_no_more_files_wait_than_fit_into_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_file, "WAITING_MAX", 1)
     checker = FileChecker(world.database, 0.0)
-    assert isinstance(await checker.check(await world.account(), dear_file(9000)), Pending)
+    assert isinstance(await checker.check(await world.account(), expensive_file(9000)), Pending)
     assert await checker.check(await world.account(), light_file()) == Busy()
     await world.forget_who_waits()
     await first_true(ended, "a check went on that nobody waits for")
@@ -205,7 +205,7 @@ async def test_a_file_that_takes_too_long_is_refused(world: World) -> None:
     """The process is killed by the kernel as it would be after its last second."""
     checker = FileChecker(world.database, None)
     account_id = await world.account()
-    checking = asyncio.create_task(checker.check(account_id, dear_file(9000)))
+    checking = asyncio.create_task(checker.check(account_id, expensive_file(9000)))
     await first_true(started, "no process began to check")
     kill_children()
     outcome = await checking

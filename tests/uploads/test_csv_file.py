@@ -1,4 +1,4 @@
-"""Is every file read as a spreadsheet shows it, or refused with one fault that says what to do?"""
+"""Reading of CSV files from many programs."""
 # ruff: noqa: RUF001 - Characters that look like others stand in files.
 
 import csv

@@ -1,4 +1,4 @@
-"""Is every row of a sheet good or bad exactly once, with its text, its price and what to do about it?"""
+"""Verdicts on the rows of a file."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Is a file that was confirmed sent whole and once, whatever happens to those who send it?"""
+"""Uploaded files: stored, confirmed, sent once and deleted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -51,7 +51,7 @@ class World:
     async def check(
         self, rows: int = 3, message: str = MESSAGE, text: str | None = None, first: int = 0
     ) -> UploadId:
-        """Check a file with so many rows."""
+        """Check a file with this number of rows."""
         lines = [f"+2637712{first + place:05},Person {first + place}" for place in range(rows)]
         data = (text or "\n".join(["to,name", *lines])).encode()
         wanted = Wanted("people.csv", data, message, None, "spring")

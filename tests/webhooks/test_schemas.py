@@ -19,8 +19,8 @@ from tumira.api.docs.page import reference_page
 from tumira.cli.webhooks import webhook
 from tumira.core.backoff import DELIVERY_TRIES_MAX, delivery_wait_s
 from tumira.events import EVENT_TYPES, MEANINGS
+from tumira.sending.lifecycle import LATE_RECEIPT_WAIT
 from tumira.sending.low_balance import low_balance_data
-from tumira.sending.validity import LATE_RECEIPT_WAIT
 from tumira.webhooks import health as endpoint_health
 from tumira.webhooks.manage import ENDPOINTS_MAX, OVERLAP
 from tumira.webhooks.payload import webhook_test_data, write_payload

@@ -13,9 +13,19 @@ from tumira.core.ids import BATCH, write_id
 from tumira.pricing.destinations import RECIPIENTS_MAX, Price, Rejected
 from tumira.pricing.quote import ECHO_MAX, REFERENCE_MAX
 from tumira.sending.batches import Batch, Message
-from tumira.sending.fields import BatchIdText, Channel, Country, Currency, Money, Segments
 from tumira.sending.types import Priced, Sent
-from tumira.sending.views import BatchSummary, MessageView, view_batch, view_message
+from tumira.sending.views import (
+    BatchIdText,
+    BatchSummary,
+    Channel,
+    Country,
+    Currency,
+    MessageView,
+    Money,
+    Segments,
+    view_batch,
+    view_message,
+)
 
 # The most characters that fit into 5 segments; texts outside GSM-7 end sooner.
 BODY_MAX: Final = 765

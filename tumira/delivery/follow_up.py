@@ -25,7 +25,7 @@ from tumira.delivery.store.settlement import LockedMessage
 from tumira.delivery.store.waiting import DueRetry, QueuePlace
 from tumira.postgres.connection import Connection
 from tumira.pricing.store import get_tariff
-from tumira.sending import fairness, validity
+from tumira.sending import fairness, lifecycle
 
 GROUP_MAX: Final = 500
 # Unmatched receipts of each carrier that are tried at a time.
@@ -117,7 +117,7 @@ def _after_doubt(
 
 
 def _is_stale(message_id: UUID, now: datetime) -> bool:
-    return made_at_ms(message_id) < int((now - validity.VALIDITY).timestamp() * 1000)
+    return made_at_ms(message_id) < int((now - lifecycle.VALIDITY).timestamp() * 1000)
 
 
 def _expired(
@@ -140,7 +140,7 @@ async def list_expired(
     connection: Connection, now: datetime, count_max: int = GROUP_MAX
 ) -> Mapping[UUID, QueuePlace | None]:
     """Return messages that have waited past their validity, with their places; may read the whole queue."""
-    before = first_id(int((now - validity.VALIDITY).timestamp() * 1000))
+    before = first_id(int((now - lifecycle.VALIDITY).timestamp() * 1000))
     return await places.list_older(connection, before, count_max)
 
 
@@ -175,8 +175,8 @@ async def fail_unroutable(connection: Connection, covered: Collection[str] | Non
 
 async def give_up_receipts(connection: Connection, now: datetime) -> int:
     # However old: a worker may not have run for weeks.
-    low, high = first_id(0), first_id(int((now - validity.RECEIPT_WAIT).timestamp() * 1000))
-    ids = await places.list_unconfirmed(connection, low, high, now - validity.RECEIPT_WAIT, GROUP_MAX)
+    low, high = first_id(0), first_id(int((now - lifecycle.RECEIPT_WAIT).timestamp() * 1000))
+    ids = await places.list_unconfirmed(connection, low, high, now - lifecycle.RECEIPT_WAIT, GROUP_MAX)
     if not ids:
         return 0
     outcomes = [Ended(MessageId(one), "sent", "unconfirmed", None) for one in ids]

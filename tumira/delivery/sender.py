@@ -33,7 +33,7 @@ from tumira.delivery.store.carriers import Carrier
 from tumira.delivery.store.queue import BULK
 from tumira.delivery.submission import Submission, SubmissionWriter, final_outcome, segment_taken
 from tumira.delivery.throttle import Throttle
-from tumira.sending import validity
+from tumira.sending.lifecycle import remaining_s
 
 # Nothing takes longer than a response and this, unless a submission was left open by mistake.
 LEFT_OPEN_S: Final = 60.0
@@ -250,7 +250,7 @@ class Sender:
         """Submit the next segment, lane 0 first; return 0 if its message has expired."""
         line = self._lines[0] or self._lines[1]
         submission = line[0]
-        left_s = validity.left_s(submission.claimed.created_at, at)
+        left_s = remaining_s(submission.claimed.created_at, at)
         if left_s <= 0:
             line.popleft()
             self._drop_from_line(submission)

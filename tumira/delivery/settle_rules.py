@@ -25,7 +25,7 @@ from tumira.delivery.outcomes import (
 from tumira.delivery.store.settlement import LockedMessage, MessageChange, NewPart, PartReport
 from tumira.delivery.store.waiting import Incident, QueueEntry, QueuePlace, Retry
 from tumira.sending import lifecycle
-from tumira.sending.daily_totals import Place
+from tumira.sending.daily_totals import DayKey
 
 REFUND_ALL: Final = frozenset({"failed", "expired", "undelivered"})
 NO_RULES: Final[Mapping[int, Collection[str]]] = {}
@@ -75,7 +75,7 @@ class Consequences:
         self._states: dict[UUID, dict[int, tuple[str, str | None]]] = {}
         self.settled: dict[BatchId, int] = {}
         # By account, day of acceptance and country: how many more messages stand in each final status.
-        self.ended: dict[Place, dict[str, int]] = {}
+        self.ended: dict[DayKey, dict[str, int]] = {}
         self.endings: list[Ending] = []
         self.refunds: list[LockedMessage] = []
         self.events: list[tuple[LockedMessage, str]] = []

@@ -1,4 +1,4 @@
-"""What was accepted, and what became of it?"""
+"""Accepted batches and messages, and the erasure of their texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,11 @@ from tumira.core.ids import AccountId, BatchId, MessageId, first_id, message_bou
 from tumira.postgres.clock import read_now
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.sending.validity import TEXT_KEPT
+from tumira.sending.lifecycle import TEXT_KEPT
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as its owner sees it."""
-
     id: BatchId
     status: str
     channel: str
@@ -31,8 +29,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as its owner sees it."""
-
     id: MessageId
     recipient: str
     country: str
@@ -54,7 +50,7 @@ SELECT id, status, channel, reference, recipients, segments, total_cost, refunde
 
 
 async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> Batch | None:
-    """Return an account's batch; None for an unknown one and for somebody else's."""
+    """Return an account's batch; None for an unknown one and for another account's."""
     row = await SQL_FIND.row(connection, account_id=account_id, batch_id=batch_id)
     return None if row is None else Batch(*row)
 
@@ -68,7 +64,7 @@ SELECT id, status, channel, reference, recipients, segments, total_cost, refunde
 
 
 async def list_named(connection: Connection, ids: Sequence[BatchId]) -> Mapping[BatchId, Batch]:
-    """Return these batches, whosever they are; for events, which name only their account's own."""
+    """Return these batches of any account; for events, which name only batches of their own account."""
     if not ids:
         return {}
     rows = await SQL_LIST_NAMED.rows(connection, ids=ids, low=min(ids), high=max(ids))
@@ -80,7 +76,7 @@ SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, fa
   FROM messages
 """
 
-# The bounds keep the search to one week and to the few neighbouring entries of the primary key.
+# The bounds limit the search to one week and to neighbouring entries of the primary key.
 SQL_LIST_MESSAGES: Final = Statement(
     _MESSAGE
     + """
@@ -109,7 +105,7 @@ SQL_FIND_MESSAGE: Final = Statement(_MESSAGE + "WHERE id = %(message_id)s AND ac
 async def find_message(
     connection: Connection, account_id: AccountId, message_id: MessageId
 ) -> Message | None:
-    """Return an account's message; None for an unknown one and for somebody else's."""
+    """Return an account's message; None for an unknown one and for another account's."""
     row = await SQL_FIND_MESSAGE.row(connection, account_id=account_id, message_id=message_id)
     return None if row is None else Message(*row)
 
@@ -122,16 +118,15 @@ SQL_LIST_NAMED_MESSAGES: Final = Statement(
 async def list_named_messages(
     connection: Connection, ids: Sequence[MessageId]
 ) -> Mapping[MessageId, Message]:
-    """Return these messages, whosever they are; for events, as above."""
+    """Return these messages of any account; for events, as above."""
     if not ids:
         return {}
     rows = await SQL_LIST_NAMED_MESSAGES.rows(connection, ids=ids, low=min(ids), high=max(ids))
     return {row["id"]: Message(*row) for row in rows}
 
 
-# Only a text with places, which has a brace in it, stands for others that its messages have; no other batch
-# is looked into. By a clock that stands still, so that the index tells what is old: else every text would be
-# looked at.
+# Only the messages of a text with places, which contains a brace, have their own texts. statement_timestamp()
+# is constant, so the index finds old rows; else every text would be read.
 SQL_LIST_OLD_TEXTS: Final = Statement("""
 SELECT id, strpos(body, '{') > 0 AS has_places
   FROM batches
@@ -158,7 +153,7 @@ UPDATE messages
    AND id BETWEEN %(low)s AND %(high)s
 """)
 
-# One that somebody holds is erased the next time.
+# A locked batch is erased the next time.
 SQL_ERASE_TEXTS: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id
@@ -178,19 +173,19 @@ SELECT count(*) FROM old
 
 
 async def erase_texts(connection: Connection, count_max: int) -> int:
-    """Erase the texts of batches that were completed long enough ago, and return how many."""
+    """Erase the texts of batches that were completed long ago, and return how many."""
     rows = await SQL_LIST_OLD_TEXTS.rows(connection, days=TEXT_KEPT.days, count_max=count_max)
     if not rows:
         return 0
     ids = sorted(row["id"] for row in rows)
-    # Messages before batches, as everybody holds them.
+    # Messages before batches: the lock order everywhere.
     for batch_id in sorted(row["id"] for row in rows if row["has_places"]):
         low, high = message_bounds(batch_id)
         await SQL_ERASE_MESSAGE_TEXTS.rows(connection, low=low, high=high, batch_id=batch_id)
     return int(await SQL_ERASE_TEXTS.value(connection, ids=ids, low=ids[0], high=ids[-1]))
 
 
-# A code stands in the text that carries it, and is of no use after ten minutes, delivered or not.
+# The text contains a code, which expires after ten minutes, delivered or not.
 SQL_ERASE_CODES: Final = Statement("""
 WITH old AS MATERIALIZED (
     SELECT id
@@ -213,7 +208,7 @@ SELECT count(*) FROM old
 
 
 async def erase_codes(connection: Connection, lifetime: timedelta, count_max: int) -> int:
-    """Erase the texts of our own messages that ended a lifetime ago, and return how many."""
+    """Erase the texts of our own messages that ended longer than `lifetime` ago, and return how many."""
     now = await read_now(connection)
     return int(
         await SQL_ERASE_CODES.value(

@@ -52,7 +52,7 @@ class Charges:
             flow = (account.id, leg.country, lane)
             clock = self._facts.clocks.get((leg.country, lane), 0)
             next_turn = self._next_turns.get(flow, self._facts.next_turns.get(flow, 0))
-            run = fairness.run(clock, next_turn, leg_size, account.weight, leg.count)
+            run = fairness.take_turns(clock, next_turn, leg_size, account.weight, leg.count)
             self._next_turns[flow] = run.next_turn
             turns.append(iter(range(run.first, run.next_turn, run.step)))
         return NewBatch(

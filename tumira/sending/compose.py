@@ -1,4 +1,4 @@
-"""What would a message that somebody composes cost, whom would it reach, and how is it sent just once?"""
+"""Messages composed in the dashboard: reviewed with their price, and sent exactly once."""
 
 import asyncio
 import json
@@ -32,15 +32,13 @@ from tumira.sending.types import Answered, Call, IdempotencyKey, InvalidSend, Pr
 
 
 class Draft(Struct, frozen=True):
-    """What somebody typed."""
-
     recipients: str
     message: str
     reference: str
 
 
 class Review(Struct, frozen=True):
-    """What is known about a draft; without a refusal it can be sent, and then there is a quote."""
+    """The review of a draft; without refusals it can be sent, and has a quote."""
 
     tariff: Tariff
     entries: Sequence[Entry]
@@ -49,7 +47,7 @@ class Review(Struct, frozen=True):
 
     @property
     def rejected(self) -> Sequence[tuple[str, str]]:
-        """Return what cannot be sent to, as it was first written, and why; of too many, nothing."""
+        """Return the rejected entries as typed, and why; none if there are too many entries."""
         if len(self.entries) > RECIPIENTS_MAX:
             return ()
         written = {entry.number: entry.written for entry in reversed(self.entries)}
@@ -57,7 +55,7 @@ class Review(Struct, frozen=True):
 
     @property
     def segment_cost(self) -> Decimal:
-        """Return what one segment to all who can be sent to costs."""
+        """Return the cost of one segment to all accepted recipients."""
         return sum((one.price_usd for one in self._sorted.accepted), Decimal(0))
 
     @property
@@ -66,7 +64,7 @@ class Review(Struct, frozen=True):
 
 
 async def read_aside(tariff: Tariff, text: str) -> Sequence[Entry]:
-    """Find the numbers while others are served: a form as large as allowed takes a third of a second."""
+    """Find the numbers in a thread: the largest form takes a third of a second."""
     return await asyncio.to_thread(read_recipients, tariff, text)
 
 
@@ -79,7 +77,7 @@ async def review(
     balance: Decimal,
     suspended: bool,
 ) -> Review:
-    """Find all that stands in the way of sending a draft, and price it if that can be done."""
+    """Collect every refusal of a draft, and price it if possible."""
     found = await examine(database, account_id, draft)
     refusals = list(found.refusals)
     if suspended:
@@ -87,12 +85,12 @@ async def review(
     if found.quote is not None and found.quote.total_cost > balance:
         refusals.append(InsufficientBalance.of(found.quote.total_cost, balance))
     if not refusals:
-        refusals.extend(await _rehearse(batcher, account_id, found.entries, draft))
+        refusals.extend(await _dry_run(batcher, account_id, found.entries, draft))
     return Review(found.tariff, found.entries, found.quote, refusals)
 
 
 async def examine(database: Database, account_id: AccountId, draft: Draft) -> Review:
-    """Find all that is wrong with a draft itself."""
+    """Collect what is wrong with a draft itself."""
     async with database.connection() as connection:
         tariff = await get_tariff(connection)
         policy = await template_store.get_policy(connection)
@@ -102,7 +100,7 @@ async def examine(database: Database, account_id: AccountId, draft: Draft) -> Re
     priced = quote(tariff, _request(entries, draft))
     if isinstance(priced, TooManyRecipients):
         refusals.append(priced)
-    # Asked apart, so that a fault of the text does not hide behind one of the recipients.
+    # Checked separately, so that a fault of the recipients does not hide one of the text.
     too_long = quote(tariff, _request([], draft))
     if isinstance(too_long, Refusal):
         refusals.append(too_long)
@@ -137,10 +135,10 @@ def _request(entries: Sequence[Entry], draft: Draft, *, dry_run: bool = False) -
     )
 
 
-async def _rehearse(
+async def _dry_run(
     batcher: Batcher, account_id: AccountId, entries: Sequence[Entry], draft: Draft
 ) -> Sequence[Refusal]:
-    """Ask what would be decided, for what only the batcher knows, such as what was spent today."""
+    """Make a dry run for limits that only the transaction knows, such as the day's spending."""
     verdict = classify_early(draft.message)
     request = _request(entries, draft, dry_run=True)
     decision = await batcher.ask(Call(account_id, None, Scope.SEND, Send(request, verdict=verdict)))
@@ -148,7 +146,7 @@ async def _rehearse(
 
 
 def write_terms(priced: Quote) -> str:
-    """Write what somebody is shown before they confirm, so that it can be compared when they do."""
+    """Write the terms that the customer confirms, so that they can be compared afterwards."""
     legs = "".join(f"; {leg.count} to {leg.country} at {money.write(leg.cost)}" for leg in priced.legs)
     return f"{money.write(priced.total_cost)}{legs}; {len(priced.rejected)} rejected"
 
@@ -156,9 +154,9 @@ def write_terms(priced: Quote) -> str:
 async def send(
     batcher: Batcher, account_id: AccountId, token: str, draft: Draft, review: Review
 ) -> str | Refusal:
-    """Send a draft and return its batch's id; the same one however often this token comes.
+    """Send a draft and return its batch's id, the same for every call with this token.
 
-    `ValidationFailed` if it would cost something else by now than was reviewed; then nothing was sent.
+    `ValidationFailed` if the cost is no longer the reviewed one; then nothing was sent.
     """
     assert review.quote is not None
     asked = Send(
@@ -171,8 +169,8 @@ async def send(
 
 
 async def find_sent(batcher: Batcher, account_id: AccountId, token: str, draft: Draft) -> str | Refusal:
-    """Return the batch that was sent with this token before; `ValidationFailed` if none was."""
-    # The batcher looks for what was sent before ahead of anything that is wrong now.
+    """Return the batch that was sent earlier with this token; `ValidationFailed` if there is none."""
+    # An earlier answer comes before the refusal of an invalid send.
     return await _ask(batcher, account_id, InvalidSend(ValidationFailed(), _idempotency(token, draft)))
 
 

@@ -1,4 +1,4 @@
-"""How did an account's messages end, day by day, and what do those wait for that have not ended?
+"""Daily totals of final statuses per account, and what open messages wait for.
 
 Ends are counted when they happen, so a page that shows them reads a few rows however many messages there are.
 What still waits is read from the batches that are open.
@@ -18,14 +18,14 @@ from tumira.postgres.statement import Statement
 DAYS_MAX: Final = 400
 OPEN_BATCHES_MAX: Final = 10_000
 WAITING_MAX: Final = 1_000
-# Most messages of an open batch may have ended; so many are passed over for each that is counted.
+# Most messages of an open batch may have ended; this many are skipped for each that is counted.
 PASSED_OVER_MAX: Final = 20
 
 # An account, the ordinal of a day, and a country.
-Place = tuple[AccountId, int, str]
+DayKey = tuple[AccountId, int, str]
 
-# Sorted, as all locks are taken, and after the counters of events: whoever counts ends of an account has told
-# of them, so two groups of one account never meet here.
+# Sorted, as all locks are taken, and after the event counters: a transaction that counts here has written the
+# account's events before, so two of them never meet here.
 SQL_COUNT: Final = Statement("""
 INSERT INTO traffic (account_id, day, country, delivered, undelivered, expired, failed, unconfirmed)
 SELECT *
@@ -43,8 +43,8 @@ SELECT *
 """)
 
 
-async def count(connection: Connection, ended: Mapping[Place, Mapping[str, int]]) -> None:
-    """Count how many more messages stand in each final status, or fewer: a late receipt resolves a doubt."""
+async def count(connection: Connection, ended: Mapping[DayKey, Mapping[str, int]]) -> None:
+    """Add to the totals of each final status, or subtract: a late receipt changes a status."""
     await SQL_COUNT.rows(
         connection,
         account_ids=[account_id for account_id, _, _ in ended],
@@ -60,7 +60,7 @@ async def count(connection: Connection, ended: Mapping[Place, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """How the messages to one country ended that were accepted on one day."""
+    """Final statuses of the messages to one country that were accepted on one day."""
 
     day: date
     country: str
@@ -72,12 +72,12 @@ class Day:
 
     @property
     def lost(self) -> int:
-        """Return how many certainly did not arrive."""
+        """Count the messages that certainly did not arrive."""
         return self.undelivered + self.expired + self.failed
 
     @property
     def ended(self) -> int:
-        """Return how many have ended, one way or another."""
+        """Count all final messages."""
         return self.delivered + self.lost + self.unconfirmed
 
 
@@ -95,13 +95,13 @@ SELECT day, country, delivered, undelivered, expired, failed, greatest(unconfirm
 async def days(
     connection: Connection, account_id: AccountId, first_day: date, last_day: date
 ) -> Sequence[Day]:
-    """Return how an account's messages of these days ended, by day and country, where there were any."""
+    """Return the totals of an account for these days, by day and country."""
     assert (last_day - first_day).days < DAYS_MAX
     rows = await SQL_DAYS.rows(connection, account_id=account_id, first_day=first_day, last_day=last_day)
     return [Day(*row) for row in rows]
 
 
-# The newest first, so that what is left out of a very long list is old.
+# The newest first, so that a very long list omits old ones.
 SQL_WAITING_BY_DAY: Final = Statement("""
 SELECT (created_at AT TIME ZONE 'UTC' + %(local_time)s::interval)::date AS day,
        sum(pending)::bigint AS pending
@@ -117,27 +117,25 @@ SELECT (created_at AT TIME ZONE 'UTC' + %(local_time)s::interval)::date AS day,
 
 
 async def waiting_by_day(connection: Connection, account_id: AccountId) -> Sequence[tuple[date, int]]:
-    """Return how many messages have not ended, by the day on which they were accepted."""
+    """Count the open messages by the day on which they were accepted."""
     rows = await SQL_WAITING_BY_DAY.rows(
         connection, account_id=account_id, local_time=LOCAL_TIME, batches_max=OPEN_BATCHES_MAX
     )
     return [(row["day"], row["pending"]) for row in rows]
 
 
-class Why(StrEnum):
-    """What a message waits for."""
-
+class WaitReason(StrEnum):
     TURN = "turn"
     """Its turn in the queue."""
 
     RETRY = "retry"
-    """Another try, after a temporary error of a carrier."""
+    """A retry, after a temporary error of a carrier."""
 
     DOUBT = "doubt"
     """A receipt or the end of the doubt: a carrier may have it."""
 
     SENDING = "sending"
-    """A carrier's answer: it is being handed over."""
+    """A carrier's answer: it is being submitted."""
 
     RECEIPT = "receipt"
     """Its receipt: a carrier has it."""
@@ -145,10 +143,10 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many messages to one country wait for the same thing."""
+    """Messages to one country that wait for the same thing."""
 
     country: str
-    why: Why
+    why: WaitReason
     count: int
 
 
@@ -161,8 +159,8 @@ SELECT id, recipients
  LIMIT %(batches_max)s
 """)
 
-# The bounds of each batch find its messages by the primary key, and those of all of them the weeks. Whose
-# they are is looked at afterwards: there is an index that begins with the account, and it is the long way.
+# The bounds of each batch find its messages by the primary key, and the bounds of all batches find the weeks.
+# The account is checked afterwards: an index that begins with the account is slower.
 SQL_WAITING: Final = Statement("""
 SELECT message.country, message.status, retry.in_doubt, count(*) AS count
   FROM (SELECT pending.id, pending.country, pending.status
@@ -192,7 +190,7 @@ SELECT message.country, message.status, retry.in_doubt, count(*) AS count
 async def waiting(
     connection: Connection, account_id: AccountId, count_max: int = WAITING_MAX
 ) -> Sequence[Waiting]:
-    """Return what an account's messages wait for, of the oldest that do, at most `count_max`."""
+    """Count what an account's open messages wait for, the oldest `count_max` of them."""
     rows = await SQL_OPEN_BATCHES.rows(connection, account_id=account_id, batches_max=count_max)
     if not rows:
         return []
@@ -208,7 +206,7 @@ async def waiting(
         account_id=account_id,
         count_max=count_max,
     )
-    counts: dict[tuple[str, Why], int] = {}
+    counts: dict[tuple[str, WaitReason], int] = {}
     for country, status, in_doubt, number in found:
         place = (country, _why(status, in_doubt))
         counts[place] = counts.get(place, 0) + number
@@ -216,7 +214,7 @@ async def waiting(
 
 
 def _first(batches: Sequence[tuple[BatchId, int]], messages_max: int) -> Iterator[BatchId]:
-    """Return the first batches, up to the one with which they have so many messages."""
+    """Yield the first batches until they have `messages_max` messages."""
     messages = 0
     for batch_id, recipients in batches:
         if messages >= messages_max:
@@ -225,10 +223,9 @@ def _first(batches: Sequence[tuple[BatchId, int]], messages_max: int) -> Iterato
         yield batch_id
 
 
-def _why(status: str, in_doubt: bool | None) -> Why:  # noqa: FBT001 - a column; None without a row in `retries`
-    """Tell what a message waits for by where it stands."""
+def _why(status: str, in_doubt: bool | None) -> WaitReason:  # noqa: FBT001 - a column; None without a row in `retries`
     if status == "sent":
-        return Why.RECEIPT
+        return WaitReason.RECEIPT
     if in_doubt is None:
-        return Why.TURN if status == "queued" else Why.SENDING
-    return Why.DOUBT if in_doubt else Why.RETRY
+        return WaitReason.TURN if status == "queued" else WaitReason.SENDING
+    return WaitReason.DOUBT if in_doubt else WaitReason.RETRY

@@ -1,8 +1,8 @@
-"""In which lane does a send wait, and which turns do its messages get?
+"""Fair queueing: the lane of a send, and the turns of its messages.
 
-A turn is a moment of virtual time. Each flow (account, country, lane) spends turns in proportion to the
-segments it sends, so accounts that wait at the same time are served alternately, however much each of them
-has waiting.
+A turn is a virtual start time, as in start-time fair queueing. Each flow (account, country, lane) spends
+turns in proportion to the segments it sends, so accounts that wait at the same time are served alternately,
+however long their queues are.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _LANE_BULK: Final = 1
 _TURNS_PER_SEGMENT: Final = 1000
 
 
-class Run(Struct, frozen=True):
+class TurnRange(Struct, frozen=True):
     """The turns of one batch in one flow: the i-th message has the turn `first + i * step`."""
 
     first: int
@@ -26,17 +26,17 @@ class Run(Struct, frozen=True):
 
 
 def lane(recipients: int) -> int:
-    """Return the lane of a send, so that a passcode never waits behind a newsletter of the same account."""
+    """Return the lane of a send: a passcode never waits behind a newsletter of the same account."""
     return _LANE_SMALL if recipients <= SMALL_MAX else _LANE_BULK
 
 
-def run(clock: int, next_turn: int, segments: int, weight: int, count: int) -> Run:
+def take_turns(clock: int, next_turn: int, segments: int, weight: int, count: int) -> TurnRange:
     """Give `count` messages of `segments` segments each their turns."""
     assert segments > 0
     assert weight > 0
     assert count >= 0
-    # An idle flow enters at the clock: it neither saves up turns for a burst nor queues behind the past.
+    # An idle flow starts at the clock: it neither saves up turns for a burst nor pays for the past.
     first = max(clock, next_turn)
-    # At least one, or an account of great weight would place a whole batch on a single turn.
+    # At least one, or an account of great weight would put a whole batch on a single turn.
     step = max(1, _TURNS_PER_SEGMENT * segments // weight)
-    return Run(first, step, first + count * step)
+    return TurnRange(first, step, first + count * step)

@@ -1,13 +1,22 @@
-"""Where can a message or a batch stand, where does it go from there, and why does a message fail?"""
+"""Life of a message: its statuses and moves, its failure reasons, and how long it and its text are kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
+
+# From acceptance; a message that waits longer is not sent any more.
+VALIDITY: Final = timedelta(hours=24)
+# From submission; after it the message is unconfirmed, and a late receipt still counts.
+RECEIPT_WAIT: Final = timedelta(hours=72)
+LATE_RECEIPT_WAIT: Final = timedelta(days=7)
+# From the completion of its batch.
+TEXT_KEPT: Final = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One place where a message can stand; `refund` is None until it is final."""
+    """A status of a message; `refund` is None until it is final."""
 
     meaning: str
     final: bool
@@ -29,8 +38,8 @@ MESSAGE_STATUSES: Final = {
     "failed": Status("It could not be handed to a carrier.", final=True, refund=True),
 }
 
-# The one table of legal moves. Only `sending` goes back, to be tried again; of the final statuses only
-# `unconfirmed` goes on, when a receipt comes late.
+# All legal moves. Only `sending` goes back, to be retried; of the final statuses only `unconfirmed` changes,
+# when a receipt comes late.
 MOVES: Final[Mapping[str, frozenset[str]]] = {
     "queued": frozenset({"sending", "failed", "expired"}),
     "sending": frozenset({"queued", "sent", "failed", "unconfirmed"}),
@@ -42,8 +51,8 @@ MOVES: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset(),
 }
 
-# What the carrier says may be ahead of what we know: its receipt may be met while the message is still being
-# handed over, or back in the queue after a doubt. The message then passes through what it has missed.
+# A receipt may arrive while the message is still being submitted, or back in the queue after a doubt. The
+# message then passes through the statuses that it has skipped.
 _ONWARD: Final[Mapping[str, str]] = {"queued": "sending", "sending": "sent"}
 
 BATCH_STATUSES: Final = {
@@ -71,19 +80,18 @@ FAILURE_REASONS: Final = {
 
 
 def is_final(status: str) -> bool:
-    """Tell whether a message that stands here no longer counts as pending in its batch."""
+    """Tell whether a message of this status no longer counts as pending in its batch."""
     return MESSAGE_STATUSES[status].final
 
 
 def may_move(old: str, new: str) -> bool:
-    """Tell whether a message may go from one status straight to another."""
     return new in MOVES[old]
 
 
 def steps(old: str, new: str) -> Sequence[str] | None:
-    """Return the statuses that a message enters on its way, `new` being the last; None if there is no way.
+    """Return the statuses that a message enters up to `new`; None if `new` cannot be reached.
 
-    A straight move is one step, also where a longer way exists: `queued` to `expired` is our own expiry.
+    A direct move is one step, also where a longer path exists: `queued` to `expired` is our own expiry.
     """
     assert new in MOVES
     if old == new:
@@ -96,3 +104,8 @@ def steps(old: str, new: str) -> Sequence[str] | None:
         place = _ONWARD[place]
         entered.append(place)
     return (*entered, new)
+
+
+def remaining_s(accepted_at: datetime, now: datetime) -> int:
+    """Return the seconds that a message remains valid; zero or less when it has expired."""
+    return int((accepted_at + VALIDITY - now).total_seconds())

@@ -15,9 +15,9 @@ from tumira.core.ids import new_id
 from tumira.events import NewEvent, record_events
 from tumira.mail import outbox
 from tumira.postgres.connection import Connection
-from tumira.sending.fields import Currency, Money
+from tumira.sending.views import Currency, Money
 
-# After a day the balance is another one, or the owner has seen it.
+# After a day the balance has changed, or the owner has seen it.
 MAIL_LIFETIME: Final = timedelta(days=1)
 
 
@@ -36,7 +36,7 @@ def low_balance_data(balance: Decimal, threshold: Decimal) -> str:
 
 
 async def tell_low_balances(connection: Connection, low: Sequence[LockedAccount], at: datetime) -> None:
-    """Tell accounts, which we hold, that sends have taken their balance below what they want to know of."""
+    """Record an event and an e-mail for locked accounts whose balance fell below their threshold."""
     news = [
         NewEvent(account.id, "balance.low", data=low_balance_data(account.balance, account.low_balance))
         for account in low

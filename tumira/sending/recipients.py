@@ -1,9 +1,9 @@
-"""Which messages went to a number?
+"""Search for the messages to a number.
 
-Nothing stands in the order of numbers, because every message would be written to some page of its own there.
-Each week has an index of summaries instead, one for every 32 pages, which tells the pages that may hold a
-number and is read whole. What it leads to comes in no order, so a search that finds too much at once looks
-at half of the time, again and again, until it finds few enough to put in order.
+There is no B-tree on numbers, because every insert would touch a page of its own there. Each week has a BRIN
+index instead, with one summary for 32 pages, which is read whole and yields the pages that may hold a number.
+Its results are unordered, so a search that finds too much at once halves its time span until it finds few
+enough to sort.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -21,15 +21,13 @@ from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import Week
 from tumira.postgres.statement import Statement
 
-# To look costs about as much as the pages of so many messages.
+# One search of a span costs about as much as reading the pages of this many messages.
 LOOK_MIN: Final = 100
-# A look at each week, and two for every bit of an id.
+# One for each week, and two for every bit of an id.
 LOOKS_MAX: Final = 2_000
 
 
-class Sent(Struct, frozen=True):
-    """A message to the number."""
-
+class SentMessage(Struct, frozen=True):
     id: MessageId
     batch_id: BatchId
     account_id: AccountId
@@ -47,13 +45,10 @@ async def list_sent(
     *,
     account_id: AccountId | None = None,
     newest_first: bool = True,
-) -> Sequence[Sent]:
-    """Return messages to a number, from one account or all, with ids from the first bound to below the other.
-
-    They are in order, and the first `count_max` that there are in that order.
-    """
+) -> Sequence[SentMessage]:
+    """Return the first `count_max` messages to a number, of one account or all, with ids in the bounds."""
     assert count_max > 0
-    found: list[Sent] = []
+    found: list[SentMessage] = []
     async with _by_summaries(connection):
         spans = await _spans(connection, bounds, newest_first=newest_first)
         for _ in range(LOOKS_MAX):
@@ -67,13 +62,13 @@ async def list_sent(
             else:
                 found.extend(sorted(seen, key=lambda one: one.id, reverse=newest_first))
         else:
-            raise AssertionError("a search that halves its way has an end")
+            raise AssertionError("a search that halves its span must end")
     return found[:count_max]
 
 
 @asynccontextmanager
 async def _by_summaries(connection: Connection) -> AsyncIterator[None]:
-    """Let no table be read whole; PostgreSQL believes that these summaries do not narrow anything down."""
+    """Forbid sequential scans: PostgreSQL estimates that the summaries do not narrow anything down."""
     asking = connection.transaction()
     await asking.start()
     try:
@@ -82,16 +77,16 @@ async def _by_summaries(connection: Connection) -> AsyncIterator[None]:
         )
         yield
     finally:
-        # Nothing was written. Undone, the settings are what they were, also inside a longer transaction.
+        # Nothing was written. The rollback restores the settings, also inside a longer transaction.
         await asking.rollback()
 
 
 async def _spans(connection: Connection, bounds: tuple[UUID, UUID], *, newest_first: bool) -> list[Week]:
-    """Return the weeks to look at, each cut down to the bounds, the first one last."""
+    """Return the weeks to search, each limited to the bounds, the first one last."""
     reach = await SQL_REACH.row(connection)
     assert reach is not None
     now: datetime = reach["now"]
-    # Older numbers are whole no more, and the weeks ahead are empty.
+    # Older numbers are masked, and the weeks ahead are empty.
     low = max(bounds[0], reach["up_to"])
     high = min(bounds[1], first_id(int((now + partitions.AHEAD).timestamp() * 1000)))
     cut = [
@@ -114,11 +109,10 @@ def _halves(week: Week) -> Sequence[Week]:
     ]
 
 
-# The week is named, and its bounds are asked for in the words of the index, not in those of the primary key:
-# PostgreSQL takes any two bounds of a key for narrow, and would walk through the whole week by that.
+# The week is named, and its bounds use the expression of the BRIN index, not the primary key: PostgreSQL
+# estimates that two bounds of a key are narrow, and would walk through the whole week by it.
 @lru_cache(maxsize=512)
 def look_at(week: str) -> Statement:
-    """Return the statement that looks for a number in one week."""
     return Statement(f"""
 SELECT id, batch_id, account_id, status
   FROM {week}
@@ -132,7 +126,7 @@ SELECT id, batch_id, account_id, status
 
 async def _look(
     connection: Connection, week: Week, number: str, account_id: AccountId | None, count_max: int
-) -> Sequence[Sent]:
+) -> Sequence[SentMessage]:
     rows = await look_at(week.name).rows(
         connection,
         number=number,
@@ -141,4 +135,4 @@ async def _look(
         account_id=account_id,
         count_max=count_max,
     )
-    return [Sent(*row) for row in rows]
+    return [SentMessage(*row) for row in rows]

@@ -1,9 +1,9 @@
-"""Which batches did an account send, and what became of one of them?
+"""Search of an account's batches, and the details of one of them.
 
-Each way to search walks down an index of its own, the newest first: through the last few weeks, and through
-those before only as long as a page is not full. A number is looked for as `recipients` says. What the index
-does not know is looked at row by row, but never at more than so many rows at once: a search that has found
-too little by then says how far it got, and goes on from there when it is asked to.
+Each kind of search walks down its own index, the newest first: through the last few weeks, and through older
+ones only while the page is not full. `recipients` searches for a number. Conditions outside the index are
+checked row by row, up to a maximum of rows: a search that has found too little by then returns how far it
+got, and can be continued from there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,16 +25,16 @@ from tumira.postgres.statement import Statement
 from tumira.sending import recipients
 from tumira.sending.batches import Message
 from tumira.sending.lifecycle import BATCH_STATUSES, MESSAGE_STATUSES
-from tumira.sending.recipients import Sent
+from tumira.sending.recipients import SentMessage
 
 LOOK_MAX: Final = 10_000
-# Each message is looked for among the pages that may hold it, which takes many times as long.
+# Lower, because searching a message in the pages that may hold it takes many times as long.
 LOOK_MESSAGES_MAX: Final = 2_000
-# Where few of them fit, so many times more are looked at the next time.
+# Where few rows match, the next query reads this many times more.
 _LOOK_FACTOR: Final = 4
 MESSAGES_MAX: Final = 1_000
 WEEKS_AT_FIRST: Final = 4
-# As long as a page is not full, so many times more weeks are looked through the next time.
+# While the page is not full, the next query reads this many times more weeks.
 _WEEKS_FACTOR: Final = 4
 
 LOWEST: Final = UUID(int=0)
@@ -43,31 +43,29 @@ HIGHEST: Final = UUID(int=(1 << 128) - 1)
 _SMALLEST_REFUND: Final = Decimal("0.0001")
 
 
-class Standing(StrEnum):
-    """Where the batches that are looked for stand."""
-
+class BatchFilter(StrEnum):
     ANY = "any"
     QUEUED = "queued"
     PROCESSING = "processing"
     COMPLETED = "completed"
     REFUNDED = "refunded"
-    """Of some of its messages the price was paid back."""
+    """With at least one refunded message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for; ids tell the time, so `since` and `before` also are the dates."""
+    """Search conditions; ids contain the time, so `since` and `before` are also dates."""
 
     number: str | None = None
     reference: str | None = None
-    standing: Standing = Standing.ANY
+    standing: BatchFilter = BatchFilter.ANY
     since: UUID = LOWEST
     before: UUID = HIGHEST
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A batch, and its message to the number that was looked for, if one was."""
+    """A batch, and its message to the searched number, if there was one."""
 
     id: BatchId
     reference: str | None
@@ -85,9 +83,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A page of batches; where there may be older ones, `older` is the batch before which they are.
+    """A page of batches; if there may be older ones, they are before the batch `older`.
 
-    `stopped_at` tells how far back the search got before it had looked at too many others.
+    `stopped_at` is how far back the search got before it had read the maximum of rows.
     """
 
     batches: Sequence[Found]
@@ -103,20 +101,19 @@ _FITS: Final = "status = ANY(%(statuses)s::text[]) AND refunded >= %(refunded_mi
 
 
 class Way(Struct, frozen=True):
-    """An index to walk down: the rows that it has of what is looked for, and their order."""
+    """An index to walk down: the condition on its rows, and their order."""
 
     stretch: str
     order: str
 
     def through(self, weeks: Sequence[str]) -> Statement:
-        """Return the statement that walks through these weeks."""
         return _walk(self, tuple(weeks))
 
 
-# The last row that was looked at is returned even if it does not fit: from there the search goes on.
+# The last row that was read is returned even if it does not match: the search continues from there.
 #
-# The weeks are named, because bounds of `id` would let PostgreSQL take the primary key, past everybody's
-# batches; and whoever asks all weeks for their newest batch of an account pays for each of them.
+# The weeks are named, because with bounds of `id` PostgreSQL might take the primary key, through the batches
+# of all accounts; and a query over all weeks would pay for each of them.
 @lru_cache(maxsize=1024)
 def _walk(way: Way, weeks: Sequence[str]) -> Statement:
     columns = f"{_COLUMNS}, account_id"
@@ -134,9 +131,8 @@ SELECT {_COLUMNS}, fits, place = %(look_max)s AS is_last
 """)  # noqa: S608 - constants, and names of tables of ours from the catalogue
 
 
-# Planned without values, a plan depends on guesses: of bounds of `id` alone, that they are narrow; of one
-# account among many, that it has few, and then any index does that begins with it. So each way is a stretch
-# of one index, in an order that no other has.
+# A generic plan depends on estimates: that bounds of `id` are narrow, and that one account has few rows, so
+# that any index on it will do. So each search is a range of one index, in an order that no other index has.
 _OF_ACCOUNT: Final = (
     "(account_id, id) >= (%(account_id)s, %(since)s) AND (account_id, id) < (%(account_id)s, %(before)s)"
 )
@@ -158,7 +154,7 @@ async def search(
     count_max: int,
     look_max: int | None = None,
 ) -> Results:
-    """Return an account's batches that fit, the newest first, at most `count_max`."""
+    """Return an account's matching batches, the newest first, at most `count_max`."""
     if wanted.number is not None:
         look_max = look_max or LOOK_MESSAGES_MAX
         assert 0 < count_max < look_max
@@ -174,7 +170,7 @@ async def search(
             account_id=account_id,
             **_fitting(wanted),
             look_max=look_max,
-            # One more than is shown tells whether there are more.
+            # One extra row shows whether there are more.
             count_max=count_max + 1 - len(found),
             **own,
         )
@@ -187,40 +183,40 @@ async def search(
 
 
 def _stretches(weeks: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Go back in time by ever longer steps: who has sent a lot is soon served, and nobody asks often."""
+    """Go back in time by growing steps: a busy account is served early, and no account needs many queries."""
     begin, count = 0, WEEKS_AT_FIRST
     while begin < len(weeks):
         yield weeks[begin : begin + count]
         begin, count = begin + count, count * _WEEKS_FACTOR
 
 
-_STATUSES: Final[Mapping[Standing, Sequence[str]]] = {
-    Standing.QUEUED: ["queued"],
-    Standing.PROCESSING: ["processing"],
-    Standing.COMPLETED: ["completed"],
+_STATUSES: Final[Mapping[BatchFilter, Sequence[str]]] = {
+    BatchFilter.QUEUED: ["queued"],
+    BatchFilter.PROCESSING: ["processing"],
+    BatchFilter.COMPLETED: ["completed"],
 }
 
 
 def _fitting(wanted: Search) -> Mapping[str, Any]:
     return {
         "statuses": _STATUSES.get(wanted.standing, [*BATCH_STATUSES]),
-        "refunded_min": _SMALLEST_REFUND if wanted.standing is Standing.REFUNDED else Decimal(0),
+        "refunded_min": _SMALLEST_REFUND if wanted.standing is BatchFilter.REFUNDED else Decimal(0),
     }
 
 
-def _found(row: asyncpg.Record, sent: Sent | None) -> Found:
+def _found(row: asyncpg.Record, sent: SentMessage | None) -> Found:
     message = (None, None) if sent is None else (sent.id, sent.status)
     return Found(*(row[name] for name in _NAMES), *message)
 
 
 def _way(wanted: Search) -> tuple[Way, Mapping[str, Any]]:
-    """Choose the index that leads past the fewest other batches."""
+    """Choose the most selective index."""
     bounds = {"since": wanted.since, "before": wanted.before}
     if wanted.reference is not None:
         return OF_REFERENCE, {**bounds, "reference": wanted.reference}
-    if wanted.standing in {Standing.QUEUED, Standing.PROCESSING}:
+    if wanted.standing in {BatchFilter.QUEUED, BatchFilter.PROCESSING}:
         return OPEN, bounds
-    return REFUNDED if wanted.standing is Standing.REFUNDED else RECENT, bounds
+    return REFUNDED if wanted.standing is BatchFilter.REFUNDED else RECENT, bounds
 
 
 SQL_BATCHES_OF: Final = Statement(f"""
@@ -240,7 +236,7 @@ async def _search_number(
     count_max: int,
     look_max: int,
 ) -> Results:
-    """Look for messages to the number, the newest first, and from each for its batch."""
+    """Find messages to the number, the newest first, and the batch of each."""
     found: list[Found] = []
     # The messages of the batch itself are not before it, whatever their ids end in.
     before = message_bounds(BatchId(wanted.before))[0]
@@ -267,7 +263,7 @@ async def _search_number(
 
 
 async def _batches_of(
-    connection: Connection, account_id: AccountId, wanted: Search, sent: Sequence[Sent]
+    connection: Connection, account_id: AccountId, wanted: Search, sent: Sequence[SentMessage]
 ) -> Mapping[BatchId, asyncpg.Record]:
     if not sent:
         return {}
@@ -285,8 +281,8 @@ async def _batches_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch with its text, which is None once it was erased."""
+class BatchDetails:
+    """A batch with its text, which is None once erased."""
 
     id: BatchId
     reference: str | None
@@ -299,7 +295,7 @@ class Batch:
     created_at: datetime
     completed_at: datetime | None
     body: str | None
-    # Whether it came from a file, each of whose rows has a text of its own.
+    # Whether it came from a file whose rows have their own texts.
     has_places: bool
 
 
@@ -312,10 +308,10 @@ SELECT {_COLUMNS}, body,
 """)  # noqa: S608 - only constants are put in
 
 
-async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> Batch | None:
-    """Return an account's batch; None for an unknown one and for somebody else's."""
+async def find(connection: Connection, account_id: AccountId, batch_id: BatchId) -> BatchDetails | None:
+    """Return an account's batch; None for an unknown one and for another account's."""
     row = await SQL_FIND.row(connection, account_id=account_id, batch_id=batch_id)
-    return None if row is None else Batch(*row)
+    return None if row is None else BatchDetails(*row)
 
 
 # The messages of a batch are found by the primary key.
@@ -332,13 +328,13 @@ SELECT status, count(*) AS count
 async def count_messages(
     connection: Connection, account_id: AccountId, batch_id: BatchId
 ) -> Mapping[str, int]:
-    """Return how many messages of an account's batch stand where, for every status."""
+    """Count the messages of an account's batch by status."""
     low, high = message_bounds(batch_id)
     rows = await SQL_COUNT.rows(connection, low=low, high=high, batch_id=batch_id, account_id=account_id)
     return dict.fromkeys(MESSAGE_STATUSES, 0) | {row["status"]: row["count"] for row in rows}
 
 
-# A batch has a thousand messages at most, so those of other statuses are soon passed over.
+# A batch has a thousand messages at most, so skipping other statuses is cheap.
 SQL_LIST_MESSAGES: Final = Statement("""
 SELECT id, recipient, country, status, segments, cost, sent_at, delivered_at, failure_reason, refunded_at
   FROM messages

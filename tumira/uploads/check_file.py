@@ -1,4 +1,4 @@
-"""The check of a file that somebody uploads, without holding up the process that answers calls.
+"""The check of an uploaded file, without delaying the process that answers calls.
 
 A file that takes a moment is checked in a thread, as long as such files together take a small part of the
 processor. Every other one is checked by a process of its own (`uploads/check_rows`): two at a time, one for
@@ -70,7 +70,7 @@ _log: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody uploaded, and what they want to be sent."""
+    """An uploaded file, and the message to send."""
 
     file_name: str
     data: bytes
@@ -88,12 +88,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Nothing was checked: as many files wait as may."""
+    """Nothing was checked: the queue of files is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The check ended before its end, for this reason."""
+    """The check was aborted, for this reason."""
 
     problem: str
 
@@ -102,14 +102,14 @@ Outcome = UploadId | SheetFault | MessageFault | Unfinished
 
 
 class BriefTime:
-    """The time of the processor that checks in threads may take: some at once, little in the long run."""
+    """A budget of processor time for checks in threads: some at once, little in the long run."""
 
     def __init__(self, now: float) -> None:
         self._left = BRIEF_SAVED_S
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take the time for one file, if there is enough."""
+        """Reserve the time for one file, if the budget allows it."""
         self._left = min(self._left + (now - self._at) * BRIEF_SHARE, BRIEF_SAVED_S)
         self._at = now
         if self._left < BRIEF_S:
@@ -118,13 +118,11 @@ class BriefTime:
         return True
 
     def give_back(self, spare_s: float) -> None:
-        """Return what a file did not need, or take what it needed more."""
+        """Return unused time, or take what was used in excess."""
         self._left += spare_s
 
 
 class FileChecker:
-    """Checks files for one web process."""
-
     def __init__(self, database: Database, patience_s: float | None = PATIENCE_S) -> None:
         self._database = database
         self._patience_s = patience_s
@@ -209,7 +207,7 @@ class FileChecker:
             _log.error("file check failed", exc_info=running.exception())
 
     async def _run(self, task: Task, earlier: asyncio.Task[Outcome] | None) -> Outcome:
-        """Check a file in a process of its own, and say every second how far it is, while somebody waits."""
+        """Check a file in its own process, and record progress every second, while a browser waits."""
         if earlier is not None:
             earlier.cancel()
             await asyncio.wait({earlier})
@@ -254,7 +252,7 @@ class FileChecker:
 
 
 def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
-    """Return what was found in a file, or None if that takes too long, and the time that was not needed."""
+    """Return the findings, or None if the check takes too long, and the unused time."""
     begun = time.thread_time()
     try:
         findings = check_rows.check_briefly(task, BRIEF_S)
@@ -264,7 +262,7 @@ def _check_briefly(task: Task) -> tuple[Sequence[Finding] | None, float]:
 
 
 class _Outside:
-    """One check in a process of its own; it ends with whoever awaits it."""
+    """One check in its own process; it ends with the task that awaits it."""
 
     def __init__(self, database: Database, task: Task) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The check of every row of a file: in a thread if it is quickly done, else in a process of its own.
+"""The check of every row of a file: in a thread if it is quick, else in its own process.
 
 The process is this module, run by `uploads/check_file`. It gets the file and all that the check depends on
 through its standard input, and answers with frames: how far it is, then what was found, in pieces that are
@@ -43,7 +43,7 @@ _NUL: Final = "\x00"
 
 
 class Task(Struct, frozen=True):
-    """A file, what its owner wants to be sent, and all that the verdict on a row depends on."""
+    """A file with its message, and everything that the verdict on a row depends on."""
 
     upload_id: UploadId
     account_id: AccountId
@@ -79,7 +79,7 @@ class BadMessage(Struct, frozen=True, tag=True):
 
 
 class Head(Struct, frozen=True, tag=True):
-    """What was found in all; its rows follow."""
+    """The totals; the rows follow."""
 
     upload: NewUpload
 
@@ -109,7 +109,7 @@ read_frame: Final[Callable[[bytes], Frame]] = msgspec.msgpack.Decoder(Frame).dec
 
 
 def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-    """Check every row, telling `progress` the count of all rows and of those done; then give the findings."""
+    """Check every row, report the counts to `progress`, then yield the findings."""
     sheet = read_sheet(task.data)
     if isinstance(sheet, SheetFault):
         yield BadFile(sheet)
@@ -131,7 +131,7 @@ def check_rows(task: Task, progress: Callable[[int, int], None]) -> Iterator[Fin
 
 
 class _Screening:
-    """Screens texts, and remembers which of them only a template lets through."""
+    """Checks texts, and remembers which of them only a template allows."""
 
     def __init__(self, policy: Policy, account_id: AccountId) -> None:
         self._policy = policy
@@ -200,11 +200,11 @@ def _storable(text: str) -> str:
 
 
 class OutOfTimeError(Exception):
-    """A file takes more of the processor than it may in the web process."""
+    """A file needs more processor time than the web process may spend on it."""
 
 
 def check_briefly(task: Task, cpu_s: float) -> Sequence[Finding]:
-    """Check a file in this thread; `OutOfTimeError` once that has taken so many seconds of the processor."""
+    """Check a file in this thread; `OutOfTimeError` once it has used its seconds of processor time."""
     end = time.thread_time() + cpu_s
 
     def look_at_clock(_rows: int, _done: int) -> None:

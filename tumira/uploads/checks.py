@@ -1,4 +1,4 @@
-"""Files that are being checked, one for each account: how far each is, and whether anybody waits."""
+"""Files that are being checked, one for each account: their progress, and whether a browser waits."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,7 +30,7 @@ ON CONFLICT (account_id) DO UPDATE
 
 
 async def begin(connection: Connection, account_id: AccountId, upload_id: UploadId, file_name: str) -> None:
-    """Note that a file is being checked, in place of an earlier one of the account, whose check ends."""
+    """Record that a file is being checked; it replaces an earlier one of the account, whose check ends."""
     await SQL_BEGIN.rows(
         connection,
         account_id=account_id,
@@ -49,7 +49,7 @@ RETURNING wanted_until > clock_timestamp()
 
 
 async def beat(connection: Connection, upload_id: UploadId, *, rows: int, done: int) -> bool | None:
-    """Note how far a check is; False if nobody waits for it, None if another file took its place."""
+    """Record the progress of a check; False if nobody waits for it, None if another file replaced it."""
     wanted: bool | None = await SQL_BEAT.value(connection, upload_id=upload_id, rows=rows, done=done)
     return wanted
 
@@ -58,7 +58,7 @@ SQL_END: Final = Statement("DELETE FROM file_checks WHERE upload_id = %(upload_i
 
 
 async def end(connection: Connection, upload_id: UploadId) -> bool:
-    """Forget a check whose file is kept in the same transaction; False if another file took its place."""
+    """Delete a check whose file is stored in the same transaction; False if another file replaced it."""
     return await SQL_END.value(connection, upload_id=upload_id) is not None
 
 
@@ -66,13 +66,12 @@ SQL_FAIL: Final = Statement("UPDATE file_checks SET problem = %(problem)s WHERE 
 
 
 async def fail(connection: Connection, upload_id: UploadId, problem: str) -> None:
-    """Note why a file cannot be used."""
     await SQL_FAIL.rows(connection, upload_id=upload_id, problem=problem)
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file that is being checked; `is_dead` if the process that checked it is gone."""
+    """A file that is being checked; `is_dead` if its process is gone."""
 
     upload_id: UploadId
     file_name: str
@@ -93,7 +92,7 @@ RETURNING upload_id, file_name, rows, done, problem,
 
 
 async def look(connection: Connection, account_id: AccountId, upload_id: UploadId) -> FileCheck | None:
-    """Return an account's file that is being checked, and note that somebody waits for it."""
+    """Return an account's file that is being checked, and record that a browser waits for it."""
     row = await SQL_LOOK.row(
         connection,
         account_id=account_id,
@@ -120,5 +119,5 @@ RETURNING 1
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget checks that ended without a file, up to so many, and return how many."""
+    """Delete up to `count_max` checks that ended without a file, and return how many."""
     return len(await SQL_DELETE_OLD.rows(connection, count_max=count_max))

@@ -1,4 +1,4 @@
-"""Which rows does a spreadsheet file hold, and which of its columns has the numbers?
+"""Reads an uploaded CSV file: its encoding, delimiter, header, rows and column of numbers.
 
 A file is text with a row on each line, as spreadsheets save it when asked for CSV: in one of a few encodings,
 with commas, semicolons or tabs, with a header or without one. Which of these it is, is found by looking; a
@@ -68,8 +68,6 @@ _NUMBER: Final = re.compile(r"\s*(?:'\s*)?\+?[0-9](?:[\s().\u2010-\u2015\-]{0,3}
 
 
 class SheetCode(StrEnum):
-    """What can be wrong with a file as a whole."""
-
     EMPTY = "EMPTY"
     TOO_LARGE = "TOO_LARGE"
     NOT_TEXT = "NOT_TEXT"
@@ -109,7 +107,7 @@ class Sheet:
 
 
 def read_sheet(data: bytes) -> Sheet | SheetFault:
-    """Read a file, or say what keeps it from being read."""
+    """Read a file, or return what is wrong with it."""
     if len(data) > BYTES_MAX:
         return SheetFault(
             SheetCode.TOO_LARGE,
@@ -137,7 +135,7 @@ def can_be_number(cell: str) -> bool:
 
 
 def name_key(name: str) -> str:
-    """Return what two names of columns have in common if they are the same to a person."""
+    """Return a key that is equal for column names that look the same to a person."""
     return " ".join(name.split()).casefold()
 
 
@@ -192,7 +190,7 @@ def _decode_western(data: bytes) -> tuple[str, str] | SheetFault:
 
 
 def _encoding_fault(data: bytes, encoding: str, place: int) -> SheetFault:
-    """Say where a file is damaged, or was put together from files in different encodings."""
+    """Say where a file is damaged, or was joined from files in different encodings."""
     if encoding.startswith("utf-16"):
         return SheetFault(
             SheetCode.ENCODING, "The file is damaged or was cut off. Save it again, as CSV UTF-8."
@@ -206,7 +204,7 @@ def _encoding_fault(data: bytes, encoding: str, place: int) -> SheetFault:
 
 
 class _Lines:
-    """The lines of a text from some place on, given out until a record is longer than any can be."""
+    """The lines of a text from a given place, until a record exceeds the maximum length."""
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.end = start
@@ -233,14 +231,14 @@ class _Lines:
 
 
 def _records(lines: _Lines, delimiter: str) -> Iterator[list[str]]:
-    """Give the records of a text, the blank ones too; `csv.Error` where its quotes are wrong."""
+    """Yield the records of a text, blank ones too; `csv.Error` where quotes are wrong."""
     for record in csv.reader(lines, delimiter=delimiter, strict=True):
         lines.end_record()
         yield record
 
 
 def _without_blank_end(text: str) -> str:
-    """Cut off the blank rows at the end: a spreadsheet may save all it has, a million."""
+    """Remove blank rows at the end: a spreadsheet may save a million of them."""
     filled = len(text.rstrip(_BLANKS))
     line_end = _TEXT_LINE_END.search(text, filled)
     return text[: line_end.end()] if line_end else text
@@ -324,7 +322,7 @@ def _fault_of_row(line: int, cells: Sequence[str]) -> SheetFault | None:
 
 
 def _fault_of_record(line: int, lines: _Lines, error: csv.Error | None) -> SheetFault:
-    """Say what is wrong with the record that could not be read to its end."""
+    """Say what is wrong with the record that could not be read."""
     # A cell that is longer than the csv module takes is no matter of quotes, unless it runs over lines.
     if lines.in_record <= 1 and (error is None or "field limit" in str(error)):
         return SheetFault(

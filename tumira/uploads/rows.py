@@ -1,4 +1,4 @@
-"""Which rows of a sheet can be sent, as which texts and at what price, and what is wrong with the others?"""
+"""Rows of a CSV file: the text and price of each that can be sent, and what is wrong with the others."""
 
 import re
 from collections import Counter
@@ -41,8 +41,6 @@ _NO_TEXT: Final = "This row has no text."
 
 
 class RowCode(StrEnum):
-    """Why a row cannot be sent."""
-
     INVALID_NUMBER = "INVALID_NUMBER"
     UNSUPPORTED_DESTINATION = "UNSUPPORTED_DESTINATION"
     MISSING_VALUE = "MISSING_VALUE"
@@ -82,7 +80,7 @@ class Good(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """A row that cannot be sent, as it stands in the file; `suggestion` is what it should probably be."""
+    """A row that cannot be sent, as in the file; `suggestion` is its probable correction."""
 
     line: int
     cells: tuple[str, ...]
@@ -134,7 +132,7 @@ def check(
 ) -> Checked | MessageFault:
     """Give every row of a sheet its verdict; numbers without a country code are those of `country`.
 
-    `screen` judges each text once, and `passed` is told before each row how many were checked; either may
+    `screen` checks each text once, and `passed` gets the count of checked rows before each row; either may
     end the check by raising something.
     """
     form = _read_form(message, sheet.columns)
@@ -249,10 +247,10 @@ class _Texts:
         """Return how many segments a text takes, or why it cannot be sent."""
         known = self._known.get(text)
         if known is None:
-            known = self._known[text] = self._judge(text)
+            known = self._known[text] = self._check_length(text)
         return known
 
-    def _judge(self, text: str) -> int | _Fault:
+    def _check_length(self, text: str) -> int | _Fault:
         if is_blank(text):
             return _Fault(RowCode.EMPTY_TEXT, _NO_TEXT)
         size = measure(text)

@@ -1,11 +1,11 @@
-"""The messages of a file that was checked: agreed to and sent, each of them once.
+"""Sends a checked file, each message once.
 
-Once its owner has agreed to the price, workers carry a file out chunk by chunk. A chunk becomes a batch with
-its own debit in one transaction, which also notes that it has, so whoever takes over from a worker that died
-goes on exactly where that one had come to.
+Once its owner has agreed to the price, workers send a file chunk by chunk. A chunk becomes a batch with its
+own debit in one transaction, which also marks the chunk as sent, so after a crash another worker continues
+exactly where the first one stopped.
 
-Where templates have changed since the check, rows are screened again before they are agreed to and before
-they are sent. Those that are no longer allowed are left out, cost nothing, and are shown to the owner.
+Where templates have changed since the check, rows are checked again before the owner agrees and before they
+are sent. Rows that are no longer allowed are left out, cost nothing, and are shown to the owner.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _NOT_ALLOWED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What goes to one country: how many messages, how many segments in all, and what they cost."""
+    """The messages to one country, with their segments in all and their cost."""
 
     country: str
     count: int
@@ -68,7 +68,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the rest of a file costs now; `unreachable` of its numbers cannot be sent to any more."""
+    """The cost of the rest of a file; `unreachable` of its numbers cannot be sent to any more."""
 
     parts: Sequence[Part]
     count: int
@@ -87,7 +87,7 @@ class _Parcel:
 
 
 async def price_rest(connection: Connection, upload: Upload) -> Offer:
-    """Price what was not sent yet of a file by today's prices."""
+    """Price the unsent rest of a file by the current tariff."""
     tariff = await get_tariff(connection)
     legs = await uploads.list_unsent_legs(connection, upload.id)
     if legs is None:
@@ -182,17 +182,17 @@ def _price(tariff: Tariff, message: str, chunk: Chunk) -> _Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The file is being sent, or was sent before; however often this is asked for, it is sent once."""
+    """The file is being sent, or was sent before; repeated confirmations send it once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Nothing was sent: price, reach or templates are not those of what was agreed to."""
+    """Nothing was sent: price, reach or templates have changed since the owner agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoLongerAllowed:
-    """Nothing was sent: so many rows were left out, which were allowed when the file was checked."""
+    """Nothing was sent: `count` rows are no longer allowed and were left out."""
 
     count: int
 
@@ -200,7 +200,7 @@ class NoLongerAllowed:
 async def confirm(
     database: Database, account_id: AccountId, upload_id: UploadId, agreed: Decimal
 ) -> Begun | Changed | NoLongerAllowed | Refusal | None:
-    """Have the rest of a file sent at the agreed price; None if the account has no such file."""
+    """Send the rest of a file at the agreed price; None if the account has no such file."""
     try:
         refused = await _screen_rest(database, account_id, upload_id)
         if refused:
@@ -223,7 +223,7 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
         return Changed()
     account = await accounts.lock(connection, upload.account_id)
     _, facts = await lookups.read(connection, [], [])
-    # What other files were promised is as good as spent, or each of them would stop half-way.
+    # The cost of other confirmed files counts as spent, or each of them would stop half-way.
     promised = await uploads.sum_promised(connection, upload.account_id)
     refusal = _refuse(account, offer.total_cost, promised, facts.now)
     if refusal is not None:
@@ -234,9 +234,9 @@ async def _confirm(connection: Connection, upload: Upload, agreed: Decimal) -> B
 
 
 async def _screen_rest(database: Database, account_id: AccountId, upload_id: UploadId) -> int:
-    """Screen what was not sent yet of a file by the templates of now; return how many rows were left out.
+    """Check the unsent rest of a file by the current templates; return how many rows were left out.
 
-    Each chunk has a transaction of its own: a file of ten thousand texts takes a while.
+    Each chunk has its own transaction: a file of ten thousand texts takes a while.
     """
     refused = 0
     after = -1
@@ -263,13 +263,13 @@ async def _screen_rest(database: Database, account_id: AccountId, upload_id: Upl
 
 
 async def _leave_out(connection: Connection, upload: Upload, chunk: Chunk, policy: Policy) -> Chunk:
-    """Leave the rows of a chunk out that are no longer allowed, and return what is left of it."""
+    """Remove the rows of a chunk that are no longer allowed, and return the rest."""
     faults = await asyncio.to_thread(_screen, policy, upload, chunk)
     if not faults:
         return chunk
     tariff = await get_tariff(connection)
     left = _without(chunk, {fault.line for fault in faults})
-    # What was agreed to for the others is what they cost, unless prices have changed; then nothing is sent.
+    # The agreed cost of the others stands, unless prices have changed; then nothing is sent.
     before = await asyncio.to_thread(_price, tariff, upload.message, chunk)
     after = await asyncio.to_thread(_price, tariff, upload.message, left)
     saved = before.quote.total_cost - after.quote.total_cost
@@ -292,9 +292,9 @@ def _without(chunk: Chunk, lines: AbstractSet[int]) -> Chunk:
 
 
 def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[Fault]:
-    """Return the rows of a chunk that the templates of now do not allow.
+    """Return the rows of a chunk that the current templates do not allow.
 
-    What the judge said when the file was checked still holds, so each text is only compared with templates.
+    The classifier's verdict from the check still holds, so each text is only compared with templates.
     """
     texts = chunk.bodies or [upload.message] * len(chunk.recipients)
     by_template = None if chunk.by_template is None else frozenset(chunk.by_template)
@@ -311,7 +311,7 @@ def _screen(policy: Policy, upload: Upload, chunk: Chunk) -> Sequence[Fault]:
 
 
 def _refusal(policy: Policy, account_id: AccountId, text: str, by_template: bool | None) -> str | None:  # noqa: FBT001
-    """Say why a text may not be sent; `by_template` is None where nobody knows whether it needed one."""
+    """Say why a text may not be sent; `by_template` is None where it is unknown whether it needed one."""
     if policy.blocks(account_id, text):
         return _BLOCKED
     if by_template is None:
@@ -321,7 +321,7 @@ def _refusal(policy: Policy, account_id: AccountId, text: str, by_template: bool
 
 
 def _cells(upload: Upload, number: str) -> Sequence[str]:
-    """Write the row of a number as far as it was kept, so that it stands in its column of the download."""
+    """Write the row of a number as far as it is stored, with the number in its column of the download."""
     keys = [name_key(column) for column in upload.columns]
     place = next((keys.index(name) for name in NUMBER_NAMES if name in keys), 0)
     return [number if column == place else "" for column in range(len(keys))]
@@ -340,7 +340,7 @@ def _refuse(account: LockedAccount, cost: Decimal, promised: Decimal, now: datet
 
 
 async def send_next_chunk(database: Database, after: UploadId) -> UploadId | None:
-    """Send one chunk of the next file that waits, and return which; None if nothing waits after this one."""
+    """Send one chunk of the next waiting file, and return its id; None if no file waits after this one."""
     async with database.transaction() as connection:
         upload = await uploads.claim_sending(connection, after)
         if upload is None:
@@ -361,13 +361,13 @@ async def send_next_chunk(database: Database, after: UploadId) -> UploadId | Non
 
 
 async def _send(connection: Connection, upload: Upload, chunk: Chunk, parcel: _Parcel) -> str | None:
-    """Send one chunk of a file that we hold, or say in words why not."""
+    """Send one chunk of a locked file, or return a sentence that says why not."""
     cost = parcel.quote.total_cost
     if parcel.unreachable or cost != chunk.cost:
         return "The prices have changed since you confirmed. Press Resume to see what the rest costs now."
     await connection.execute(f"SET LOCAL lock_timeout = {ACCOUNT_WAIT_MS}")
     account = await accounts.lock(connection, upload.account_id)
-    # Read now that the account is ours: the turns of its messages follow those of its last ones.
+    # Read under the account's lock: the turns of its messages follow those of its last ones.
     _, facts = await lookups.read(connection, [], [account.id])
     refusal = refuse_charge(account, cost, facts.now)
     if refusal is not None:

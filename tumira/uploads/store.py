@@ -1,4 +1,4 @@
-"""Which files did somebody upload, what was found in them, and how far has each been sent?"""
+"""Uploaded files, their rows and faults, and how much of each has been sent."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Final
 from tumira.core.ids import AccountId, BatchId, UploadId
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
-from tumira.sending.validity import TEXT_KEPT
+from tumira.sending.lifecycle import TEXT_KEPT
 
 CHUNK_MAX: Final = 1_000
 FAULTS_MAX: Final = 10_000
@@ -23,7 +23,7 @@ STOPPED: Final = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class ChunkLeg:
-    """How many messages of a chunk go to one country, each in so many segments."""
+    """The messages of a chunk to one country with the same number of segments."""
 
     country: str
     segments: int
@@ -56,7 +56,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class NewUpload:
-    """A file that was checked; its rows are kept beside it, piece by piece."""
+    """A checked file; its rows are stored in chunks."""
 
     id: UploadId
     account_id: AccountId
@@ -73,8 +73,6 @@ class NewUpload:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as its owner sees it."""
-
     id: UploadId
     account_id: AccountId
     file_name: str
@@ -119,7 +117,7 @@ SELECT %(upload_id)s::uuid, line, ARRAY(SELECT jsonb_array_elements_text(cells::
 
 
 async def insert(connection: Connection, upload: NewUpload) -> None:
-    """Keep a file that was checked, without its rows; nothing is sent yet."""
+    """Insert a checked file without its rows."""
     await SQL_INSERT.rows(
         connection,
         upload_id=upload.id,
@@ -136,7 +134,6 @@ async def insert(connection: Connection, upload: NewUpload) -> None:
 
 
 async def insert_chunk(connection: Connection, upload_id: UploadId, number: int, chunk: NewChunk) -> None:
-    """Keep rows of a file that can be sent."""
     await SQL_INSERT_CHUNK.rows(
         connection,
         upload_id=upload_id,
@@ -159,7 +156,6 @@ def _leg_columns(legs: Sequence[ChunkLeg]) -> Mapping[str, Sequence[Any]]:
 
 
 async def insert_faults(connection: Connection, upload_id: UploadId, faults: Sequence[Fault]) -> None:
-    """Keep rows of a file that cannot be sent."""
     await SQL_INSERT_FAULTS.rows(
         connection,
         upload_id=upload_id,
@@ -208,7 +204,7 @@ SQL_FIND: Final = Statement(_UPLOAD + "WHERE id = %(upload_id)s AND account_id =
 
 
 async def find(connection: Connection, account_id: AccountId, upload_id: UploadId) -> Upload | None:
-    """Return an account's file; None for an unknown one and for somebody else's."""
+    """Return an account's file; None for an unknown one and for another account's."""
     row = await SQL_FIND.row(connection, account_id=account_id, upload_id=upload_id)
     return None if row is None else Upload(*row)
 
@@ -219,7 +215,7 @@ SQL_HOLD: Final = Statement(
 
 
 async def hold(connection: Connection, account_id: AccountId, upload_id: UploadId) -> Upload | None:
-    """Return an account's file and keep it from being changed by anybody else."""
+    """Lock an account's file and return it."""
     row = await SQL_HOLD.row(connection, account_id=account_id, upload_id=upload_id)
     return None if row is None else Upload(*row)
 
@@ -236,7 +232,7 @@ async def list_recent(connection: Connection, account_id: AccountId, count_max: 
     ]
 
 
-# Held until the commit, so that no two workers send the same chunk. Whoever dies lets go of it.
+# Locked until commit, so that no two workers send the same chunk; a crash releases the lock.
 SQL_CLAIM: Final = Statement(
     _UPLOAD
     + """
@@ -250,7 +246,7 @@ SQL_CLAIM: Final = Statement(
 
 
 async def claim_sending(connection: Connection, after: UploadId) -> Upload | None:
-    """Hold the next file of which something is left to send and that nobody else is at."""
+    """Lock the next file that has something left to send and that no other worker has locked."""
     row = await SQL_CLAIM.row(connection, after=after)
     return None if row is None else Upload(*row)
 
@@ -280,7 +276,7 @@ SELECT number, lines, recipients, bodies, cost, by_template
 
 
 async def find_next_chunk(connection: Connection, upload_id: UploadId, after: int = -1) -> Chunk | None:
-    """Return the first chunk of a file, which is held, behind one of them that was not sent yet."""
+    """Return the first unsent chunk of a locked file after a given one."""
     row = await SQL_NEXT_CHUNK.row(connection, upload_id=upload_id, after=after)
     return None if row is None else Chunk(*row)
 
@@ -311,7 +307,7 @@ SELECT number, leg_countries, leg_segments, leg_counts
 async def list_unsent_legs(
     connection: Connection, upload_id: UploadId
 ) -> Mapping[int, Sequence[ChunkLeg]] | None:
-    """Return what the chunks of a file that were not sent yet consist of; None where nobody noted that."""
+    """Return the legs of a file's unsent chunks; None where they were not stored."""
     rows = await SQL_LIST_UNSENT_LEGS.rows(connection, upload_id=upload_id)
     if any(row["leg_countries"] is None for row in rows):
         return None
@@ -360,7 +356,7 @@ SELECT coalesce(sum(c.cost), 0)
 
 
 async def sum_promised(connection: Connection, account_id: AccountId) -> Decimal:
-    """Return what an account's files that are being sent have yet to cost."""
+    """Return the cost that an account's files in sending have yet to pay."""
     promised: Decimal = await SQL_SUM_PROMISED.value(connection, account_id=account_id)
     return promised
 
@@ -381,7 +377,7 @@ UPDATE uploads
 
 
 async def set_costs(connection: Connection, upload_id: UploadId, costs: Mapping[int, Decimal]) -> None:
-    """Price the chunks of a file anew; the file is held."""
+    """Set the costs of a locked file's chunks."""
     await SQL_SET_COSTS.each(
         connection,
         [{"upload_id": upload_id, "number": number, "cost": cost} for number, cost in costs.items()],
@@ -420,7 +416,7 @@ async def leave_out(
     legs: Sequence[ChunkLeg],
     faults: Sequence[Fault],
 ) -> None:
-    """Keep what is left of a chunk, and why its other rows are not sent; the file is held."""
+    """Store the rest of a chunk of a locked file, and why its other rows are not sent."""
     if left.recipients:
         await SQL_LEAVE_OUT.rows(
             connection,
@@ -446,7 +442,7 @@ SQL_SET_POLICY_VERSION: Final = Statement(
 
 
 async def set_policy_version(connection: Connection, upload_id: UploadId, policy_version: int) -> None:
-    """Note by which templates what is left of a file, which is held, was screened."""
+    """Store the version of the templates by which the rest of a locked file was checked."""
     await SQL_SET_POLICY_VERSION.rows(connection, upload_id=upload_id, policy_version=policy_version)
 
 
@@ -458,7 +454,7 @@ UPDATE uploads
 
 
 async def mark_sending(connection: Connection, upload_id: UploadId) -> None:
-    """Have a file sent; it is held."""
+    """Mark a locked file as being sent."""
     await SQL_MARK_SENDING.rows(connection, upload_id=upload_id)
 
 
@@ -476,7 +472,7 @@ RETURNING 1
 async def mark_chunk_sent(
     connection: Connection, upload_id: UploadId, number: int, batch_id: BatchId
 ) -> None:
-    """Note which batch a chunk has become, in the transaction that stores it."""
+    """Store the batch of a chunk, in the transaction that inserts the batch."""
     marked = await SQL_MARK_CHUNK.value(connection, upload_id=upload_id, number=number, batch_id=batch_id)
     assert marked is not None, "a chunk is sent once, by whoever holds its file"
 
@@ -491,7 +487,7 @@ RETURNING 1
 
 
 async def mark_sent(connection: Connection, upload_id: UploadId) -> bool:
-    """Note that a file, which is held, was sent whole; False while something is left."""
+    """Mark a locked file as sent; False while something is left."""
     return await SQL_MARK_SENT.value(connection, upload_id=upload_id) is not None
 
 
@@ -503,7 +499,7 @@ UPDATE uploads
 
 
 async def mark_stopped(connection: Connection, upload_id: UploadId, problem: str) -> None:
-    """Note that no more of a file, which is held, is sent until its owner says so."""
+    """Stop sending a locked file until its owner resumes it."""
     await SQL_MARK_STOPPED.rows(connection, upload_id=upload_id, problem=problem)
 
 
@@ -629,5 +625,5 @@ RETURNING 1
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget files that were uploaded long enough ago, with all their rows, and return how many."""
+    """Delete files that were uploaded long ago, with all their rows, and return how many."""
     return len(await SQL_DELETE_OLD.rows(connection, days=TEXT_KEPT.days, count_max=count_max))

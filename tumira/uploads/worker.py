@@ -1,4 +1,4 @@
-"""Who sends the files that people have confirmed? Each worker takes a chunk of one, then of the next."""
+"""Background loop that sends confirmed files: a chunk of one, then a chunk of the next."""
 
 import asyncio
 from typing import Final
@@ -22,7 +22,7 @@ _log: Final = structlog.get_logger()
 
 
 async def run_uploader(database: Database) -> None:
-    """Send what was confirmed, until cancelled; several files take turns, chunk by chunk."""
+    """Send confirmed files until cancelled, alternating between them chunk by chunk."""
     after = _BEFORE_ALL
     while True:
         wait_s = 0.0

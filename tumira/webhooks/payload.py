@@ -26,9 +26,16 @@ from tumira.core import money
 from tumira.core.ids import BATCH, MESSAGE, write_id
 from tumira.events import EVENT_TYPES, Event
 from tumira.sending.batches import Batch, Message
-from tumira.sending.fields import BatchIdText, Time
 from tumira.sending.low_balance import LowBalance
-from tumira.sending.views import BatchSummary, MessageView, view_batch, write_time, write_time_or_none
+from tumira.sending.views import (
+    BatchIdText,
+    BatchSummary,
+    MessageView,
+    Time,
+    view_batch,
+    write_time,
+    write_time_or_none,
+)
 
 _MESSAGE_PREFIX: Final = "message."
 _REFUNDED: Final = "message.refunded"

@@ -21,7 +21,7 @@ _LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
 
 
 @cache
-def dear_file(rows: int) -> Wanted:
+def expensive_file(rows: int) -> Wanted:
     """Return a file whose check takes some milliseconds of a processor for each row: no word comes twice."""
     lines = ["to,name"]
     for place in range(rows):

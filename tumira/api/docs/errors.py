@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from tumira.content.verdict import Category
 from tumira.core import errors
 from tumira.core.errors import ContentRejected, FieldCode, RecipientCode, Refusal, all_refusals
-from tumira.sending.fields import Money
+from tumira.sending.views import Money
 
 
 class ContentReason(Struct):

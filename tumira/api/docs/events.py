@@ -10,9 +10,9 @@ from tumira.api.docs.examples import BATCH_ID, MESSAGE_IDS
 from tumira.core.ids import BATCH, EVENT, MESSAGE, AccountId, BatchId, EventId, MessageId, new_id, read_id
 from tumira.events import EVENT_TYPES, MEANINGS, Event
 from tumira.sending.batches import Batch, Message
-from tumira.sending.fields import ID_DIGITS
+from tumira.sending.lifecycle import RECEIPT_WAIT, VALIDITY
 from tumira.sending.low_balance import low_balance_data
-from tumira.sending.validity import RECEIPT_WAIT, VALIDITY
+from tumira.sending.views import ID_DIGITS
 from tumira.webhooks.payload import PAYLOADS, webhook_test_data, write_payload
 from tumira.webhooks.signature import SECRET_BYTES, sign
 

@@ -17,8 +17,8 @@ from tumira.api.docs.operations import OPERATIONS, TAGS, guide
 from tumira.api.endpoints import ENDPOINTS, ApiEndpoint
 from tumira.core.errors import FieldCode, Refusal, all_refusals
 from tumira.events import EVENT_TYPES
-from tumira.sending.fields import BatchIdText, MessageIdText
 from tumira.sending.lookups import IDEMPOTENCY_HOURS
+from tumira.sending.views import BatchIdText, MessageIdText
 
 Json = dict[str, Any]
 

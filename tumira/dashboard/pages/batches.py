@@ -24,11 +24,10 @@ from tumira.html.tables import write_rows
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
-from tumira.sending import search as archive
+from tumira.sending import search as search_batches
 from tumira.sending.batches import Message
-from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, is_final
-from tumira.sending.search import Batch, Found, Search, Standing
-from tumira.sending.validity import TEXT_KEPT
+from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES, TEXT_KEPT, is_final
+from tumira.sending.search import BatchDetails, BatchFilter, Found, Search
 
 BATCHES: Final = "/dashboard/batches"
 MESSAGES: Final = "/dashboard/messages"
@@ -47,11 +46,11 @@ DOWNLOADS_AT_ONCE: Final = 2
 ON_ITS_WAY: Final = frozenset({"ENROUTE", "ACCEPTD", "UNKNOWN"})
 
 STANDINGS: Final = {
-    Standing.ANY: "any",
-    Standing.QUEUED: "queued",
-    Standing.PROCESSING: "processing",
-    Standing.COMPLETED: "completed",
-    Standing.REFUNDED: "with refunds",
+    BatchFilter.ANY: "any",
+    BatchFilter.QUEUED: "queued",
+    BatchFilter.PROCESSING: "processing",
+    BatchFilter.COMPLETED: "completed",
+    BatchFilter.REFUNDED: "with refunds",
 }
 
 # The width of the bar in its units, and the narrowest share that can still be seen.
@@ -102,7 +101,9 @@ def routes(services: Services) -> Sequence[Route]:
 class SearchForm(PeriodForm):
     number = Text()
     reference = Text()
-    status = Choice(["", *Standing], clean=lambda text: "" if text.strip() == Standing.ANY else text.strip())
+    status = Choice(
+        ["", *BatchFilter], clean=lambda text: "" if text.strip() == BatchFilter.ANY else text.strip()
+    )
 
     def search(self, tariff: Tariff) -> Search | None:
         """Return what to look for; None if something is wrong with the form."""
@@ -115,9 +116,9 @@ class SearchForm(PeriodForm):
         return Search(
             number=number,
             reference=self.reference.data or None,
-            standing=Standing(self.status.data or Standing.ANY),
-            since=archive.LOWEST if first is None else _first_id_of(first),
-            before=archive.HIGHEST if last is None else _first_id_of(last + timedelta(days=1)),
+            standing=BatchFilter(self.status.data or BatchFilter.ANY),
+            since=search_batches.LOWEST if first is None else _first_id_of(first),
+            before=search_batches.HIGHEST if last is None else _first_id_of(last + timedelta(days=1)),
         )
 
 
@@ -131,7 +132,7 @@ async def show_batches(session: CustomerSession) -> Response:
         if search is not None:
             if before is not None:
                 search = replace(search, before=min(search.before, _read(BATCH, before, "page")))
-            results = await archive.search(connection, session.account_id, search, PAGE)
+            results = await search_batches.search(connection, session.account_id, search, PAGE)
     older = None if results is None or results.older is None else write_id(BATCH, results.older)
     return session.page(
         "batches.html.jinja",
@@ -202,10 +203,10 @@ async def _progress(session: CustomerSession) -> dict[str, Any]:
     batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
     account_id = session.account_id
     async with session.database.connection() as connection:
-        batch = await archive.find(connection, account_id, batch_id)
+        batch = await search_batches.find(connection, account_id, batch_id)
         if batch is None:
             raise HTTPException(404, "There is no such batch, or it is no longer kept")
-        counts = await archive.count_messages(connection, account_id, batch_id)
+        counts = await search_batches.count_messages(connection, account_id, batch_id)
     # The messages are read after the batch and may have gone on since; all figures are counted from them.
     pending = sum(count for status, count in counts.items() if not is_final(status))
     return {
@@ -226,14 +227,14 @@ async def show_progress(session: CustomerSession) -> Response:
 async def show_batch(session: CustomerSession) -> Response:
     """Show a batch, how far it is, and its messages."""
     progress = await _progress(session)
-    batch: Batch = progress["batch"]
+    batch: BatchDetails = progress["batch"]
     query = session.request.query_params
     status = query.get("status") or None
     if status is not None and status not in MESSAGE_STATUSES:
         raise HTTPException(404, "There is no such status")
     after = query.get("after")
     async with session.database.connection() as connection:
-        messages, is_more = await archive.list_messages(
+        messages, is_more = await search_batches.list_messages(
             connection,
             session.account_id,
             batch.id,
@@ -327,7 +328,9 @@ class Downloads:
         for _ in range(PIECES_MAX):
             # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
             async with self.turns, session.database.connection() as connection:
-                results = await archive.search(connection, session.account_id, search, min(PIECE, left))
+                results = await search_batches.search(
+                    connection, session.account_id, search, min(PIECE, left)
+                )
             left -= len(results.batches)
             yield write_rows([_batch_row(found, search.number) for found in results.batches])
             if results.older is None or not left:
@@ -338,7 +341,7 @@ class Downloads:
         """Download the messages of a batch."""
         batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
         async with session.database.connection() as connection:
-            batch = await archive.find(connection, session.account_id, batch_id)
+            batch = await search_batches.find(connection, session.account_id, batch_id)
         if batch is None:
             raise HTTPException(404, "There is no such batch, or it is no longer kept")
         return _download(session, f"{write_id(BATCH, batch_id)}.csv", self._messages(session, batch_id))
@@ -348,7 +351,7 @@ class Downloads:
         after = None
         for _ in range(PIECES_MAX):
             async with self.turns, session.database.connection() as connection:
-                messages, is_more = await archive.list_messages(
+                messages, is_more = await search_batches.list_messages(
                     connection, session.account_id, batch_id, PIECE, after=after
                 )
             yield write_rows([_message_row(message) for message in messages])

@@ -15,14 +15,14 @@ from tumira.delivery.store import binds
 from tumira.html import chart
 from tumira.pricing.store import get_tariff
 from tumira.sending import daily_totals
-from tumira.sending.daily_totals import Day, Waiting, Why
+from tumira.sending.daily_totals import Day, Waiting, WaitReason
 
 WHY: Final = {
-    Why.TURN: "waiting for their turn",
-    Why.RETRY: "waiting for another try: the carrier could not take them at first",
-    Why.DOUBT: "waiting for word from the carrier, which may already have them",
-    Why.SENDING: "being handed to the carrier",
-    Why.RECEIPT: "with the carrier, waiting for the delivery receipt",
+    WaitReason.TURN: "waiting for their turn",
+    WaitReason.RETRY: "waiting for another try: the carrier could not take them at first",
+    WaitReason.DOUBT: "waiting for word from the carrier, which may already have them",
+    WaitReason.SENDING: "being handed to the carrier",
+    WaitReason.RECEIPT: "with the carrier, waiting for the delivery receipt",
 }
 NO_CARRIER: Final = "waiting for a carrier: none is connected for {} at the moment; what expires is refunded"
 
@@ -88,6 +88,6 @@ def _rates(ended: Sequence[Day], names: dict[str, str]) -> Sequence[CountryRate]
 def _reason(waiting: Waiting, names: dict[str, str], cut_off: set[str]) -> Reason:
     name = names[waiting.country]
     why = WHY[waiting.why]
-    if waiting.country in cut_off and waiting.why in {Why.TURN, Why.RETRY}:
+    if waiting.country in cut_off and waiting.why in {WaitReason.TURN, WaitReason.RETRY}:
         why = NO_CARRIER.format(name)
     return Reason(waiting.count, name, why)

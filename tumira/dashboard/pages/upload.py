@@ -31,7 +31,7 @@ from tumira.pricing.destinations import Tariff
 from tumira.pricing.gsm7 import is_blank
 from tumira.pricing.quote import REFERENCE_MAX
 from tumira.pricing.store import get_tariff
-from tumira.sending.validity import TEXT_KEPT
+from tumira.sending.lifecycle import TEXT_KEPT
 from tumira.uploads import checks as file_checks
 from tumira.uploads import send
 from tumira.uploads import store as uploads

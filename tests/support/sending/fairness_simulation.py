@@ -1,8 +1,8 @@
-"""How long would messages wait? A worker, a carrier and the queue between them, in simulated time.
+"""A simulation of waiting times: a worker, a carrier and the queue between them.
 
-Lanes, turns and claims come from the rules that the service itself follows; what stands here is only what
-surrounds them: sends that arrive, a clock that is published now and then, claims that take a while, and a
-carrier that takes a fixed number of segments in a second and answers a little later.
+Lanes, turns and claims come from the service's own rules; the rest is simulated: arriving sends, a clock that
+is published periodically, claims that take a while, and a carrier that takes a fixed number of segments in a
+second and answers a little later.
 """
 
 import heapq
@@ -27,7 +27,7 @@ LANES: Final = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One call that was accepted: so many recipients of so many segments each."""
+    """One accepted send: its recipients, and the segments of each message."""
 
     at: float
     account: str
@@ -37,8 +37,8 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """One message that the carrier got, and when."""
+class Submitted:
+    """One message that was submitted, and when."""
 
     account: str
     lane: int
@@ -48,7 +48,7 @@ class HandedOver:
 
     @property
     def wait(self) -> float:
-        """Return the seconds from the accept to the hand-over."""
+        """Return the seconds from acceptance to submission."""
         return self.at - self.accepted_at
 
 
@@ -62,9 +62,9 @@ class Waiting:
 
 
 class Queue(Protocol):
-    """What waits, in the order of turns."""
+    """Waiting messages in the order of turns."""
 
-    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.TurnRange) -> None:
         """Let the messages of one send wait."""
 
     def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:
@@ -78,10 +78,12 @@ class WholeQueue:
     """A queue that is always looked at from the bottom; of a batch only the next message is kept at hand."""
 
     def __init__(self) -> None:
-        self._heaps: dict[int, list[tuple[int, int, int, Send, fairness.Run]]] = {lane: [] for lane in LANES}
+        self._heaps: dict[int, list[tuple[int, int, int, Send, fairness.TurnRange]]] = {
+            lane: [] for lane in LANES
+        }
         self._numbers = itertools.count()
 
-    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.TurnRange) -> None:
         """Let the messages of one send wait."""
         heapq.heappush(self._heaps[lane], (run.first, next(self._numbers), send.recipients, send, run))
 
@@ -110,7 +112,7 @@ class FlooredQueue:
         self._floors = {lane: new_floor() for lane in LANES}
         self._numbers = itertools.count()
 
-    def add(self, lane: int, send: Send, run: fairness.Run) -> None:
+    def add(self, lane: int, send: Send, run: fairness.TurnRange) -> None:
         """Let the messages of one send wait."""
         for place in range(send.recipients):
             insort(self._entries[lane], (run.first + place * run.step, next(self._numbers), send))
@@ -145,7 +147,7 @@ class Acceptance:
         """Let a send wait, and move its flow on."""
         lane = self._lane_of(send.recipients)
         flow = (send.account, lane)
-        run = fairness.run(
+        run = fairness.take_turns(
             clock_of(lane), self._next_turns.get(flow, 0), send.segments, send.weight, send.recipients
         )
         self._next_turns[flow] = run.next_turn
@@ -153,7 +155,7 @@ class Acceptance:
 
 
 class Worker:
-    """The engine's side: claims, holds lane 0 in front, and hands over at the carrier's rate."""
+    """The engine's side: claims, holds lane 0 in front, and submits at the carrier's rate."""
 
     def __init__(self, queue: Queue, window: int) -> None:
         self._queue = queue
@@ -215,7 +217,7 @@ def simulate(
     wall_clock: bool = False,
     window: int = WINDOW,
     new_floor: Callable[[], lanes.Floor] | None = None,
-) -> Sequence[HandedOver]:
+) -> Sequence[Submitted]:
     """Let the sends arrive and return what the carrier got, in order."""
     arriving = deque(sorted(sends, key=lambda send: send.at))
     queue: Queue = WholeQueue() if new_floor is None else FlooredQueue(new_floor)
@@ -242,6 +244,6 @@ def simulate(
         if message is not None:
             busy_until = tick + message.send.segments
             handed_over.append(
-                HandedOver(message.send.account, message.lane, message.send.segments, message.send.at, now)
+                Submitted(message.send.account, message.lane, message.send.segments, message.send.at, now)
             )
     return handed_over
