@@ -2,6 +2,7 @@
 
 import html
 import re
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -30,11 +31,25 @@ from tests.support.topups.payers import (
     started,
     words,
 )
-from tumira.core.ids import TOP_UP, read_id, write_id
+from tumira.core.ids import TOP_UP, AccountId, TopUpId, new_id, read_id, write_id
 from tumira.dashboard.top_up_words import REASONS
 from tumira.identity import manage_accounts
+from tumira.postgres.pool import Database
+from tumira.topups import store as top_ups
 from tumira.topups.issue_vouchers import issue_vouchers
-from tumira.topups.states import Expired, FailureReason, InDoubt, NotPaid, Paid, Reversed, StillPending
+from tumira.topups.states import (
+    Currency,
+    Expired,
+    FailureReason,
+    InDoubt,
+    Method,
+    NotPaid,
+    Paid,
+    Reversed,
+    StillPending,
+    TopUpState,
+)
+from tumira.topups.store import NewTopUp, TopUpUpdate
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +102,6 @@ def test_a_form_is_filled_in_as_far_as_we_know(payer: Payer) -> None:
     assert 'value="ecocash" checked' in page
 
 
-def test_paying_starts_a_top_up_and_leads_to_it(payer: Payer) -> None:
-    top_up_id = payer.start(amount="12.50")
-    (row,) = payer.rows()
-    assert (row["id"], row["provider"], row["asked"], row["phone"]) == (
-        top_up_id,
-        "ecocash",
-        Decimal("12.50"),
-        row["phone"],
-    )
-    said = payer.said(top_up_id)
-    assert "US$12.50 by EcoCash" in said
-    assert "We are asking Paynow." in said
-    assert "Refresh this page" in said
-    assert link(payer.page(path_of(top_up_id)), "Refresh") == path_of(top_up_id)
-
-
 def test_one_form_starts_one_top_up_however_often_it_comes(payer: Payer) -> None:
     form = payer.form(WALLET)
     fields = {"form": form, "amount": "5", "wallet": "onemoney", "phone": "0771200001"}
@@ -114,30 +113,24 @@ def test_one_form_starts_one_top_up_however_often_it_comes(payer: Payer) -> None
     assert len(payer.rows()) == 1
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
+def test_a_form_with_an_id_that_we_would_not_give_starts_nothing(payer: Payer) -> None:
+    for form in (
         "",
         "top_0",
         "bat_" + new_form_id()[4:],
         new_form_id(timedelta(hours=25)),
-        # Far enough ahead that it still is when its turn comes.
         new_form_id(-timedelta(days=1)),
         write_id(TOP_UP, UUID(int=0)),
         write_id(TOP_UP, UUID(int=(1 << 128) - 1)),
-    ],
-    # Ids of the moment would have other names in each process that runs tests.
-    ids=["none", "short", "a batch's", "old", "of the future", "lowest", "highest"],
-)
-def test_a_form_with_an_id_that_we_would_not_give_starts_nothing(payer: Payer, form: str) -> None:
-    for path, fields in (
-        (WALLET, {"amount": "5", "wallet": "ecocash", "phone": "0771200001"}),
-        (VOUCHER, {"provider": "onevoucher", "pin": PIN, "value": "150"}),
     ):
-        answer = payer.post(path, form=form, **fields)
-        assert answer.status_code == 409
-        assert "Check it, and press again" in alert(answer)
-        assert PIN not in answer.text
+        for path, fields in (
+            (WALLET, {"amount": "5", "wallet": "ecocash", "phone": "0771200001"}),
+            (VOUCHER, {"provider": "onevoucher", "pin": PIN, "value": "150"}),
+        ):
+            answer = payer.post(path, form=form, **fields)
+            assert answer.status_code == 409, form
+            assert "Check it, and press again" in alert(answer)
+            assert PIN not in answer.text
     assert payer.rows() == []
 
 
@@ -163,24 +156,19 @@ def test_the_id_of_somebody_elses_top_up_opens_nothing(payer: Payer, other: Paye
     assert payer.service.sql("SELECT top_up_id FROM vouchers ORDER BY id DESC LIMIT 1")[0][0] is None
 
 
-@pytest.mark.parametrize(
-    "name", ["top_0", "bat_06dkxr2j0e3z0", write_id(TOP_UP, UUID(int=7)), "%2e%2e", "top_"]
-)
-def test_an_unknown_top_up_is_not_there(payer: Payer, name: str) -> None:
-    for way in ("", "/progress", "/receipt"):
-        assert payer.ask(f"{PLACE}/{name}{way}").status_code == 404
-    assert payer.post(f"{PLACE}/{name}/noted").status_code in {404, 405}
+def test_an_unknown_top_up_is_not_there(payer: Payer) -> None:
+    for name in ("top_0", "bat_06dkxr2j0e3z0", write_id(TOP_UP, UUID(int=7)), "%2e%2e", "top_"):
+        for way in ("", "/progress", "/receipt"):
+            assert payer.ask(f"{PLACE}/{name}{way}").status_code == 404
+        assert payer.post(f"{PLACE}/{name}/noted").status_code in {404, 405}
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "fault"),
     [
         ({"amount": ""}, "amount", "Give an amount in dollars and cents"),
-        ({"amount": "ten"}, "amount", "Give an amount in dollars and cents"),
         ({"amount": "5.001"}, "amount", "Give an amount in whole cents"),
         ({"amount": "4.99"}, "amount", "Give an amount from US$5"),
-        ({"amount": "1000000"}, "amount", "Give an amount from US$5"),
-        ({"wallet": ""}, "wallet", "Choose one of these."),
         ({"wallet": HOSTILE}, "wallet", "Choose one of these."),
         ({"phone": "+27821230001"}, "phone", "Give the wallet's number in Zimbabwe"),
         ({"phone": HOSTILE}, "phone", "Give the wallet's number in Zimbabwe"),
@@ -256,12 +244,12 @@ def test_every_state_is_told_with_what_to_do(payer: Payer) -> None:
     assert "This account is suspended" in said
 
 
-@pytest.mark.parametrize("reason", FailureReason)
-def test_every_reason_is_told_in_words_and_can_be_tried_again(payer: Payer, reason: FailureReason) -> None:
+def test_every_reason_has_a_text_and_a_failed_payment_can_be_tried_again(payer: Payer) -> None:
+    assert set(REASONS) == set(FailureReason)
     top_up_id = payer.start(wallet="onemoney", amount="7.25")
-    payer.tell(top_up_id, NotPaid(reason, "the operator's words"))
+    payer.tell(top_up_id, NotPaid(FailureReason.DECLINED, "the operator's words"))
     said = payer.said(top_up_id)
-    assert words(REASONS[reason]) in said
+    assert words(REASONS[FailureReason.DECLINED]) in said
     assert "operator's words" not in said
     again = link(payer.page(path_of(top_up_id)), "Try again")
     assert again == f"{WALLET}?amount=7.25&wallet=onemoney"
@@ -341,12 +329,19 @@ def test_a_receipt_says_all_and_is_there_once_something_was_credited(payer: Paye
     assert re.search(r"<button[^>]* hidden>Print</button>", page)
 
 
+async def insert_many(database: Database, account_id: AccountId, count: int) -> list[TopUpId]:
+    ids = sorted(TopUpId(new_id(time.time_ns() // 1_000_000)) for _ in range(count))
+    async with database.transaction() as connection:
+        for place, one in enumerate(ids):
+            new = NewTopUp(one, account_id, Method.PAYNOW, "ecocash", Currency.USD, Decimal(5 + place))
+            await top_ups.insert(connection, new)
+            await top_ups.mark(connection, one, TopUpUpdate(TopUpState.FAILED))
+    return ids
+
+
 def test_the_latest_are_listed_and_older_ones_behind_them(payer: Payer, other: Payer) -> None:
     other.start()
-    all_of_them = []
-    for place in range(23):
-        all_of_them.append(payer.start(amount=str(5 + place)))
-        payer.tell(all_of_them[-1], NotPaid(FailureReason.CANCELLED, ""))
+    all_of_them = payer.service.run(insert_many, payer.caller.id, 23)
     page = payer.page(PLACE)
     listed = re.findall(r'href="/dashboard/top-up/(top_\w+)"', page)
     assert listed == [write_id(TOP_UP, one) for one in reversed(all_of_them)][:20]

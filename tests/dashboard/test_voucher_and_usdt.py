@@ -74,11 +74,8 @@ def test_a_voucher_is_redeemed_at_the_rate_that_was_shown(payer: Payer) -> None:
     ("fields", "field"),
     [
         ({"pin": "12345678901234567"}, "pin"),
-        ({"pin": "12345678901234AB"}, "pin"),
-        ({"value": ""}, "value"),
         ({"value": "20"}, "value"),
         ({"provider": "blu"}, "provider"),
-        ({"provider": ""}, "provider"),
         ({"provider": "ott", "pin": "123456789012", "phone": "+263771200001"}, "phone"),
     ],
 )

@@ -33,21 +33,21 @@ from tumira.topups.usdt import store as usdt_store
 from tumira.topups.usdt.chain import blocks_between, deposits_on_chain
 from tumira.topups.worker import CALL_S, order_of, provider_key
 
-ASKING_MAX: Final = 4
+CALLS_MAX: Final = 4
 PAGE: Final = 200
 ADDRESSES_PAGE: Final = 1_000
 # Blocks between two progress lines.
 SPAN: Final = 20_000
 # After this many failures in a row a provider is skipped.
-SILENT_MAX: Final = 20
+FAILURES_MAX: Final = 20
 # The worker lags a little behind the chain; a longer lag is reported.
 BEHIND_MAX: Final = 1_000
 
 # Providers whose poll never takes money.
-_ASKABLE: Final = frozenset({"paynow", "ott"})
+_POLLABLE: Final = frozenset({"paynow", "ott"})
 _OWN: Final = "own"
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,19 @@ class ReconcileReport:
 
 class Reconciler:
     def __init__(
-        self, database: Database, payments: Payments, providers: Mapping[str, Provider], tell: Tell
+        self,
+        database: Database,
+        payments: Payments,
+        providers: Mapping[str, Provider],
+        progress: Progress,
     ) -> None:
         self._database = database
         self._payments = payments
         self._providers = providers
-        self._tell = tell
-        self._places = asyncio.Semaphore(ASKING_MAX)
+        self._progress = progress
+        self._slots = asyncio.Semaphore(CALLS_MAX)
         # Failures in a row, by provider.
-        self._silent: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
 
     async def compare(self, period: Period, methods: Collection[Method]) -> ReconcileReport:
         report = ReconcileReport()
@@ -101,8 +105,8 @@ class Reconciler:
             before = page[-1].id
             report.top_ups += len(page)
             await self._compare_books(report, page)
-            await self._ask(report, page)
-        self._note_silent(report)
+            await self._compare_with_providers(report, page)
+        self._report_skipped(report)
         if Method.USDT in methods:
             await self._compare_chain(report, period)
         return report
@@ -121,21 +125,21 @@ class Reconciler:
             elif provider_key(top_up) == _OWN:
                 report.add([compare_with_voucher(top_up, used.get(top_up.id))])
 
-    async def _ask(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
+    async def _compare_with_providers(self, report: ReconcileReport, page: Sequence[TopUp]) -> None:
         """Poll the providers of top-ups that they may have been asked for."""
         asked = [top_up for top_up in page if top_up.asked_at is not None and provider_key(top_up) != _OWN]
         askable: list[TopUp] = []
         for top_up in asked:
             key = provider_key(top_up)
-            if key in _ASKABLE and key in self._providers:
+            if key in _POLLABLE and key in self._providers:
                 askable.append(top_up)
-            elif key in _ASKABLE:
-                self._silent[key] += 1
+            elif key in _POLLABLE:
+                self._failures[key] += 1
             elif top_up.method is not Method.USDT:
                 report.unchecked[f"{key} cannot be asked what became of a voucher"] += 1
         if not askable:
             return
-        answers = await asyncio.gather(*(self._look(top_up) for top_up in askable))
+        answers = await asyncio.gather(*(self._poll_once(top_up) for top_up in askable))
         for top_up, answer in zip(askable, answers, strict=True):
             if answer is None:
                 continue
@@ -143,35 +147,39 @@ class Reconciler:
             found = compare_with_provider(top_up, answer)
             if not isinstance(found, Unanswered):
                 report.add([found])
-            elif _may_be_unheard_of(top_up):
+            elif _may_be_unknown(top_up):
                 report.unchecked[f"{provider_key(top_up)} does not say plainly what it refused"] += 1
             else:
                 report.unknown.append(found)
-        self._tell(f"Asked about {report.asked} top-ups, back to {page[-1].created_at:%Y-%m-%d %H:%M} UTC …")
+        self._progress(
+            f"Asked about {report.asked} top-ups, back to {page[-1].created_at:%Y-%m-%d %H:%M} UTC …"
+        )
 
-    async def _look(self, top_up: TopUp) -> ProviderAnswer | None:
+    async def _poll_once(self, top_up: TopUp) -> ProviderAnswer | None:
         """Poll about one top-up; None where its provider has failed so often that it is skipped."""
         key = provider_key(top_up)
-        async with self._places:
-            if self._silent[key] >= SILENT_MAX:
-                self._silent[key] += 1
+        async with self._slots:
+            if self._failures[key] >= FAILURES_MAX:
+                self._failures[key] += 1
                 return None
-            answer = await _asked(self._providers[key], top_up, self._database.clock.now())
+            answer = await _poll(self._providers[key], top_up, self._database.clock.now())
         if not isinstance(answer, InDoubt | Unreachable):
-            self._silent[key] = 0
-        elif not _may_be_unheard_of(top_up):
-            self._silent[key] += 1
+            self._failures[key] = 0
+        elif not _may_be_unknown(top_up):
+            self._failures[key] += 1
         return answer
 
-    def _note_silent(self, report: ReconcileReport) -> None:
+    def _report_skipped(self, report: ReconcileReport) -> None:
         """Report how many top-ups were skipped because their provider is away or not configured."""
-        for key, count in self._silent.items():
+        for key, count in self._failures.items():
             if key not in self._providers:
                 report.unknown.append(
                     Unanswered(None, f"{key} is not set up here, and has {count} top-ups of the period")
                 )
-            elif count > SILENT_MAX:
-                problem = f"{key} gave no answer {SILENT_MAX} times in a row; {count - SILENT_MAX} are left"
+            elif count > FAILURES_MAX:
+                problem = (
+                    f"{key} gave no answer {FAILURES_MAX} times in a row; {count - FAILURES_MAX} are left"
+                )
                 report.unknown.append(Unanswered(None, problem))
 
     async def _compare_chain(self, report: ReconcileReport, period: Period) -> None:
@@ -201,7 +209,7 @@ class Reconciler:
             last = min(last, read - usdt.confirmations)
             for start in range(first, last + 1, SPAN):
                 await self._compare_blocks(report, usdt, owners, (start, min(last, start + SPAN - 1)))
-                self._tell(f"Read the chain up to block {min(last, start + SPAN - 1)} of {last} …")
+                self._progress(f"Read the chain up to block {min(last, start + SPAN - 1)} of {last} …")
         except OperatorError as error:
             report.unknown.append(Unanswered(None, str(error)))
 
@@ -226,7 +234,7 @@ class Reconciler:
             after = max(page)
 
 
-async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAnswer:
+async def _poll(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAnswer:
     try:
         async with asyncio.timeout(CALL_S):
             return await provider.poll(order_of(top_up, now))
@@ -236,8 +244,8 @@ async def _asked(provider: Provider, top_up: TopUp, now: datetime) -> ProviderAn
         return Unreachable(f"asking failed here: {type(error).__name__}")
 
 
-def _may_be_unheard_of(top_up: TopUp) -> bool:
-    """Tell whether a provider may know nothing: issuers keep no record of what they refused."""
+def _may_be_unknown(top_up: TopUp) -> bool:
+    """Progress whether a provider may know nothing: issuers keep no record of what they refused."""
     return top_up.method is Method.VOUCHER and top_up.state in {TopUpState.FAILED, TopUpState.EXPIRED}
 
 

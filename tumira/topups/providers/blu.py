@@ -56,7 +56,7 @@ class BluProvider:
     def __init__(self, settings: Blu, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = ProviderClient(answer_s=answer_s)
+        self._client = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
         """Look up the value and store it; nothing is taken yet."""
@@ -82,15 +82,15 @@ class BluProvider:
             return InDoubt("the PIN cannot be read with this access to Blue Label", is_last=True)
         try:
             if order.age >= REPLAYED_FOR:
-                return await self._look_at_voucher(pin, value)
+                return await self._check_voucher(pin, value)
             return self._read(order, pin, value, await self._redeem(order, pin, value))
         except NoAnswerError as error:
             return InDoubt(f"Blue Label: {error.problem}")
 
     async def close(self) -> None:
-        await self._caller.close()
+        await self._client.close()
 
-    async def _look_at_voucher(self, pin: str, value: Decimal) -> ProviderAnswer:
+    async def _check_voucher(self, pin: str, value: Decimal) -> ProviderAnswer:
         """Judge by the voucher alone once a repeated call may be answered differently."""
         if await self._find_value(pin) == value:
             return NotPaid(FailureReason.NEVER_ARRIVED, "the voucher is whole after half an hour")
@@ -100,7 +100,7 @@ class BluProvider:
         """Return what a voucher is worth, or why nothing can be taken from it."""
         # The PIN is part of the URL here; the client's errors never contain a URL.
         path = f"voucher/variable/vouchers?{urlencode({'token': pin})}"
-        reply = await self._caller.call("GET", f"{self._settings.url}/{path}", **self._access())
+        reply = await self._client.call("GET", f"{self._settings.url}/{path}", **self._access())
         told = read_object(reply.body)
         status = str(told.get("status")).upper()
         if reply.status not in _OK:
@@ -121,7 +121,7 @@ class BluProvider:
     async def _redeem(self, order: Order, pin: str, value: Decimal) -> HttpReply:
         url = f"{self._settings.url}/voucher/variable/redemptions"
         body = {"requestId": reference_of(order), "token": pin, "amount": int(value * 100)}
-        return await self._caller.call("POST", url, json=body, **self._access())
+        return await self._client.call("POST", url, json=body, **self._access())
 
     def _access(self) -> dict[str, Any]:
         return {

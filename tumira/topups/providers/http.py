@@ -20,12 +20,12 @@ _shared_tls: Final = functools.cache(functools.partial(httpx.create_ssl_context,
 
 
 class NoAnswerError(Exception):
-    """A call without a usable answer; `was_heard` where the provider may have acted on it."""
+    """A call without a usable answer; `may_have_arrived` where the provider may have acted on it."""
 
-    def __init__(self, problem: str, *, was_heard: bool) -> None:
+    def __init__(self, problem: str, *, may_have_arrived: bool) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.was_heard = was_heard
+        self.may_have_arrived = may_have_arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class ProviderClient:
                 async for piece in response.aiter_bytes():
                     body += piece
                     if len(body) > BODY_MAX:
-                        raise NoAnswerError("the answer was too long", was_heard=True)
+                        raise NoAnswerError("the answer was too long", may_have_arrived=True)
                 return HttpReply(response.status_code, bytes(body))
         except _UNHEARD as error:
-            raise NoAnswerError(f"not reached ({type(error).__name__})", was_heard=False) from None
+            raise NoAnswerError(f"not reached ({type(error).__name__})", may_have_arrived=False) from None
         except httpx.HTTPError as error:
-            raise NoAnswerError(f"no answer ({type(error).__name__})", was_heard=True) from None
+            raise NoAnswerError(f"no answer ({type(error).__name__})", may_have_arrived=True) from None
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -58,7 +58,7 @@ class OneVoucherProvider:
     def __init__(self, settings: OneVoucher, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = ProviderClient(answer_s=answer_s)
+        self._client = ProviderClient(answer_s=answer_s)
         self._token = ""
         self._token_until = 0.0
         self._asking_for_token = asyncio.Lock()
@@ -73,7 +73,7 @@ class OneVoucherProvider:
         return await self._redeem(order, is_first=False)
 
     async def close(self) -> None:
-        await self._caller.close()
+        await self._client.close()
 
     async def _redeem(self, order: Order, *, is_first: bool) -> ProviderAnswer:
         pin = open_pin(self._seal, order)
@@ -82,7 +82,7 @@ class OneVoucherProvider:
         try:
             reply = await self._send(order, pin, order.asked)
         except NoAnswerError as error:
-            if error.was_heard:
+            if error.may_have_arrived:
                 return InDoubt(f"Flash: {error.problem}")
             return not_sent(f"Flash: {error.problem}", is_first=is_first)
         return self._read(order, pin, order.asked, reply, is_first=is_first)
@@ -106,7 +106,7 @@ class OneVoucherProvider:
 
     async def _post(self, body: Mapping[str, Any], token: str) -> HttpReply:
         url = f"{self._settings.url}/aggregation/4.0/1voucher/redeem"
-        return await self._caller.call("POST", url, headers={"Authorization": f"Bearer {token}"}, json=body)
+        return await self._client.call("POST", url, headers={"Authorization": f"Bearer {token}"}, json=body)
 
     async def _get_token(self, refused: str | None = None) -> str:
         """Return a token other than the refused one; raises NoAnswerError, and then nothing was taken."""
@@ -115,7 +115,7 @@ class OneVoucherProvider:
             if now() < self._token_until and self._token != refused:
                 return self._token
             try:
-                reply = await self._caller.call(
+                reply = await self._client.call(
                     "POST",
                     f"{self._settings.url}/token",
                     headers={"Content-Type": "application/x-www-form-urlencoded"},
@@ -123,11 +123,11 @@ class OneVoucherProvider:
                     auth=(self._settings.consumer_key, self._settings.consumer_secret),
                 )
             except NoAnswerError as error:
-                raise NoAnswerError(f"no token, {error.problem}", was_heard=False) from None
+                raise NoAnswerError(f"no token, {error.problem}", may_have_arrived=False) from None
             told = read_object(reply.body)
             token = told.get("access_token")
             if reply.status not in _OK or not isinstance(token, str) or not _is_token(token):
-                raise NoAnswerError(f"no token, answered {reply.status}", was_heard=False)
+                raise NoAnswerError(f"no token, answered {reply.status}", may_have_arrived=False)
             lasts_s = min(read_code(told.get("expires_in")) or 0, _TOKEN_MAX_S)
             self._token, self._token_until = token, now() + lasts_s - _TOKEN_MARGIN_S
             return token

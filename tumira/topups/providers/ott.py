@@ -40,7 +40,7 @@ class OttProvider:
     def __init__(self, settings: Ott, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._seal = Seal(settings.secret)
-        self._caller = ProviderClient(answer_s=answer_s)
+        self._client = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
         pin = open_pin(self._seal, order)
@@ -62,16 +62,14 @@ class OttProvider:
             told = read_object(reply.body)
             if reply.status in _OK and is_true(told.get("success")):
                 return _read_taken(order, told, open_pin(self._seal, order) or "", None)
-            return await self._look_at_voucher(order, reply, told)
+            return await self._check_voucher(order, reply, told)
         except NoAnswerError as error:
             return InDoubt(f"OTT: {error.problem}")
 
     async def close(self) -> None:
-        await self._caller.close()
+        await self._client.close()
 
-    async def _look_at_voucher(
-        self, order: Order, reply: HttpReply, told: Mapping[str, Any]
-    ) -> ProviderAnswer:
+    async def _check_voucher(self, order: Order, reply: HttpReply, told: Mapping[str, Any]) -> ProviderAnswer:
         """Judge what OTT does not confirm: a voucher that is whole was not taken."""
         code = read_code(told.get("errorCode"))
         pin = open_pin(self._seal, order)
@@ -112,7 +110,7 @@ class OttProvider:
         try:
             reply = await self._call("RemitVoucher", fields)
         except NoAnswerError as error:
-            if error.was_heard:
+            if error.may_have_arrived:
                 return InDoubt(f"OTT: {error.problem}")
             return not_sent(f"OTT: {error.problem}", is_first=True)
         told = read_object(reply.body)
@@ -127,7 +125,7 @@ class OttProvider:
 
     async def _call(self, name: str, fields: Mapping[str, str]) -> HttpReply:
         signed = {**fields, "hash": sign_for_ott(self._settings.key, fields)}
-        return await self._caller.call(
+        return await self._client.call(
             "POST",
             f"{self._settings.url}/api/v1/{name}",
             headers={"Content-Type": "application/x-www-form-urlencoded"},

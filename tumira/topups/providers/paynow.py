@@ -54,7 +54,7 @@ class PaynowProvider:
     def __init__(self, settings: Paynow, public_url: str, *, answer_s: float = ANSWER_S) -> None:
         self._settings = settings
         self._public_url = public_url
-        self._caller = ProviderClient(answer_s=answer_s)
+        self._client = ProviderClient(answer_s=answer_s)
 
     async def start(self, order: Order) -> ProviderAnswer:
         wallet = Wallet(order.provider)
@@ -62,7 +62,7 @@ class PaynowProvider:
         try:
             reply = await self._post(f"{self._settings.url}/interface/{page}", self._wanted(order, wallet))
         except NoAnswerError as error:
-            if error.was_heard:
+            if error.may_have_arrived:
                 return InDoubt(f"Paynow: {error.problem}")
             return NotPaid(FailureReason.NEVER_ARRIVED, f"Paynow: {error.problem}")
         refusal = _refusal(reply)
@@ -78,7 +78,7 @@ class PaynowProvider:
         is_poll = poll_url is not None and self._is_theirs(poll_url)
         try:
             if poll_url is not None and is_poll:
-                fields = self._signed(await self._caller.call("POST", poll_url, headers=_FORM, content=b""))
+                fields = self._signed(await self._client.call("POST", poll_url, headers=_FORM, content=b""))
             else:
                 fields = self._signed(await self._trace(order))
             if paynow_messages.folded(fields["status"]) == paynow_messages.NOT_FOUND and not is_poll:
@@ -90,7 +90,7 @@ class PaynowProvider:
             return Unreachable(f"Paynow: {error}")
 
     async def close(self) -> None:
-        await self._caller.close()
+        await self._client.close()
 
     def _wanted(self, order: Order, wallet: Wallet) -> Pairs:
         """Return the fields of a start in the order in which they are signed."""
@@ -123,7 +123,7 @@ class PaynowProvider:
 
     async def _post(self, url: str, pairs: Pairs) -> HttpReply:
         body = paynow_messages.write(pairs, self._settings.key)
-        return await self._caller.call("POST", url, headers=_FORM, content=body)
+        return await self._client.call("POST", url, headers=_FORM, content=body)
 
     def _signed(self, reply: HttpReply) -> Mapping[str, str]:
         """Return the fields of a signed answer; the HTTP status means nothing."""

@@ -5,7 +5,8 @@ and a deposit is confirmed when all that answer have it and at least two do, if 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -60,9 +61,9 @@ class Chain:
     def __init__(self, settings: Usdt) -> None:
         self.problems: dict[str, str] = {}
         self._settings = settings
-        self._caller = ProviderClient(answer_s=ANSWER_S)
+        self._client = ProviderClient(answer_s=ANSWER_S)
         self._nodes = [
-            ChainNode(f"provider {place}", url, self._caller)
+            ChainNode(f"provider {place}", url, self._client)
             for place, url in enumerate(settings.rpc_urls, start=1)
         ]
 
@@ -141,7 +142,7 @@ class Chain:
         return low
 
     async def close(self) -> None:
-        await self._caller.close()
+        await self._client.close()
 
     async def _all(
         self, nodes: Sequence[ChainNode], ask: Callable[[ChainNode], Awaitable[Result]]
@@ -169,38 +170,35 @@ class Chain:
             raise NodeError(f"not done within {ASK_S:.0f} seconds") from None
 
 
+@asynccontextmanager
+async def _open(settings: Usdt) -> AsyncIterator[tuple[Chain, View]]:
+    chain = Chain(settings)
+    try:
+        yield chain, await chain.look()
+    except ChainError as error:
+        problems = "; ".join(f"{name}: {problem}" for name, problem in sorted(chain.problems.items()))
+        details = f" ({problems})" if problems else ""
+        raise OperatorError(
+            f"The chain cannot be read: {error}{details}. Check TUMIRA_USDT_RPC_URLS."
+        ) from None
+    finally:
+        await chain.close()
+
+
 async def deposits_on_chain(
     settings: Usdt, addresses: Sequence[str], first_block: int, last_block: int
 ) -> Sequence[ChainDeposit]:
     """Read the deposits of a block range from the chain alone."""
-    chain = Chain(settings)
     found: list[ChainDeposit] = []
-    try:
-        view = await chain.look()
+    async with _open(settings) as (chain, view):
         last = min(last_block, view.head)
         for first in range(first_block, last + 1, SPAN_MAX):
             reading = await chain.deposits(view, addresses, first, min(last, first + SPAN_MAX - 1))
             found += reading.deposits
-    except ChainError as error:
-        raise OperatorError(_cannot_read(chain, error)) from None
-    finally:
-        await chain.close()
     return found
 
 
 async def blocks_between(settings: Usdt, since: datetime, until: datetime) -> tuple[int, int]:
     """Return the first and the last block of a period; the last is below the first where there is none."""
-    chain = Chain(settings)
-    try:
-        view = await chain.look()
+    async with _open(settings) as (chain, view):
         return await chain.first_block_since(view, since), await chain.first_block_since(view, until) - 1
-    except ChainError as error:
-        raise OperatorError(_cannot_read(chain, error)) from None
-    finally:
-        await chain.close()
-
-
-def _cannot_read(chain: Chain, error: ChainError) -> str:
-    problems = "; ".join(f"{name}: {problem}" for name, problem in sorted(chain.problems.items()))
-    details = f" ({problems})" if problems else ""
-    return f"The chain cannot be read: {error}{details}. Check TUMIRA_USDT_RPC_URLS."

@@ -27,12 +27,12 @@ _PADDED: Final = re.compile(r"0x0{24}[0-9a-fA-F]{40}")
 
 
 class NodeError(Exception):
-    """A provider without a usable answer; `fewer_may_do` where a smaller request might be answered."""
+    """A provider without a usable answer; `smaller_may_work` where a smaller request might be answered."""
 
-    def __init__(self, problem: str, *, fewer_may_do: bool = False) -> None:
+    def __init__(self, problem: str, *, smaller_may_work: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.fewer_may_do = fewer_may_do
+        self.smaller_may_work = smaller_may_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Block:
 class ChainNode:
     """One provider. Its URL may contain a key, so no message contains the URL."""
 
-    def __init__(self, name: str, url: str, caller: ProviderClient) -> None:
+    def __init__(self, name: str, url: str, client: ProviderClient) -> None:
         self.name = name
         # Whether its chain and token were checked since its last failure.
         self.is_checked = False
         self._url = url
-        self._caller = caller
+        self._client = client
         self._ids = count(1)
         self._span = SPAN_MAX
         self._tells_finality = False
@@ -72,7 +72,7 @@ class ChainNode:
             block = _block(await self._ask("eth_getBlockByNumber", "finalized", False))  # noqa: FBT003
         except NodeError as error:
             # A provider that reported finality before has only failed now.
-            if self._tells_finality or not error.fewer_may_do:
+            if self._tells_finality or not error.smaller_may_work:
                 raise
             return None
         if block is None:
@@ -100,7 +100,7 @@ class ChainNode:
             try:
                 found += await self._deposits(contract, addresses, at, upto)
             except NodeError as error:
-                if at == upto or not error.fewer_may_do:
+                if at == upto or not error.smaller_may_work:
                     raise
                 self._span = (upto - at + 1) // 2
             else:
@@ -147,17 +147,17 @@ class ChainNode:
         number = next(self._ids)
         call = {"jsonrpc": "2.0", "id": number, "method": method, "params": list(parameters)}
         try:
-            reply = await self._caller.call("POST", self._url, json=call)
+            reply = await self._client.call("POST", self._url, json=call)
         except NoAnswerError as error:
-            raise NodeError(f"{method}: {error.problem}", fewer_may_do=error.was_heard) from None
+            raise NodeError(f"{method}: {error.problem}", smaller_may_work=error.may_have_arrived) from None
         try:
             answer = json.loads(reply.body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or (reply.status != _OK and "error" not in answer):
-            raise NodeError(f"{method}: HTTP {reply.status} without an answer", fewer_may_do=True)
+            raise NodeError(f"{method}: HTTP {reply.status} without an answer", smaller_may_work=True)
         if "result" not in answer or answer.get("error") is not None:
-            raise NodeError(f"{method}: {_words(answer.get('error'))}", fewer_may_do=True)
+            raise NodeError(f"{method}: {_words(answer.get('error'))}", smaller_may_work=True)
         if answer.get("id") != number:
             raise NodeError(f"{method}: answered another question")
         return answer["result"]
