@@ -10,7 +10,6 @@ from tests.support.browser import Opener, run_browser
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Give a Chromium that the tests of a file share; it ends with the file, and its event loop with it."""
     with run_browser() as running:
         yield running
 

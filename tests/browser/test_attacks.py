@@ -1,4 +1,4 @@
-"""What does a real browser make of somebody who means harm?"""
+"""Attacks in a real browser: cross-site forms, frames, injected text, stolen and planted cookies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Can operators find an account, see what it has, and change it once, with who and why written down?"""
+"""Operators find accounts and change them once, with a record of who and why."""
 
 import re
 from collections.abc import Iterator
@@ -25,20 +25,17 @@ NOTE: Final = "Paid in cash at the office"
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service that the tests of this file share; each opens accounts of its own."""
     with run_behind_proxy(server_url) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def admin(service: Service) -> httpx.Client:
-    """Give the browser of an operator who may change things."""
     return new_operator(service).browser
 
 
 @pytest.fixture(scope="module")
 def viewer(service: Service) -> OperatorBrowser:
-    """Give an operator who may only look."""
     return new_operator(service, role=Role.VIEWER, name="Tendai Viewer")
 
 
@@ -362,30 +359,6 @@ FORMS: Final = (
     ("/review", {"what": "consent", "review_note": NOTE}),
     ("/second-factor", {"factor_note": NOTE}),
 )
-
-
-def test_a_viewer_sees_everything_and_changes_nothing(service: Service, viewer: OperatorBrowser) -> None:
-    caller = service.open_account()
-    page = viewer.browser.get(path(caller))
-    assert page.status_code == 200
-    main = page.text[page.text.index("<main") :]
-    assert "US$100.00" in main
-    assert "<form" not in main
-    for form, fields in FORMS:
-        assert viewer.browser.post(path(caller, form), data=fields).status_code == 403
-    assert changed(service, caller) == []
-    assert service.send(caller).status_code == 202
-
-
-def test_a_customer_and_another_site_change_nothing(service: Service, admin: httpx.Client) -> None:
-    caller = service.open_account()
-    person = sign_up(service)
-    assert goes_to(person.browser.get(path(caller))) == "/operator/sign-in"
-    for form, fields in FORMS:
-        assert goes_to(person.browser.post(path(caller, form), data=fields)) == "/operator/sign-in"
-        foreign = admin.post(path(caller, form), data=fields, headers={"Sec-Fetch-Site": "cross-site"})
-        assert foreign.status_code == 403
-    assert changed(service, caller) == []
 
 
 def test_what_the_command_line_changes_is_noted_too(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Does the operator see what was refused, as far as they may, and answer who asks for a review?"""
+"""Refused texts, reviews and templates in the console."""
 
 import html
 import re
@@ -28,7 +28,6 @@ def admin(service: Service) -> OperatorBrowser:
 
 
 def refused(service: Service, text: str = ADVERT, *, business: str = "Shoe Shop") -> Caller:
-    """Give an account that was refused a text."""
     caller = service.open_account()
     service.sql("UPDATE accounts SET business = $2 WHERE id = $1", caller.id, business)
     assert service.send(caller, body=text).status_code == 422

@@ -129,8 +129,8 @@ def test_what_needs_a_look_comes_first_with_what_is_unclear(service: Service, ad
     in_doubt = part(page, "doubt")
     assert "PN-7" in in_doubt
     assert "no answer within 45 seconds" in in_doubt
-    assert "Waits for you." in words(in_doubt)
-    assert "Asked about again by itself." in words(in_doubt)
+    assert "Waiting for you." in words(in_doubt)
+    assert "Polled again automatically." in words(in_doubt)
     taken = part(page, "reversed")
     assert "US$0.00 of US$5.00" in words(taken)
     assert "suspended" in words(taken)

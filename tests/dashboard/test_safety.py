@@ -1,4 +1,4 @@
-"""Can another site, a crooked request or what people wrote make the dashboard do what it should not?"""
+"""Cross-site writes, hostile requests and hostile texts change nothing."""
 
 import html
 import re
@@ -70,7 +70,6 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a running service in which everybody comes from an address of their own."""
     with run_behind_proxy(server_url, TUMIRA_PUBLIC_URL="https://tumira.example") as running:
         yield running
 
@@ -116,7 +115,6 @@ def secure_sign_up(service: Service, **fields: str) -> Secure:
 
 @pytest.fixture(scope="module")
 def owner(service: Service) -> Secure:
-    """Give somebody who is signed in."""
     return secure_sign_up(service)
 
 

@@ -1,4 +1,4 @@
-"""Does the page of an endpoint show each try as it was, and send once more what its owner wants?"""
+"""The page of an endpoint shows its attempts and sends events again."""
 
 import asyncio
 import html
@@ -35,14 +35,12 @@ from tumira.events import SUBSCRIBABLE
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a service whose endpoints may be on this machine."""
     with run_behind_proxy(server_url, TUMIRA_WEBHOOKS_ALLOW_PRIVATE="1") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def owner(service: Service) -> Person:
-    """Give somebody with an endpoint."""
     return sign_up(service)
 
 
@@ -275,4 +273,4 @@ def test_where_there_is_nothing_to_send_once_more_the_page_says_so(service: Serv
     for what in ("failed", "everything", "nonsense"):
         answered = post(person, f"/{endpoint}/replay", since=today(), what=what)
         assert goes_to(answered) == f"{WEBHOOKS}/{endpoint}?done=replayed-many&count=0"
-    assert "nothing to send once more" in show(person, endpoint, "?done=replayed-many&count=0")
+    assert "nothing to send again" in show(person, endpoint, "?done=replayed-many&count=0")

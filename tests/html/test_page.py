@@ -1,4 +1,4 @@
-"""Do the parts that all pages share let nothing in that is not ours, and nothing out that does harm?"""
+"""Guards, cookies, form bodies, templates, assets and written values that all pages share."""
 
 import csv
 import gzip
@@ -37,7 +37,7 @@ def make_request(
     client: str | None = "198.18.0.1",
     pieces: int = 1,
 ) -> Request:
-    """Make a request as the server would, its body in so many pieces."""
+    """Make a request as the server would, its body in `pieces` pieces."""
     size = max(1, -(-len(body) // pieces))
     waiting = [body[start : start + size] for start in range(0, max(1, len(body)), size)]
     given_headers = {"Host": "tumira.example"} | dict(headers or {})
@@ -335,7 +335,6 @@ def test_no_cell_begins_a_formula_whatever_a_spreadsheet_expects_between_cells(
 
 @pytest.fixture
 def look(tmp_path: Path) -> Templates:
-    """Give a face with two pages and a script of its own."""
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "own.js").write_text("'use strict';\n" * 100)
     (tmp_path / "static" / "secret.txt").write_text("not served")

@@ -60,6 +60,7 @@ PIECE_S: Final = 0.02
 
 AXE_TAGS: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 COLOURS: Final = "cat.color"
+SHIFT_MAX: Final = 0.01
 
 _AXE: Final = Path(__file__).parent / "axe"
 # Answers are judged as such: one of 422 to a form is a page like others, although Chromium complains of it.
@@ -455,3 +456,12 @@ def check_accessibility(page: Page, category: str | None = None) -> None:
     found: list[str] = _evaluate(page, _axe(), _JUDGE, argument=[AXE_TAGS, category])
     if found:
         pytest.fail(f"axe found {len(found)} on {page.url}:\n" + "\n".join(found), pytrace=False)
+
+
+def inspect(page: Page, name: str) -> None:
+    """Hold a page in the middle of a journey to what `test_every_page.py` holds every route to."""
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    assert not overflows(page)
+    assert layout_shift(page) <= SHIFT_MAX
+    check_accessibility(page)
+    screenshot(page, name)

@@ -154,7 +154,7 @@ def test_the_page_of_a_file_says_why_its_check_ended(service: Service) -> None:
     page = person.browser.get(path)
     assert "Split it &lt;b&gt;up&lt;/b&gt;." in page.text
     assert 'http-equiv="refresh"' not in page.text
-    assert 'data-part="anew"' in person.browser.get(f"{path}/progress").text
+    assert 'data-part="reload"' in person.browser.get(f"{path}/progress").text
 
 
 @pytest.mark.long

@@ -1,1 +1,1 @@
-"""What does the operator see and steer in the browser?"""
+"""The operators' console."""

@@ -1,4 +1,4 @@
-"""Which pages does the operator's console have?"""
+"""The routes of the operators' console."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +31,6 @@ _HOUR_S: Final = 3600
 
 
 class Console:
-    """The operators' pages."""
-
     def __init__(self, database: Database, *, public_url: str, payments: Payments) -> None:
         self._services = Services(
             database=database,
@@ -45,11 +43,9 @@ class Console:
 
     @property
     def assets(self) -> Assets:
-        """Return the files that the pages name."""
         return self._services.templates.assets
 
     def routes(self) -> Sequence[Route]:
-        """Return where they are found."""
         modules = (
             sign_in,
             traffic,

@@ -1,4 +1,4 @@
-"""How is a carrier shown: in which state, on which binds, how fast, and with which outcomes?"""
+"""A carrier as the console shows it: health, connections, pace and outcomes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ DAY: Final = timedelta(days=1)
 WORDS: Final[Mapping[CarrierHealth, str]] = {
     CarrierHealth.WELL: "Takes messages.",
     CarrierHealth.THROTTLED: "Takes messages, but has told us to slow down.",
-    CarrierHealth.FAILING: "Refuses what it gets, so one message at a time is tried.",
+    CarrierHealth.FAILING: "Refuses messages, so one at a time is tried.",
     CarrierHealth.SILENT: (
-        "Keeps the connection but does not answer what it is sent, so one message at a time is tried. "
+        "Keeps the connection but does not answer, so one message at a time is tried. "
         "Another carrier for its countries takes the rest, if there is one."
     ),
     CarrierHealth.DOWN: "There is no connection.",
@@ -46,7 +46,7 @@ _NO_ANSWER: Final = "no answer"
 
 @dataclass(frozen=True, slots=True)
 class BindRow:
-    """A connection that there should be, and how it is if a worker holds it."""
+    """A configured connection, and its health if a worker holds it."""
 
     number: int
     health: BindHealth | None
@@ -54,24 +54,21 @@ class BindRow:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What was counted of a carrier: how messages ended, why they failed, what it answered instead of yes."""
+    """Counts of a carrier: outcomes of messages, reasons of failures, and error answers."""
 
     ends: Sequence[CarrierTally]
     reasons: Sequence[CarrierTally]
     answers: Sequence[CarrierTally]
-    handed_over: CarrierTally | None
+    submitted: CarrierTally | None
     unanswered: CarrierTally | None
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing was counted."""
         return not (self.ends or self.reasons or self.answers)
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A carrier on the page."""
-
     state: CarrierState
     url: str
     words: str
@@ -87,13 +84,12 @@ class Shown:
 
 
 def show(state: CarrierState, tallies: Sequence[CarrierTally]) -> Shown:
-    """Return a carrier as it is shown."""
     carrier = state.carrier
     settings = carrier.settings
     mix = _mix([one for one in tallies if one.carrier_id == carrier.id])
     held = {one.number: one for one in state.binds}
     numbers = sorted({*range(1, settings.binds + 1), *held})
-    lately = 0 if mix.handed_over is None else mix.handed_over.lately
+    lately = 0 if mix.submitted is None else mix.submitted.lately
     return Shown(
         state=state,
         url=carrier_url.write(settings),
@@ -111,7 +107,7 @@ def show(state: CarrierState, tallies: Sequence[CarrierTally]) -> Shown:
 
 
 def _pace(state: CarrierState) -> str:
-    """Say how fast messages may go there now, and how fast at most."""
+    """Describe the current and the highest pace."""
     limit = state.carrier.settings.tps
     most = f"{limit:,} a second" if limit else "no limit of ours"
     paces = [one.pace for one in state.binds]

@@ -1,4 +1,4 @@
-"""Who looks at a page of the console? An operator, who may look at all of it, or may change things too."""
+"""The session of an operator; a viewer reads everything, an admin changes things too."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -29,8 +29,6 @@ SIGN_IN: Final = "/operator/sign-in"
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the pages work with."""
-
     database: Database
     templates: Templates
     session_cookie: Cookie
@@ -70,16 +68,14 @@ class OperatorSession:
 
     @property
     def may_change(self) -> bool:
-        """Tell whether this operator may change anything."""
         return self.operator.role is Role.ADMIN
 
     @property
     def actor(self) -> Actor:
-        """Return who changes something, for the records."""
+        """Return who changes something, for the history of changes."""
         return Actor(f"operator:{self.operator.name}", address_of(self.request))
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Answer with a page inside the console."""
         return self.services.templates.page(
             template,
             status,
@@ -97,7 +93,7 @@ Private = Callable[[OperatorSession], Awaitable[Response]]
 
 
 def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
-    """Put a page where somebody sees it who is not signed in yet."""
+    """Route a page that needs no session."""
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
@@ -107,7 +103,7 @@ def public(services: Services, path: str, handle: Public, *methods: str) -> Rout
 
 
 def view(services: Services, path: str, handle: Private) -> Route:
-    """Put a page where every operator who is signed in sees it."""
+    """Route a page for every operator who is signed in."""
 
     async def answer(request: Request) -> Response:
         operator = await find_operator(services, request)
@@ -119,7 +115,7 @@ def view(services: Services, path: str, handle: Private) -> Route:
 
 
 def change(services: Services, path: str, handle: Private) -> Route:
-    """Put a form where only those may send it who may change things."""
+    """Route a form for admins."""
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
@@ -140,7 +136,7 @@ async def _open(services: Services, request: Request, operator: SignedInOperator
 
 
 async def find_operator(services: Services, request: Request) -> SignedInOperator | None:
-    """Return which operator is signed in at this browser, all the way."""
+    """Return the operator who is signed in, second factor included."""
     token = services.session_cookie.read(request)
     if token is None:
         return None

@@ -1,4 +1,4 @@
-"""What is an operator told about a top-up: what it is called, how far it is, and how much it was?"""
+"""Names of methods and states of top-ups, as operators see them."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,7 +23,6 @@ STATES: Final[Mapping[TopUpState, tuple[str, str]]] = {
 
 
 def name_of(method: Method, provider: str) -> str:
-    """Return how a top-up was paid, in a few words."""
     if method is Method.USDT:
         return "USDT"
     if method is Method.PAYNOW:

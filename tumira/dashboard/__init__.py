@@ -1,1 +1,1 @@
-"""What does a customer see in the browser?"""
+"""The customers' dashboard, and the public pages."""

@@ -1,4 +1,4 @@
-"""Which pages does the dashboard have, and what is shown when one cannot be?"""
+"""The routes of the dashboard, and its error pages."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -78,11 +78,9 @@ class Dashboard:
 
     @property
     def assets(self) -> Assets:
-        """Return the files that the pages name."""
         return self._services.templates.assets
 
     def routes(self) -> Sequence[Route]:
-        """Return where they are found."""
         modules = (
             landing,
             sign_up,
@@ -107,7 +105,6 @@ class Dashboard:
         return [route for module in modules for route in module.routes(self._services)]
 
     async def refuse(self, _request: Request, error: Exception) -> Response:
-        """Say what is wrong with a request for a page."""
         assert isinstance(error, HTTPException)
         return self._trouble(error.status_code, error.detail, error.headers)
 

@@ -1,4 +1,4 @@
-"""Who looks at a page? Somebody who is signed in, or somebody whom we do not know."""
+"""The session of a customer, and the routes that need one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -34,16 +34,14 @@ VERIFY: Final = "/dashboard/verify"
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the pages work with."""
-
     database: Database
     batcher: Batcher
     checker: FileChecker
     templates: Templates
     session_cookie: Cookie
-    # Says that somebody has signed in at this browser before; it outlives the session.
+    # Marks a browser that has signed in before; it outlives the session.
     device_cookie: Cookie
-    # Leads a browser from its sign-up, or its forgotten password, to the code.
+    # Leads from the sign-up, or the forgotten password, to the code.
     verification_cookie: Cookie
     code_limits: CodeLimits
     public_url: str
@@ -67,7 +65,7 @@ NAVIGATION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CustomerSession:
-    """One request of somebody who is signed in."""
+    """A request of a customer who is signed in."""
 
     services: Services
     request: Request
@@ -89,7 +87,6 @@ class CustomerSession:
         return Actor(audit_log.OWNER, address_of(self.request))
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Answer with a page inside the dashboard."""
         return self.services.templates.page(
             template,
             status,
@@ -113,7 +110,7 @@ Private = Callable[[CustomerSession], Awaitable[Response]]
 
 
 def public(services: Services, path: str, handle: Public, *methods: str) -> Route:
-    """Put a page where everybody may see it; it does not learn who is signed in."""
+    """Route a page that needs no session."""
 
     async def answer(request: Request) -> Response:
         refuse_foreign_writes(request, services.public_url)
@@ -123,10 +120,10 @@ def public(services: Services, path: str, handle: Public, *methods: str) -> Rout
 
 
 def private(services: Services, path: str, handle: Private, *methods: str) -> Route:
-    """Put a page where only those who are signed in see it; others are asked to sign in first.
+    """Route a page for customers who are signed in; others are asked to sign in first.
 
-    Whoever has not proved their phone sees it too, and changes nothing: a key or a second factor that they
-    made would outlive the day on which the number's owner comes.
+    A customer who has not verified the phone number reads pages and changes nothing: a key or a second
+    factor would outlive the day on which the number's owner signs up.
     """
 
     async def answer(request: Request) -> Response:
@@ -143,7 +140,7 @@ def private(services: Services, path: str, handle: Private, *methods: str) -> Ro
 
 
 async def find_customer(services: Services, request: Request) -> SignedInCustomer | None:
-    """Return who is signed in at this browser, if anybody."""
+    """Return the customer who is signed in."""
     token = services.session_cookie.read(request)
     if token is None:
         return None
@@ -155,7 +152,7 @@ async def find_customer(services: Services, request: Request) -> SignedInCustome
 
 
 def _ask_to_sign_in(request: Request) -> Response:
-    # What was written cannot be kept for somebody whom we do not know, but the page for it is found again.
+    # What was typed cannot be kept without a session, but its page is shown again after the sign-in.
     onward = request.url.path if request.method == "GET" else _here(request.url.path)
     if request.method == "GET" and request.url.query:
         onward += f"?{request.url.query}"

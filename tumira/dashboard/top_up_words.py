@@ -1,4 +1,4 @@
-"""What is somebody told about their top-up: what it is called, how far it is, and why it failed?"""
+"""Names and explanations of top-ups, as customers see them."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -60,12 +60,10 @@ _ZIMBABWE: Final = "+263"
 
 
 def name_of(method: str, provider: str) -> str:
-    """Return how a top-up is paid, in one or two words."""
     return _PROVIDERS.get(provider) or _METHODS.get(method, method)
 
 
 def asks_of(top_up: TopUp) -> str:
-    """Return whom we ask about a top-up."""
     match top_up.method:
         case Method.PAYNOW:
             return "Paynow"
@@ -155,7 +153,6 @@ def _taken_back(top_up: TopUp) -> str:
 
 
 def write_money(amount: Decimal, currency: Currency) -> str:
-    """Write an amount with its currency."""
     match currency:
         case Currency.USD:
             return write_usd(amount)
@@ -168,14 +165,12 @@ def write_money(amount: Decimal, currency: Currency) -> str:
 
 
 def write_rate(rate: Decimal, on: date | None) -> str:
-    """Write what a US dollar costs in rand, and since when."""
     whole, _, decimals = f"{rate.normalize():f}".partition(".")
     since = "" if on is None else f", since {write_day(on)}"
     return f"R{whole}.{decimals:0<2} for US$1{since}"
 
 
 def write_day(day: date) -> str:
-    """Write a day as people in both countries read it."""
     return day.strftime("%-d %b %Y")
 
 

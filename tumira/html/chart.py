@@ -1,7 +1,7 @@
-"""How is a month of traffic drawn? As bars, placed here and coloured by the style sheet.
+"""The bar chart of a month of traffic, drawn as SVG and coloured by the stylesheet.
 
-A template writes the figures as they are: all of them are short strings, in the units of the view box. That
-is as wide as a small phone, so there a unit is a pixel, and a label of 10 units can be read.
+All figures are short strings in the units of the view box, which is as wide as a small phone: there a unit
+is a pixel, and a label of 10 units can be read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ _PER_MILLE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DayTotals:
-    """What became of the messages that were accepted on one day, to all countries together.
+    """The outcomes of the messages that were accepted on one day, to all countries together.
 
     `failed` are all that certainly did not arrive: undelivered, expired and failed.
     """
@@ -45,7 +45,6 @@ class DayTotals:
 
     @property
     def total(self) -> int:
-        """Return how many there were."""
         return self.delivered + self.failed + self.unconfirmed + self.waiting
 
 
@@ -116,7 +115,7 @@ class Chart:
 
 
 def add_up(ended: Iterable[Day], waiting: Iterable[tuple[date, int]]) -> Sequence[DayTotals]:
-    """Put together what has ended and what waits, over all countries, by day."""
+    """Add up ended and waiting messages of all countries by day."""
     sums: dict[date, dict[str, int]] = {}
     for one in ended:
         figures = sums.setdefault(one.day, dict.fromkeys(KINDS, 0))

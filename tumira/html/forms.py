@@ -207,7 +207,6 @@ class PeriodForm(Form):
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether nothing is filtered."""
         return not any(self.filled.values())
 
     def path(self, path: str, **more: str) -> str:

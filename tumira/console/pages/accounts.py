@@ -155,12 +155,10 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 def path_of(account_id: AccountId) -> str:
-    """Return where an account is shown."""
     return f"{ACCOUNTS}/{write_id(ACCOUNT, account_id)}"
 
 
 async def show_accounts(session: OperatorSession) -> Response:
-    """Show the accounts that are looked for, or the newest."""
     asked = SearchForm.parse_query(session.request)
     text = asked.q.data
     account_id = read_id(ACCOUNT, text)
@@ -208,7 +206,6 @@ async def _search(
 
 
 async def show_account(session: OperatorSession) -> Response:
-    """Show one account."""
     return await account_page(session, {}, done=session.request.query_params.get("done", ""))
 
 
@@ -227,7 +224,6 @@ async def find_account(session: OperatorSession) -> Account:
 async def account_page(
     session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
 ) -> Response:
-    """Show one account with its forms; where one was filled in wrongly, as it was filled in."""
     account = await find_account(session)
     return session.page(
         "account.html.jinja",
@@ -312,7 +308,6 @@ def _line(transfer: Transfer) -> Line:
 
 
 async def ask_credit(session: OperatorSession) -> Response:
-    """Show what is about to be credited or debited, before anything is."""
     form = await CreditForm.read(session.request)
     account = await find_account(session)
     amount, takes = form.amount.data, form.direction.data == "debit"

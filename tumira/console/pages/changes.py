@@ -1,4 +1,4 @@
-"""Who of those who run the gateway changed what, when, and for whom?"""
+"""The history of what operators changed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -19,12 +19,10 @@ ACCOUNT_MAX: Final = 40
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [view(services, CHANGES, show_changes)]
 
 
 async def show_changes(session: OperatorSession) -> Response:
-    """Show what was changed, the latest first."""
     asked = session.request.query_params
     actor = asked.get("actor", "").replace("\x00", "").strip()[:ACTOR_MAX]
     account = asked.get("account", "").strip()[:ACCOUNT_MAX]

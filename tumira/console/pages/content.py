@@ -90,7 +90,6 @@ class Row:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, CONTENT, show_refusals),
         view(services, TEMPLATES, show_templates),
@@ -103,7 +102,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_refusals(session: OperatorSession) -> Response:
-    """Show the texts whose owners asked us to look, and then those that were refused last."""
     place = _read_place(session.request.query_params.get("before", ""))
     async with session.database.connection() as connection:
         asked = [] if place else await list_requested(connection, ASKED_MAX)
@@ -140,7 +138,6 @@ def _read_place(text: str) -> tuple[datetime, AccountId, bytes] | tuple[()]:
 
 
 async def show_refusal(session: OperatorSession) -> Response:
-    """Show one refused text, and what can be done about it."""
     return await _refusal(session, {})
 
 
@@ -204,7 +201,6 @@ async def decide(session: OperatorSession) -> Response:
 
 
 async def dismiss(session: OperatorSession) -> Response:
-    """Leave a text refused."""
     account_id, digest = _key(session)
     form = await DismissForm.read(session.request)
     try:
@@ -217,7 +213,6 @@ async def dismiss(session: OperatorSession) -> Response:
 
 
 async def show_templates(session: OperatorSession) -> Response:
-    """Show all templates, the newest first, and the form for another."""
     return await _templates(session, {}, done=DONE.get(session.request.query_params.get("done", "")))
 
 
@@ -276,7 +271,6 @@ async def add_template(session: OperatorSession) -> Response:
 
 
 async def remove_template(session: OperatorSession) -> Response:
-    """Remove a template."""
     template_id = read_id(TEMPLATE, str(session.request.path_params["id"]))
     if template_id is None:
         raise HTTPException(404, "There is no such template")

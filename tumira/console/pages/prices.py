@@ -199,7 +199,6 @@ async def add_destination(session: OperatorSession) -> Response:
 
 
 def _read_lengths(text: str) -> tuple[int, ...]:
-    """Return how many digits may follow the calling code; nothing if that cannot be read."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > LENGTHS_MAX or not all(part.isascii() and part.isdigit() for part in parts):
         return ()

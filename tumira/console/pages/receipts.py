@@ -88,7 +88,6 @@ class Pattern:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, RECEIPTS, show_receipts),
         view(services, ONE, show_receipt),
@@ -98,7 +97,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_receipts(session: OperatorSession) -> Response:
-    """Show the receipts that match nothing, the newest first."""
     before = _read_number(session.request.query_params.get("before", ""), LATEST)
     async with session.database.connection() as connection:
         found = await unmatched.list_before(connection, PAGE + 1, before)
@@ -175,7 +173,6 @@ def write_age(seconds: float) -> str:
 
 
 async def show_receipt(session: OperatorSession) -> Response:
-    """Show one receipt, with the messages that it may be about."""
     return await _page(session, {})
 
 
@@ -235,7 +232,6 @@ def _read_segment(text: str) -> tuple[MessageId, int, int] | None:
 
 
 async def dismiss(session: OperatorSession) -> Response:
-    """Forget a receipt."""
     form = await DismissForm.read(session.request)
     try:
         await place_receipts.dismiss(session.database, _receipt_id(session), form.why.data, session.actor)

@@ -1,4 +1,4 @@
-"""How does an operator come in, set up their password and second factor, and leave?"""
+"""Sign-in of operators, and the set-up of their password and second factor."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -33,7 +33,6 @@ Faults = Mapping[str, str]
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         public(services, SIGN_IN, show_form),
         public(services, SIGN_IN, enter, "POST"),
@@ -59,7 +58,6 @@ def _too_often(refused: TooManyAttempts) -> str:
 
 
 async def show_form(services: Services, request: Request) -> Response:
-    """Show the form; who is signed in goes on."""
     if await find_operator(services, request) is not None:
         return redirect(HOME)
     return services.templates.page("sign_in.html.jinja", phone="", faults={})
@@ -87,7 +85,6 @@ async def enter(services: Services, request: Request) -> Response:
 
 
 async def show_code(services: Services, _request: Request) -> Response:
-    """Ask for the second factor."""
     return services.templates.page("code.html.jinja", faults={})
 
 
@@ -118,7 +115,6 @@ def _begin_session(services: Services, response: Response, signed_in: SignedIn) 
 
 
 async def show_set_up(services: Services, request: Request) -> Response:
-    """Let an operator choose a password and set up their device."""
     return await _set_up(services, request, {})
 
 
@@ -170,7 +166,6 @@ async def set_up(services: Services, request: Request) -> Response:
 
 
 async def leave(services: Services, request: Request) -> Response:
-    """End the session."""
     token = services.session_cookie.read(request)
     if token is not None:
         await sign_out(services.database, PrincipalKind.OPERATOR, token)

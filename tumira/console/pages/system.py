@@ -181,7 +181,6 @@ async def add_operator(session: OperatorSession) -> Response:
 
 
 async def reset_operator(session: OperatorSession) -> Response:
-    """Give an operator a new first password, and show it this once."""
     operator = await _operator(session)
     try:
         password = await operator_access.reset(session.database, phone=operator.phone, actor=session.actor)

@@ -84,8 +84,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A top-up in a list."""
-
     path: str
     name: str
     account_path: str
@@ -115,12 +113,10 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 def path_of(top_up_id: TopUpId) -> str:
-    """Return where a top-up is shown."""
     return f"{TOP_UPS}/{write_id(TOP_UP, top_up_id)}"
 
 
 async def show_top_ups(session: OperatorSession) -> Response:
-    """Show what has to be looked at, and then the latest; or all of one kind, page by page."""
     query = session.request.query_params
     wanted = read_id(TOP_UP, query.get("id", "").strip())
     key = query.get("show", "")
@@ -159,12 +155,10 @@ def _row(one: ListedTopUp) -> Row:
 
 
 async def show_top_up(session: OperatorSession) -> Response:
-    """Show one top-up."""
     return await top_up_page(session, {}, done=session.request.query_params.get("done", ""))
 
 
 async def find_top_up(session: OperatorSession) -> TopUp:
-    """Return the top-up that the address names."""
     top_up_id = read_id(TOP_UP, str(session.request.path_params["id"]))
     found = None
     if top_up_id is not None:
@@ -178,7 +172,6 @@ async def find_top_up(session: OperatorSession) -> TopUp:
 async def top_up_page(
     session: OperatorSession, faults: Faults, status: int = 200, *, done: str = "", **written: str
 ) -> Response:
-    """Show one top-up with its forms; where one was filled in wrongly, as it was filled in."""
     top_up = await find_top_up(session)
     async with session.database.connection() as connection:
         account = await accounts.find(connection, top_up.account_id)
@@ -259,7 +252,6 @@ async def _read_decision(session: OperatorSession) -> tuple[TopUp, DecisionForm]
 
 
 async def ask_resolve(session: OperatorSession) -> Response:
-    """Show what a decision comes to, before it is carried out."""
     top_up, form = await _read_decision(session)
     if form.faults:
         return await top_up_page(session, form.faults, 422, **form.filled)

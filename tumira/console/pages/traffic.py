@@ -1,4 +1,4 @@
-"""What is going on now, and what went on in the last thirty days, over all accounts together?"""
+"""Traffic of all accounts: now, and in the last thirty days."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,19 +33,19 @@ _MS: Final = 1000
 
 @dataclass(slots=True)
 class Flow:
-    """What came in for one country in some time, and what went out."""
+    """Messages accepted, submitted, delivered and failed for one country in a window."""
 
     name: str
     accepted: int = 0
     is_estimate: bool = False
-    handed_over: int = 0
+    submitted: int = 0
     delivered: int = 0
     failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """How long the messages of a lane took from acceptance to hand-over, in words."""
+    """How long the messages of a lane took from acceptance to submission, in words."""
 
     name: str
     count: int
@@ -54,7 +54,7 @@ class LaneTimes:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is counted since some slot began."""
+    """Figures since the beginning of a slot."""
 
     name: str
     key: str
@@ -65,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one lane to one country."""
+    """The queue of one lane to one country."""
 
     country: str
     lane: str
@@ -82,42 +82,34 @@ class Month:
 
     @property
     def delivered(self) -> int:
-        """Return how many arrived."""
         return sum(day.delivered for day in self.days)
 
     @property
     def ended(self) -> int:
-        """Return how many have ended."""
         return sum(day.ended for day in self.days)
 
     @property
     def lost(self) -> int:
-        """Return how many certainly did not arrive."""
         return sum(day.lost for day in self.days)
 
     @property
     def unconfirmed(self) -> int:
-        """Return of how many it is not known."""
         return sum(day.unconfirmed for day in self.days)
 
     @property
     def rate(self) -> str:
-        """Return which share arrived."""
         return chart.rate(self.delivered, self.ended)
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [view(services, HOME, show_traffic), view(services, NOW, show_now)]
 
 
 async def show_now(session: OperatorSession) -> Response:
-    """Show only what changes from one moment to the next, for the script."""
     return session.services.templates.page("traffic_now.html.jinja", **await _now(session))
 
 
 async def show_traffic(session: OperatorSession) -> Response:
-    """Show the traffic."""
     today = local_day(datetime.now(UTC))
     async with session.database.connection() as connection:
         ended = await totals.days(connection, today - timedelta(days=chart.DAYS - 1), today)
@@ -136,7 +128,6 @@ async def show_traffic(session: OperatorSession) -> Response:
 
 
 async def _now(session: OperatorSession) -> Mapping[str, Any]:
-    """Read what goes on."""
     now = datetime.now(UTC)
     lately, since = (latencies.slot_of(now - back) for back in (LATELY, HOUR))
     async with session.database.connection() as connection:
@@ -165,7 +156,7 @@ def _names(tariff: Tariff) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was counted in both windows; `lately` and `count` are the names of their columns."""
+    """The counts of both windows; `lately` and `count` are the names of their columns."""
 
     names: Mapping[str, str]
     accepted: Sequence[Accepted]
@@ -195,7 +186,7 @@ class _Seen:
             if incoming.country == country:
                 flow.accepted += getattr(incoming, column)
                 flow.is_estimate |= incoming.is_estimate
-        flow.handed_over += sum(getattr(one, column) for one in self.handovers if one.country == country)
+        flow.submitted += sum(getattr(one, column) for one in self.handovers if one.country == country)
         for end in self.ends:
             if end.country == country and end.outcome == "delivered":
                 flow.delivered += getattr(end, column)
@@ -203,7 +194,6 @@ class _Seen:
                 flow.failed += getattr(end, column)
 
     def lanes(self, column: str) -> Sequence[LaneTimes]:
-        """Return how long the messages of each lane took in one window."""
         found = []
         for lane, name in LANES.items():
             counts: dict[int, int] = {}

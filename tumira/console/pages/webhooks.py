@@ -32,8 +32,8 @@ ONE: Final = WEBHOOKS + "/{id}"
 PAGE: Final = 25
 
 DONE: Final = {
-    "enabled": "The endpoint is active. What waited for it is being sent.",
-    "enabled-from-now": "The endpoint is active. It is told of what happens from now on.",
+    "enabled": "The endpoint is active. Waiting events are being sent.",
+    "enabled-from-now": "The endpoint is active. It gets events from now on.",
     "nothing": "Nothing failed in that time, so nothing is sent again.",
 }
 TITLES: Final[Mapping[ProblemKind, tuple[str, str]]] = {
@@ -79,7 +79,6 @@ class Row:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         view(services, WEBHOOKS, show_endpoints),
         change(services, ONE + "/enable", enable),
@@ -88,7 +87,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_endpoints(session: OperatorSession) -> Response:
-    """Show the endpoints in error: those that fail, those far behind, those that are disabled."""
     return await _page(session)
 
 
@@ -142,8 +140,8 @@ def _error(one: UnhealthyEndpoint) -> str:
     if one.problem is not None:
         return one.problem
     if one.last_status is not None:
-        return f"It answered {one.last_status}."
-    return "Nothing was tried lately."
+        return f"It last_status {one.last_status}."
+    return "No recent attempt."
 
 
 def _write_place(place: UnhealthyCursor) -> str:
@@ -160,7 +158,6 @@ def _read_place(text: str) -> UnhealthyCursor | None:
 
 
 async def enable(session: OperatorSession) -> Response:
-    """Send to an endpoint again."""
     from_now = (await EnableForm.read(session.request)).from_now.data
     try:
         await enable_endpoint(session.database, _endpoint_id(session), session.actor, from_now=from_now)
@@ -172,7 +169,7 @@ async def enable(session: OperatorSession) -> Response:
 
 
 async def replay(session: OperatorSession) -> Response:
-    """Have what failed in some time sent again."""
+    """Send again what failed in a period."""
     form = await ReplayForm.read(session.request)
     if form.faults:
         return await _page(session, 422, form.faults["period"])

@@ -39,7 +39,7 @@ PIECE: Final = 250
 ROWS_MAX: Final = 100_000
 # A search that finds little looks at many batches for each row.
 PIECES_MAX: Final = 1_000
-# However many people download, the others find connections.
+# Downloads must not take all connections.
 DOWNLOADS_AT_ONCE: Final = 2
 
 # What carriers report before a message has ended.
@@ -86,7 +86,6 @@ MESSAGE_COLUMNS: Final = (
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     downloads = Downloads(asyncio.Semaphore(DOWNLOADS_AT_ONCE))
     return [
         private(services, BATCHES, show_batches),
@@ -123,7 +122,6 @@ class SearchForm(PeriodForm):
 
 
 async def show_batches(session: CustomerSession) -> Response:
-    """Show the newest batches, or those that were searched for."""
     asked = SearchForm.parse_query(session.request)
     before = session.request.query_params.get("before")
     async with session.database.connection() as connection:
@@ -199,7 +197,6 @@ def shares(counts: Mapping[str, int]) -> Sequence[Share]:
 
 
 async def _progress(session: CustomerSession) -> dict[str, Any]:
-    """Read what the progress of a batch is told by."""
     batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
     account_id = session.account_id
     async with session.database.connection() as connection:
@@ -220,12 +217,10 @@ async def _progress(session: CustomerSession) -> dict[str, Any]:
 
 
 async def show_progress(session: CustomerSession) -> Response:
-    """Answer with the part of a batch's page that changes while it is sent."""
     return session.services.templates.page("batch_progress.html.jinja", **await _progress(session))
 
 
 async def show_batch(session: CustomerSession) -> Response:
-    """Show a batch, how far it is, and its messages."""
     progress = await _progress(session)
     batch: BatchDetails = progress["batch"]
     query = session.request.query_params
@@ -266,7 +261,6 @@ def _country_names(tariff: Tariff) -> Mapping[str, str]:
 
 
 async def show_message(session: CustomerSession) -> Response:
-    """Show a message, and tell what happened to it."""
     message_id = MessageId(_read(MESSAGE, session.request.path_params["id"], "message"))
     async with session.database.connection() as connection:
         message = await timelines.read_for(connection, session.account_id, message_id)
@@ -289,7 +283,7 @@ async def show_message(session: CustomerSession) -> Response:
 
 
 def told(message: Timeline) -> Sequence[TimelineEntry]:
-    """Return what of a timeline is worth telling to somebody who does not run the gateway."""
+    """Return the entries of a timeline that mean something to a customer."""
     kept: list[TimelineEntry] = []
     for entry in message.entries:
         is_step = entry.event in {"submitted", "answered"}
@@ -308,12 +302,11 @@ def told(message: Timeline) -> Sequence[TimelineEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """The tables that can be downloaded; few people at once read pieces of them from the database."""
+    """CSV downloads; a few at a time read from the database."""
 
     turns: asyncio.Semaphore
 
     async def batches(self, session: CustomerSession) -> Response:
-        """Download the batches that were searched for."""
         async with session.database.connection() as connection:
             search = SearchForm.parse_query(session.request).search(await get_tariff(connection))
         if search is None:
@@ -326,7 +319,7 @@ class Downloads:
         yield write_rows([(*BATCH_COLUMNS, *own)])
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
-            # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
+            # The connection is released before the piece is sent, so a slow reader blocks nobody.
             async with self.turns, session.database.connection() as connection:
                 results = await search_batches.search(
                     connection, session.account_id, search, min(PIECE, left)
@@ -338,7 +331,6 @@ class Downloads:
             search = replace(search, before=results.older)
 
     async def messages(self, session: CustomerSession) -> Response:
-        """Download the messages of a batch."""
         batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
         async with session.database.connection() as connection:
             batch = await search_batches.find(connection, session.account_id, batch_id)

@@ -133,7 +133,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_form(session: CustomerSession) -> Response:
-    """Show an empty form."""
     return await _fresh_form(session, Draft("", "", ""))
 
 
@@ -143,7 +142,6 @@ async def begin_again(_session: CustomerSession) -> Response:
 
 
 async def _fresh_form(session: CustomerSession, draft: Draft) -> Response:
-    """Show a form of which nothing is said yet."""
     async with session.database.connection() as connection:
         tariff = await get_tariff(connection)
     entries = await compose.read_aside(tariff, draft.recipients)

@@ -1,6 +1,6 @@
-"""How are the networks? How long hand-overs and receipts take, and what arrives, from all our traffic.
+"""Network health: how long submissions and receipts take, and the share delivered, over all our traffic.
 
-It is the same for everybody and says nothing of anybody: what fewer than twenty messages tell is left out.
+Every customer sees the same, and nothing about another: figures of fewer than twenty messages are left out.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long something took in a window, in words; for too few messages there is none of these."""
+    """The median and the longest times of a window, in words."""
 
     half: str
     most: str
@@ -55,7 +55,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of a network in one window; None for what too few messages would tell."""
+    """The figures of a network in one window; None where there were too few messages."""
 
     hours: int
     handover: Times | None
@@ -65,8 +65,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How a network is."""
-
     name: str
     word: str
     is_well: bool
@@ -83,7 +81,7 @@ class Country:
 
 
 class Board:
-    """Remembers for a moment how the networks are: everybody sees the same, so it is added up once."""
+    """A cache of the networks' health: every customer sees the same, so it is computed once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -92,7 +90,6 @@ class Board:
         self._countries: Sequence[Country] = ()
 
     async def look(self, database: Database) -> Sequence[Country]:
-        """Return how the networks are, or were some seconds ago."""
         async with self._reading:
             if self._read_at is None or self._clock() - self._read_at > KEPT_S:
                 self._countries = await read_health(database, datetime.now(UTC))
@@ -101,7 +98,6 @@ class Board:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     board = Board()
 
     async def show_health(session: CustomerSession) -> Response:
@@ -180,7 +176,6 @@ def _times(buckets: Mapping[int, int]) -> Times | None:
 
 
 def _ended(ends: Sequence[NetworkEnds], window: int) -> tuple[int, int]:
-    """Return how many were delivered, and how many ended."""
     delivered = sum(one.counts[window] for one in ends if one.outcome == "delivered")
     return delivered, sum(one.counts[window] for one in ends)
 

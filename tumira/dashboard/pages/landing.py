@@ -1,4 +1,4 @@
-"""What does somebody see who has never heard of us? What it is, what it costs, and where to begin."""
+"""The front page: what the service is, what it costs, and how to begin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,12 +44,10 @@ def offers(tariff: Tariff, amount: Decimal) -> Sequence[Offer]:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [public(services, "/", show_landing)]
 
 
 async def show_landing(services: Services, _request: Request) -> Response:
-    """Show the service and its prices."""
     async with services.database.connection() as connection:
         tariff = await get_tariff(connection)
     return services.templates.page(

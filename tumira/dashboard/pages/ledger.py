@@ -37,7 +37,7 @@ PIECE: Final = 250
 ROWS_MAX: Final = 100_000
 # A search that finds little looks at many entries for each row.
 PIECES_MAX: Final = 1_000
-# However many people download, the others find connections.
+# Downloads must not take all connections.
 DOWNLOADS_AT_ONCE: Final = 2
 
 _ID_DIGITS_MAX: Final = 18
@@ -102,7 +102,6 @@ class Line:
 
     @property
     def method(self) -> str:
-        """Return how a top-up was paid: its book is called `topup:` and the method."""
         method = self.entry.book.partition(":")[2]
         return name_of(method, self.top_up.provider) if self.top_up is not None else method
 
@@ -125,7 +124,6 @@ class Piece:
 
 
 async def show_ledger(session: CustomerSession) -> Response:
-    """Show the newest entries, or those that were asked for, and whether all of them add up."""
     asked = FilterForm.parse_query(session.request)
     before = _read_before(session)
     account_id = session.account_id
@@ -233,7 +231,7 @@ async def _read(
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """The table that can be downloaded; few people at once read pieces of it from the database."""
+    """The CSV download; a few at a time read from the database."""
 
     turns: asyncio.Semaphore
 
@@ -257,7 +255,7 @@ class Downloads:
         with_balances = asked.wanted is EntryKind.ALL and standing.adds_up
         left = ROWS_MAX
         for _ in range(PIECES_MAX):
-            # The connection is given back before the piece is sent: who reads slowly keeps nobody waiting.
+            # The connection is released before the piece is sent, so a slow reader blocks nobody.
             async with self.turns, snapshot(session.database) as connection:
                 piece = await _read(
                     connection,

@@ -1,4 +1,4 @@
-"""How does an account stand? What it has, what that buys, and what became of its messages."""
+"""The overview: balance, what it buys, and the outcome of recent messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,12 +47,10 @@ class Reason:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [private(services, HOME, show_overview)]
 
 
 async def show_overview(session: CustomerSession) -> Response:
-    """Show how the account stands."""
     account_id = session.account_id
     today = local_day(datetime.now(UTC))
     async with session.database.connection() as connection:

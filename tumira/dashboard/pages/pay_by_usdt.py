@@ -1,4 +1,4 @@
-"""How does somebody pay with USDT, and what of it has arrived?"""
+"""Pay with USDT: the account's own address, and the deposits that arrived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,6 @@ class Line:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, PAY_BY_USDT, show),
         private(services, PAY_BY_USDT + "/deposits", show_deposits),
@@ -54,7 +53,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show the account's own address, as text and for cameras, and what came there."""
     usdt = _settings(session)
     if not session.customer.phone_proved:
         # An address is given out with the page, and what is paid there belongs to the account for good.
@@ -85,7 +83,6 @@ async def show(session: CustomerSession) -> Response:
 
 
 async def show_deposits(session: CustomerSession) -> Response:
-    """Give the script of the page what came."""
     return session.services.templates.page(
         "usdt_deposits.html.jinja", **await _deposits(session, _settings(session))
     )

@@ -1,4 +1,4 @@
-"""How does somebody pay with a voucher? Its PIN is read, sealed, and never shown again."""
+"""Pay with a voucher, whose PIN is encrypted and never shown again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -32,7 +32,6 @@ class VoucherForm(Form):
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [
         private(services, PAY_BY_VOUCHER, show),
         private(services, PAY_BY_VOUCHER, redeem, "POST"),
@@ -40,7 +39,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show the form."""
     issuers = await _offered(session)
     wanted = session.request.query_params.get("provider", "")
     provider = wanted if wanted in issuers else issuers[0].value

@@ -1,4 +1,4 @@
-"""How does somebody pay by mobile money or card?"""
+"""Pay by mobile money or card, through Paynow."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -32,7 +32,6 @@ class WalletForm(Form):
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [
         private(services, PAY_BY_WALLET, show),
         private(services, PAY_BY_WALLET, pay, "POST"),
@@ -40,7 +39,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show the form, with an amount in it where one was chosen."""
     _check_offered(session)
     given = WalletForm.parse_query(session.request).filled
     own = session.customer.phone if session.customer.phone.startswith(_ZIMBABWE) else ""

@@ -1,8 +1,8 @@
-"""What follows when Paynow tells us that something happened to a payment? We ask it ourselves.
+"""Payment notices from Paynow, which only trigger a poll.
 
-Nothing in a notice is believed: neither the amount nor the status nor where to ask. One that Paynow signed
-for one of our top-ups makes that top-up due, and the worker asks at the address that it was given when it
-began. So a notice that is repeated, late, or overtaken by another changes nothing.
+Nothing in a notice is believed: neither the amount nor the status nor the address to ask. A notice that
+Paynow signed for one of our top-ups makes that top-up due, and the worker polls the address that it was
+given at the start. So a notice that is repeated, late or overtaken changes nothing.
 """
 
 import asyncio
@@ -31,8 +31,6 @@ _log: Final = structlog.get_logger()
 
 
 def routes(database: Database, payments: Payments) -> Sequence[Route]:
-    """Return where Paynow tells us of payments; without access to Paynow nothing is there."""
-
     async def take(request: Request) -> Response:
         if payments.paynow is None:
             return _answer(404)

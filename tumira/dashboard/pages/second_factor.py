@@ -1,4 +1,4 @@
-"""How does somebody add a second factor to their password, and take it away again?"""
+"""Setting up the second factor, and turning it off."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,7 +27,6 @@ Faults = Mapping[str, str]
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, SECOND_FACTOR, show),
         private(services, SECOND_FACTOR, begin, "POST"),
@@ -37,7 +36,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show what there is: nothing, a secret whose device is awaited, or a factor in use."""
     return await _page(session, {})
 
 
@@ -69,7 +67,6 @@ async def begin(session: CustomerSession) -> Response:
 
 
 async def confirm(session: CustomerSession) -> Response:
-    """Ask for the factor from now on, and show the recovery codes this once."""
     form = await read_fields(session.request)
     recovery_codes = await second_factor.confirm(
         session.database, requester_of(session), form.text("code")[:40], session.actor
@@ -80,7 +77,6 @@ async def confirm(session: CustomerSession) -> Response:
 
 
 async def turn_off(session: CustomerSession) -> Response:
-    """Ask for the password alone from now on."""
     form = await read_fields(session.request)
     check = await second_factor.turn_off(
         session.database,

@@ -1,4 +1,4 @@
-"""How does somebody come in, in one step or two, leave, and get in again without their password?"""
+"""Sign-in of customers, with the second factor, and the forgotten password."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,6 @@ Faults = Mapping[str, str]
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         public(services, SIGN_IN, show_form),
         public(services, SIGN_IN, enter, "POST"),
@@ -83,12 +82,10 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 def own_page(text: str) -> str:
-    """Return where to go on after signing in: a page of ours, whatever the address said."""
     return text if _OWN_PAGE.fullmatch(text) else HOME
 
 
 async def show_form(services: Services, request: Request) -> Response:
-    """Show the form; who is signed in goes on."""
     onward = own_page(request.query_params.get("next", ""))
     if await find_customer(services, request) is not None:
         return redirect(onward)
@@ -105,7 +102,6 @@ async def _read_phone(services: Services, text: str) -> str | None:
 
 
 async def enter(services: Services, request: Request) -> Response:
-    """Begin a session."""
     form = await read_fields(request)
     written, password = form.text("phone")[:40], form.raw("password")[:PASSWORD_MAX]
     onward = own_page(form.text("next"))
@@ -138,7 +134,6 @@ def _ask_for_factor(services: Services, half_way: SecondFactorRequired, onward: 
 
 
 async def show_second_step(services: Services, request: Request) -> Response:
-    """Ask for the second factor."""
     token = _half_session(services).read(request)
     onward = own_page(request.query_params.get("next", ""))
     if token is not None:
@@ -177,7 +172,6 @@ async def finish(services: Services, request: Request) -> Response:
 
 
 async def leave(services: Services, request: Request) -> Response:
-    """End the session."""
     token = services.session_cookie.read(request)
     if token is not None:
         await sign_out(services.database, PrincipalKind.ACCOUNT, token)
@@ -187,7 +181,6 @@ async def leave(services: Services, request: Request) -> Response:
 
 
 async def show_forgotten(services: Services, _request: Request) -> Response:
-    """Ask for the number."""
     return services.templates.page("forgotten.html.jinja", phone="", faults={})
 
 
@@ -211,7 +204,6 @@ async def send_code(services: Services, request: Request) -> Response:
 
 
 async def show_new_password(services: Services, request: Request) -> Response:
-    """Ask for the code and the new password."""
     verification = await begun(services, request, Purpose.RESET)
     if verification is None:
         return redirect(FORGOTTEN)
@@ -227,12 +219,10 @@ def _new_password(
 
 
 async def send_again(services: Services, request: Request) -> Response:
-    """Send another code for a new password."""
     return await resend(services, request, Purpose.RESET, NEW_PASSWORD, _new_password)
 
 
 async def set_password(services: Services, request: Request) -> Response:
-    """Set the password of who has the code, and sign them in."""
     form = await read_fields(request)
     verification = await begun(services, request, Purpose.RESET)
     token = services.verification_cookie.read(request)

@@ -1,4 +1,4 @@
-"""How does a business open its account? With a few words about itself, and a code that proves its number."""
+"""Sign-up of a business, with a code that verifies its phone number."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,6 @@ Faults = Mapping[str, str]
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         public(services, SIGN_UP, show_form),
         public(services, SIGN_UP, create, "POST"),
@@ -58,7 +57,7 @@ def routes(services: Services) -> Sequence[Route]:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What somebody wrote about themselves."""
+    """The form as it was filled in."""
 
     name: str = ""
     business: str = ""
@@ -67,7 +66,6 @@ class _Filled:
 
 
 async def show_form(services: Services, request: Request) -> Response:
-    """Show the empty form; who is signed in needs none."""
     if await find_customer(services, request) is not None:
         return redirect(HOME)
     return _form(services, _Filled(), {})
@@ -78,7 +76,6 @@ def _form(services: Services, filled: _Filled, faults: Faults, status: int = 200
 
 
 async def create(services: Services, request: Request) -> Response:
-    """Begin a sign-up, and send its code."""
     form = await read_fields(request)
     filled = _Filled(
         clean_name(form.text("name")),
@@ -124,12 +121,10 @@ def _faults(filled: _Filled, phone: str | None, password: str) -> Faults:
 
 
 def too_many_codes(wait: CodeThrottled) -> str:
-    """Say that no code was sent."""
     return f"Too many codes were asked for. Please try again in {code_rules.in_words(wait.wait)}."
 
 
 def too_often(refused: TooManyAttempts) -> str:
-    """Say that nothing was compared."""
     return f"Too many attempts. Please try again in {code_rules.in_words(refused.wait)}."
 
 
@@ -144,7 +139,7 @@ def browser_of(services: Services, request: Request) -> Browser:
 
 
 def begin_session(services: Services, signed_in: SignedIn, onward: str) -> Response:
-    """Let the browser keep its session, and what says that somebody has signed in there."""
+    """Set the cookies of the session and of the known device."""
     response = redirect(onward)
     services.session_cookie.set(response, signed_in.token)
     if signed_in.device is not None:
@@ -153,7 +148,6 @@ def begin_session(services: Services, signed_in: SignedIn, onward: str) -> Respo
 
 
 async def begun(services: Services, request: Request, purpose: Purpose) -> Verification | None:
-    """Return what this browser is proving."""
     token = services.verification_cookie.read(request)
     if token is None:
         return None
@@ -163,7 +157,6 @@ async def begun(services: Services, request: Request, purpose: Purpose) -> Verif
 
 
 async def show_code_form(services: Services, request: Request) -> Response:
-    """Ask for the code."""
     verification = await begun(services, request, Purpose.SIGN_UP)
     if verification is None:
         customer = await find_customer(services, request)
@@ -203,7 +196,6 @@ async def confirm(services: Services, request: Request) -> Response:
 
 
 async def verify(services: Services, request: Request) -> Response:
-    """Open the account of who has the code."""
     form = await read_fields(request)
     verification = await begun(services, request, Purpose.SIGN_UP)
     token = services.verification_cookie.read(request)
@@ -225,7 +217,6 @@ async def verify(services: Services, request: Request) -> Response:
 
 
 def fault_of_code(result: Mismatch | CodeExpired) -> Faults:
-    """Say what was wrong with a code."""
     if isinstance(result, CodeExpired) or not result.left:
         return {"code": "This code can no longer be used. Ask for a new one below."}
     tries = "one try is" if result.left == 1 else f"{result.left} tries are"
@@ -233,7 +224,6 @@ def fault_of_code(result: Mismatch | CodeExpired) -> Faults:
 
 
 async def send_again(services: Services, request: Request) -> Response:
-    """Send another code for a sign-up."""
     return await resend(services, request, Purpose.SIGN_UP, VERIFY, _code_form)
 
 

@@ -73,17 +73,14 @@ class Line:
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where this page is."""
     return [private(services, TOP_UP, show_top_up)]
 
 
 def path_of(top_up_id: TopUpId) -> str:
-    """Return where the page of one top-up is."""
     return f"{TOP_UP}/{write_id(TOP_UP_PREFIX, top_up_id)}"
 
 
 async def show_top_up(session: CustomerSession) -> Response:
-    """Show the ways to pay, what amounts buy, and the latest top-ups."""
     given = AmountForm.parse_query(session.request).amount.data
     amount, faults = _read_amount(given)
     before = _read_before(session)

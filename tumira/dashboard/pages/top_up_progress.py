@@ -1,4 +1,4 @@
-"""What became of one top-up, what is there to do for it, and how is it proved on paper?"""
+"""One top-up: its progress, what is left to do, and its receipt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,6 @@ _AGAIN: Final[Mapping[Method, str]] = {
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are; the pages of the ways to pay have to be found before them."""
     return [
         private(services, TOP_UP + "/{id}", show),
         private(services, TOP_UP + "/{id}/progress", show_progress),
@@ -62,12 +61,10 @@ class Code:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show one top-up."""
     return session.page("top_up_one.html.jinja", **await _progress(session))
 
 
 async def show_progress(session: CustomerSession) -> Response:
-    """Give the script of the page how far it is."""
     return session.services.templates.page("top_up_progress.html.jinja", **await _progress(session))
 
 
@@ -126,7 +123,6 @@ async def _code(top_up: TopUp) -> Code | None:
 
 
 def _card_page(payments: Payments, top_up: TopUp) -> str | None:
-    """Return where the card is asked for: an address of Paynow's, and never any other."""
     address = top_up.kept.get("browser_url")
     if address is None or payments.paynow is None:
         return None
@@ -135,7 +131,6 @@ def _card_page(payments: Payments, top_up: TopUp) -> str | None:
 
 
 def _again(payments: Payments, top_up: TopUp) -> str | None:
-    """Return where somebody tries again, with what they had chosen but for a PIN."""
     if top_up.state not in {TopUpState.FAILED, TopUpState.EXPIRED} and not words.cannot_be_paid(top_up):
         return None
     path = _AGAIN[top_up.method]
@@ -177,7 +172,6 @@ async def forget_change(session: CustomerSession) -> Response:
 
 
 async def show_receipt(session: CustomerSession) -> Response:
-    """Show what was paid and credited, to be printed."""
     top_up = await _find(session)
     if top_up.state not in RECEIPTS:
         raise HTTPException(404, "There is no receipt: nothing was credited for this top-up")

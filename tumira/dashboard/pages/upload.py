@@ -90,7 +90,6 @@ _EMPTY: Final = UploadForm(FormBody({})).filled
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     return [
         private(services, PLACE, show_form),
         private(services, PLACE, check, "POST"),
@@ -103,7 +102,6 @@ def routes(services: Services) -> Sequence[Route]:
 
 
 async def show_form(session: CustomerSession) -> Response:
-    """Show an empty form, and what was uploaded lately."""
     return await _form(session, _EMPTY, {})
 
 
@@ -129,7 +127,6 @@ async def _form(
 
 
 async def check(session: CustomerSession) -> Response:
-    """Check a file, and lead to what was found in it."""
     try:
         body, file = await read_upload(session.request)
     except HTTPException as error:
@@ -178,7 +175,6 @@ async def _hang_up(request: Request) -> None:
 
 
 async def show(session: CustomerSession) -> Response:
-    """Show what was found in a file, how far it was sent, or how far it was checked."""
     upload = await _find_any(session)
     if isinstance(upload, FileCheck):
         return session.page("upload_checking.html.jinja", **_checking(upload))
@@ -234,7 +230,6 @@ def _parts(tariff: Tariff, offer: Offer) -> Sequence[PartRow]:
 
 
 async def ask(session: CustomerSession) -> Response:
-    """Ask for confirmation of what a file, or the rest of one, costs."""
     upload = await _find(session)
     if upload.state in {SENDING, SENT} or not upload.recipients:
         return redirect(_path(upload.id))
@@ -336,7 +331,6 @@ def _usd(amount: str) -> str:
 
 
 async def show_progress(session: CustomerSession) -> Response:
-    """Give the script of the page how far a file was checked or sent."""
     upload = await _find_any(session)
     if isinstance(upload, FileCheck):
         return session.services.templates.page("upload_checking_progress.html.jinja", **_checking(upload))
@@ -390,7 +384,6 @@ async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Faul
 
 
 async def download(session: CustomerSession) -> Response:
-    """Download the rows that cannot be sent, with what is wrong with them."""
     upload = await _find(session)
     name = f"bad-rows-{write_id(UPLOAD, upload.id)}.csv"
     return StreamingResponse(

@@ -40,32 +40,31 @@ from tumira.webhooks.retries import Backlog
 from tumira.webhooks.url import URL_MAX
 
 WEBHOOKS: Final = "/dashboard/webhooks"
-# A try has no id that others know; this one is for the addresses of pages.
+# An attempt has no public id; this prefix is for the addresses of pages.
 ATTEMPT: Final = "att_"
 PAGE: Final = 25
 # How long the answer to a test is awaited before the page is shown without it.
 TEST_WAIT_S: Final = 4.0
 LOOK_S: Final = 0.1
 
-# So much of an answer is kept.
+# How much of an answer is kept.
 ANSWER_MAX: Final = 1024
 
 EVERYTHING: Final = "everything"
 FAILED: Final = "failed"
 
-# What is said after something was done, by the name in the address.
+# The message after a change, by the name in the address.
 DONE: Final = {
     "changed": "The endpoint is changed.",
-    "paused": "The endpoint is paused. What happens from now on is kept for it.",
-    "resumed": "The endpoint is active. What waited for it is being sent.",
-    "resumed-from-now": "The endpoint is active. It is told of what happens from now on.",
-    "replayed": "The event is sent once more.",
-    "waits": "The event has not been sent for the first time yet; it comes by itself.",
+    "paused": "The endpoint is paused. Events from now on are kept for it.",
+    "resumed": "The endpoint is active. Waiting events are being sent.",
+    "resumed-from-now": "The endpoint is active. It gets events from now on.",
+    "replayed": "The event is sent again.",
+    "waits": "The event has not been sent yet. It will be sent soon.",
 }
 
 
 def routes(services: Services) -> Sequence[Route]:
-    """Return where these pages are."""
     pages = Pages(Resolver())
     one = WEBHOOKS + "/{id}"
     return [
@@ -116,12 +115,11 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages on which an address is given, whose name has to be looked up."""
+    """The pages that take a URL, whose host has to be resolved."""
 
     resolve: Resolve
 
     async def add(self, session: CustomerSession) -> Response:
-        """Add an endpoint, and show its secret this once."""
         given, faults = await _read_endpoint(session)
         doubt = None if faults else await self._look_at(session, given.url, faults)
         if not faults:
@@ -141,7 +139,7 @@ class Pages:
         return await _list(session, faults, 422, given=given)
 
     async def change(self, session: CustomerSession) -> Response:
-        """Change where an endpoint is, what it is told of, or its description."""
+        """Change an endpoint's URL, events or description."""
         endpoint, _ = await _get(session)
         given, faults = await _read_endpoint(session)
         if not faults and given.url != endpoint.url:
@@ -165,7 +163,7 @@ class Pages:
         return await _show(session, faults, 422, given=given)
 
     async def _look_at(self, session: CustomerSession, url: str, faults: dict[str, str]) -> str | None:
-        """Note it as a fault when a URL leads to where we do not call; return why it cannot be called yet."""
+        """Add a fault for a URL that we do not call; return why it cannot be called yet."""
         allow_private = session.services.webhooks_allow_private
         try:
             target = webhook_url.parse(url, allow_private=allow_private)
@@ -183,7 +181,6 @@ async def _read_endpoint(session: CustomerSession) -> tuple[Given, dict[str, str
 
 
 async def show_endpoints(session: CustomerSession) -> Response:
-    """Show all endpoints, and the form for another."""
     return await _list(session, {}, removed="removed" in session.request.query_params)
 
 
@@ -217,7 +214,6 @@ async def _list(
 
 
 def _fields() -> Mapping[str, Any]:
-    """Return what the form of an endpoint needs."""
     return {
         "meanings": {type_: MEANINGS[type_] for type_ in SUBSCRIBABLE},
         "url_max": URL_MAX,
@@ -230,7 +226,6 @@ def _total(waiting: Backlog) -> int:
 
 
 async def show_endpoint(session: CustomerSession) -> Response:
-    """Show an endpoint, how it is, and the latest tries."""
     return await _show(session, {})
 
 
@@ -301,18 +296,18 @@ def _row(attempt: Attempt) -> tuple[str, str, Attempt, bool]:
 
 
 def _done(name: str | None, count: str | None) -> str | None:
-    """Return what was done, in words; the address may have been made up by anybody."""
+    """Return what was done, in words; the address may be made up."""
     if name == "replayed-many" and count is not None and count.isascii() and count.isdigit():
         number = int(count[:9])
         if not number:
-            return "There is nothing to send once more."
-        return f"Of {write_plural(number, 'event')}, those that the endpoint takes are sent once more."
+            return "There is nothing to send again."
+        return f"Of {write_plural(number, 'event')}, those that the endpoint takes are sent again."
     return None if name is None else DONE.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A test that was asked for, and the try if there was one."""
+    """A test event, and the attempt if there was one."""
 
     event_id: str
     attempt_id: str | None = None
@@ -334,7 +329,6 @@ async def _tested(session: CustomerSession, endpoint: Endpoint, text: str | None
 
 
 async def pause(session: CustomerSession) -> Response:
-    """Send nothing more to an endpoint."""
     endpoint_id = _id(session)
     with _not_found():
         await manage.pause_endpoint(session.database, endpoint_id, by=_by(session))
@@ -342,12 +336,10 @@ async def pause(session: CustomerSession) -> Response:
 
 
 async def resume(session: CustomerSession) -> Response:
-    """Send again to an endpoint, what waited for it too."""
     return await _resume(session, from_now=False)
 
 
 async def resume_from_now(session: CustomerSession) -> Response:
-    """Send to an endpoint what happens from now on."""
     return await _resume(session, from_now=True)
 
 
@@ -359,7 +351,6 @@ async def _resume(session: CustomerSession, *, from_now: bool) -> Response:
 
 
 async def rotate(session: CustomerSession) -> Response:
-    """Give an endpoint a new secret, and show it this once."""
     seen = _read_time((await RotateForm.read(session.request)).seen.data)
     try:
         with _not_found():
@@ -370,7 +361,7 @@ async def rotate(session: CustomerSession) -> Response:
 
 
 def _read_time(text: str) -> datetime:
-    """Read when a page saw the endpoint changed; a time that it never was, if that is not said."""
+    """Read when the page saw the endpoint; a time before all changes if that is not given."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -379,7 +370,7 @@ def _read_time(text: str) -> datetime:
 
 
 async def send_test(session: CustomerSession) -> Response:
-    """Have a test sent, and wait a little for the answer."""
+    """Send a test, and wait a little for the answer."""
     endpoint_id = _id(session)
     database, account_id = session.database, session.account_id
     try:
@@ -395,7 +386,6 @@ async def send_test(session: CustomerSession) -> Response:
 
 
 async def replay_one(session: CustomerSession) -> Response:
-    """Have one event sent once more."""
     endpoint_id = _id(session)
     event_id = EventId(_read(EVENT, session.request.path_params["event"], "event"))
     try:
@@ -452,12 +442,11 @@ async def remove(session: CustomerSession) -> Response:
 
 
 async def show_attempt(session: CustomerSession) -> Response:
-    """Show what was sent in one try, and what was answered."""
     endpoint, _ = await _get(session)
-    attempt_id = _read(ATTEMPT, session.request.path_params["attempt"], "try")
+    attempt_id = _read(ATTEMPT, session.request.path_params["attempt"], "attempt")
     found = await view.find_attempt(session.database, endpoint, attempt_id)
     if found is None:
-        raise HTTPException(404, "There is no such try")
+        raise HTTPException(404, "There is no such attempt")
     attempt, sent = found
     return session.page(
         "webhook_attempt.html.jinja",
@@ -479,7 +468,7 @@ async def _get(session: CustomerSession) -> tuple[Endpoint, Backlog]:
 
 @contextmanager
 def _not_found() -> Iterator[None]:
-    """Answer in the same words for an endpoint that does not exist and one of somebody else."""
+    """Answer the same for an endpoint that does not exist and for one of another account."""
     try:
         yield
     except NoEndpointError as error:

@@ -2,7 +2,7 @@
 // will come, or ten minutes have passed.
 //
 // The element with `data-ask` says where to ask, and shows what we say. The element with `data-part` is the part: `open`,
-// `ended`, or `anew` once there is something to do that the page does not show yet.
+// `ended`, or `reload` once there is something to do that the page does not show yet.
 (function () {
   "use strict";
 
@@ -61,7 +61,7 @@
       return;
     }
     var state = fresh.getAttribute("data-part");
-    if (state === "anew" && shown.getAttribute("data-part") !== "anew") {
+    if (state === "reload" && shown.getAttribute("data-part") !== "reload") {
       // There is a button to press now, and it must not push away what somebody is about to press.
       over = true;
       location.reload();

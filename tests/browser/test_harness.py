@@ -1,4 +1,4 @@
-"""Can everybody read the pages that are no dashboard, and does the browser notice where one could not?"""
+"""The browser harness notices errors, foreign requests, overflow, layout shift and axe violations."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,116 +12,19 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import (
-    COLOURS,
-    DESKTOP,
     PHONE,
-    WIDE,
     Opener,
-    Viewport,
     check_accessibility,
     layout_shift,
     overflows,
     screenshot,
-    slow_down,
     take_faults,
     wire_bytes,
 )
-from tests.support.delivery.raw_esme import raw_esme
-from tests.support.postgres.databases import complete
-from tests.support.postgres.embedded import wait_for
-from tests.support.processes.programs import Node, new_home, running
-from tests.support.processes.service import Service
-from tumira.delivery.responses import CommandStatus
-from tumira.delivery.smpp.encoding import encode
-
-NUMBER: Final = "263771200031"
-TEXTS: Final = ("Your code is 493817.", "https://example.com/" + "long" * 30, "שלום! הקוד שלך הוא 493817")
-PAGES: Final = ("/docs", "/simulator")
-SHIFT_MAX: Final = 0.01
 
 GOOD: Final = """<!doctype html><html lang="en"><head><title>Good</title><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width"><script src="/script"></script></head>
 <body><main><h1>Good</h1><noscript><p>No scripts</p></noscript></main></body></html>"""
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """Give a running node whose simulator got texts."""
-    with new_home() as home, running(home) as one:
-        complete(_text_to(one.simulator_port))
-        wait_for(lambda: TEXTS[-1] in _texts(home))
-        yield one
-
-
-async def _text_to(port: int) -> None:
-    async with raw_esme(port) as esme:
-        for reference, text in enumerate(TEXTS):
-            encoded = encode(text, reference)
-            for payload in encoded.payloads:
-                esme.submit(
-                    NUMBER,
-                    payload,
-                    esm_class=encoded.esm_class,
-                    data_coding=encoded.data_coding,
-                    registered_delivery=0,
-                )
-                assert (await esme.next()).status == CommandStatus.ROK
-
-
-def _texts(home: Path) -> str:
-    return "".join(file.read_text() for file in (home / "data" / "simulator").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("viewport", "dark"),
-    [
-        pytest.param(PHONE, False, id="phone, light"),
-        pytest.param(DESKTOP, True, id="desktop, dark"),
-        pytest.param(PHONE, True, id="phone, dark", marks=pytest.mark.long),
-        pytest.param(DESKTOP, False, id="desktop, light", marks=pytest.mark.long),
-    ],
-)
-@pytest.mark.parametrize("path", PAGES)
-def test_everybody_can_read_it(
-    node: Node, open_page: Opener, path: str, viewport: Viewport, *, dark: bool
-) -> None:
-    page = open_page(node.base, viewport=viewport, dark=dark)
-    page.goto(path)
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-
-    screenshot(page, path.strip("/"))
-    assert not overflows(page)
-    assert layout_shift(page) <= SHIFT_MAX
-    # Dark differs by its colours only, and the reference is long.
-    check_accessibility(page, COLOURS if dark else None)
-
-
-def test_nothing_jumps_when_the_handsets_come_alive(node: Node, open_page: Opener) -> None:
-    page = open_page(node.base, viewport=PHONE)
-    slow_down(page)
-    page.goto("/simulator")
-    expect(page.get_by_text("New ones appear by themselves.")).to_be_visible()
-    assert layout_shift(page) <= SHIFT_MAX
-
-
-def test_without_scripts_a_page_says_how_it_is_refreshed(node: Node, open_page: Opener) -> None:
-    page = open_page(node.base, viewport=WIDE, javascript=False)
-    page.goto("/simulator")
-
-    # Playwright leaves this element out where it looks for texts.
-    assert page.locator("noscript").inner_text() == "Load the page again for what came since."
-    assert not overflows(page)
-    check_accessibility(page)
-
-
-def test_a_page_and_the_database_are_used_in_turn(service: Service, open_page: Opener) -> None:
-    page = open_page(service.base)
-    page.goto("/docs")
-    caller = service.open_account(balance="5")
-    page.get_by_role("link", name="Webhooks", exact=True).click()
-    assert service.sql("SELECT count(*) FROM accounts WHERE id = $1", caller.id)[0][0] == 1
-    expect(page.get_by_role("heading", name="Webhooks", exact=True)).to_be_in_viewport()
-    assert service.balance(caller) == 5
 
 
 class Answers(ThreadingHTTPServer):
@@ -141,7 +44,6 @@ class Answer(BaseHTTPRequestHandler):
     server: Answers
 
     def do_GET(self) -> None:
-        """Answer with a page, a status without one, or a script that may be kept."""
         page = self.server.pages.get(self.path, "")
         status, body = (page, b"-") if isinstance(page, int) else (HTTPStatus.OK, page.encode())
         script = self.path.startswith("/script")
@@ -248,12 +150,11 @@ def test_a_second_visit_counts_only_what_is_not_kept(open_page: Opener) -> None:
     assert second + 100 < redirected < second + 500
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_what_is_too_wide_is_named(open_page: Opener, viewport: Viewport) -> None:
+def test_what_is_too_wide_is_named(open_page: Opener) -> None:
     wide = "<p id='wide' style='width: 3000px'>wide</p>"
     inside = "<div style='overflow-x: auto'><p id='inside' style='width: 4000px'>inside</p></div>"
     with serving(wide=GOOD + inside + wide, inside=GOOD + inside) as server:
-        page = open_page(server.base, viewport=viewport)
+        page = open_page(server.base, viewport=PHONE)
         page.goto("/inside")
         assert overflows(page) == []
         page.goto("/wide")
@@ -262,8 +163,7 @@ def test_what_is_too_wide_is_named(open_page: Opener, viewport: Viewport) -> Non
     assert 'id="wide"' in widest
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_a_page_that_jumps_is_measured(open_page: Opener, viewport: Viewport) -> None:
+def test_a_page_that_jumps_is_measured(open_page: Opener) -> None:
     script = """setTimeout(() => {
       const late = document.createElement("div");
       late.style.height = "300px";
@@ -271,7 +171,7 @@ def test_a_page_that_jumps_is_measured(open_page: Opener, viewport: Viewport) ->
       document.title = "jumped";
     }, 100);"""
     with serving(page=GOOD + "<p>below</p>" * 20, script=script) as server:
-        page = open_page(server.base, viewport=viewport)
+        page = open_page(server.base, viewport=PHONE)
         page.goto("/page")
         expect(page).to_have_title("jumped")
         assert layout_shift(page) > 0.1

@@ -1,0 +1,220 @@
+"""Every page works for everyone: axe, contrast, no overflow, no layout shift, little weight."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+from starlette.routing import Route
+
+from tests.support.browser import (
+    COLOURS,
+    DESKTOP,
+    PHONE,
+    Opener,
+    check_accessibility,
+    layout_shift,
+    overflows,
+    screenshot,
+    slow_down,
+    trickling,
+    wire_bytes,
+)
+from tests.support.full_service import FullService, run_full_service
+from tests.support.identity.operators import COOKIE
+from tests.support.identity.people import (
+    PASSWORD,
+    SESSION,
+    VERIFICATION,
+    begin_sign_up,
+    new_browser,
+    new_phone,
+)
+from tumira.postgres.pool import Database
+from tumira.web import Web
+
+FIRST_VISIT_MAX: Final = 60_000
+NEXT_VISIT_MAX: Final = 20_000
+SHIFT_MAX: Final = 0.01
+
+# Routes whose pages stand behind a cookie of their own, or show another page; journeys check those.
+ELSEWHERE: Final = {
+    "/dashboard/sign-in/code",
+    "/operator/sign-in/code",
+    "/operator/set-up",
+    "/dashboard/compose/confirm",
+}
+PUBLIC: Final = (
+    "/",
+    "/docs",
+    "/nothing-here",
+    "/dashboard/sign-up",
+    "/dashboard/sign-in",
+    "/dashboard/forgotten",
+)
+BEGUN: Final = ("/dashboard/verify", "/dashboard/new-password")
+DASHBOARD: Final = (
+    "/dashboard",
+    "/dashboard/health",
+    "/dashboard/compose",
+    "/dashboard/upload",
+    "/dashboard/upload/{upload}",
+    "/dashboard/upload/{upload}/send",
+    "/dashboard/batches",
+    "/dashboard/batches?number=x&from=2026-02-30",
+    "/dashboard/batches/{batch}",
+    "/dashboard/messages/{message}",
+    "/dashboard/keys",
+    "/dashboard/webhooks",
+    "/dashboard/webhooks/{endpoint}",
+    "/dashboard/webhooks/{paused}",
+    "/dashboard/webhooks/{gone}",
+    "/dashboard/webhooks/{endpoint}/attempts/{attempt}",
+    "/dashboard/top-up?amount=12.50",
+    "/dashboard/top-up?amount=1",
+    "/dashboard/top-up/wallet?amount=12.50",
+    "/dashboard/top-up/usdt?amount=12.50",
+    "/dashboard/top-up/voucher",
+    "/dashboard/top-up/{top_up}",
+    "/dashboard/top-up/{top_up}/receipt",
+    "/dashboard/ledger",
+    "/dashboard/ledger?kind=refunds&from=2026-02-30",
+    "/dashboard/ledger?kind=top-ups&to=2020-01-01",
+    "/dashboard/settings",
+    "/dashboard/settings/changes",
+    "/dashboard/settings/second-factor",
+    "/dashboard/settings/refusals/{digest}",
+)
+CONSOLE: Final = (
+    "/operator/sign-in",
+    "/operator",
+    "/operator/carriers",
+    "/operator/carriers/main",
+    "/operator/receipts",
+    "/operator/receipts/1",
+    "/operator/accounts",
+    "/operator/accounts?q=zzz",
+    "/operator/accounts/{account}",
+    "/operator/top-ups",
+    "/operator/top-ups/{doubt}",
+    "/operator/prices",
+    "/operator/content",
+    "/operator/content/templates",
+    "/operator/content/refusals/{account}/{digest}",
+    "/operator/webhooks",
+    "/operator/system",
+    "/operator/changes",
+)
+
+
+@pytest.fixture(scope="module")
+def full(server_url: str) -> Iterator[FullService]:
+    with run_full_service(server_url) as full:
+        yield full
+
+
+def come_in(page: Page, full: FullService, path: str) -> None:
+    """Give a browser the cookie that a page asks for."""
+    base, cookies = full.service.base, {}
+    if path in DASHBOARD:
+        cookies[SESSION] = full.person.session
+    elif path in CONSOLE[1:]:
+        cookies[COOKIE] = full.admin.cookie
+    elif path in BEGUN:
+        browser = new_browser(full.service)
+        if path == "/dashboard/verify":
+            begin_sign_up(browser, new_phone(), email="tariro@example.com")
+        else:
+            browser.post("/dashboard/forgotten", data={"phone": new_phone()})
+        cookies[VERIFICATION] = browser.cookies[VERIFICATION]
+    page.context.add_cookies([{"name": name, "value": value, "url": base} for name, value in cookies.items()])
+
+
+def test_every_route_is_in_the_list() -> None:
+    web = Web(Database("postgresql://nobody@127.0.0.1:1/nothing"))
+    routes = [route for route in web._pages.router.routes if isinstance(route, Route)]
+    listed = [path.partition("?")[0] for path in (*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE)]
+    missing = {
+        route.path
+        for route in routes
+        if "GET" in (route.methods or ())
+        and route.path.startswith(("/dashboard", "/operator"))
+        and not route.path.endswith((".csv", "/progress", "/now", "/deposits"))
+        and not any(route.path_regex.match(path) for path in listed)
+    }
+    assert missing == ELSEWHERE
+
+
+@pytest.mark.parametrize("path", [*PUBLIC, *BEGUN, *DASHBOARD, *CONSOLE])
+def test_a_page_works_for_everyone(full: FullService, open_page: Opener, path: str) -> None:
+    page = open_page(full.service.base, viewport=PHONE)
+    come_in(page, full, path)
+    address, name = path.format(**full.paths), "page" + path.replace("/", "-").replace("?", "-")
+    answer = page.goto(address)
+    assert answer is not None
+    assert answer.status in ({404} if path == "/nothing-here" else {200, 422})
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    first = wire_bytes(page)
+    assert not overflows(page)
+    assert layout_shift(page) <= SHIFT_MAX
+    check_accessibility(page)
+    screenshot(page, name)
+    page.context.close()
+
+    page = open_page(full.service.base, viewport=DESKTOP, dark=True)
+    come_in(page, full, path)
+    page.goto(address)
+    assert not overflows(page)
+    assert layout_shift(page) <= SHIFT_MAX
+    check_accessibility(page, COLOURS)
+    screenshot(page, name)
+    page.goto(address)
+    after = wire_bytes(page)
+    # The reference is one long page.
+    if path != "/docs":
+        assert (first < FIRST_VISIT_MAX, after < NEXT_VISIT_MAX) == (True, True), (first, after)
+
+
+def test_nothing_moves_on_a_slow_line(full: FullService, open_page: Opener) -> None:
+    page = open_page(full.service.base, viewport=PHONE)
+    come_in(page, full, "/dashboard")
+    slow_down(page)
+    for path in ("/dashboard/compose", "/dashboard/batches/{batch}", "/dashboard"):
+        page.goto(path.format(**full.paths))
+        assert layout_shift(page) <= SHIFT_MAX, path
+
+
+def test_nothing_moves_while_a_page_arrives(full: FullService, open_page: Opener) -> None:
+    with trickling(full.service.base) as base:
+        page = open_page(base)
+        page.context.add_cookies([{"name": SESSION, "value": full.person.session, "url": base}])
+        for path in ("/", "/dashboard/keys", "/dashboard/batches/{batch}"):
+            # The second time the stylesheets are cached: the browser could show the first piece of the page.
+            page.goto(path.format(**full.paths))
+            page.goto(path.format(**full.paths))
+            assert layout_shift(page) <= SHIFT_MAX, path
+        page.context.close()
+
+
+def test_the_keyboard_reaches_everything(full: FullService, open_page: Opener) -> None:
+    page = open_page(full.service.base, viewport=PHONE)
+    page.goto("/dashboard/sign-in")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Phone number")).to_be_focused()
+    page.keyboard.type(full.person.phone)
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Overview")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("link", name="Compose", exact=True)).to_be_hidden()
+    expect(page.get_by_role("button", name="Menu")).to_be_focused()

@@ -1,0 +1,353 @@
+"""A service with some of everything that pages can show, for tests in a browser."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from tests.support.identity.operators import OperatorBrowser, new_operator
+from tests.support.identity.people import Person, run_behind_proxy, sign_up
+from tests.support.processes.service import Service
+from tumira.audit_log import Actor
+from tumira.content.store import digest_of
+from tumira.core.histogram import bucket_of
+from tumira.core.ids import (
+    ACCOUNT,
+    BATCH,
+    ENDPOINT,
+    MESSAGE,
+    TOP_UP,
+    UPLOAD,
+    AccountId,
+    EndpointId,
+    EventId,
+    TopUpId,
+    new_id,
+    read_id,
+    write_id,
+)
+from tumira.delivery.manage_carriers import add_carrier
+from tumira.delivery.store import latency as latencies
+from tumira.events import NewEvent, record_events
+from tumira.identity import manage_accounts, profile
+from tumira.postgres.pool import Database
+from tumira.sending.low_balance import low_balance_data
+from tumira.topups import store as top_ups
+from tumira.topups.issue_vouchers import issue_vouchers
+from tumira.topups.settle import settle
+from tumira.topups.states import (
+    Currency,
+    Expired,
+    InDoubt,
+    Method,
+    Paid,
+    ProviderAnswer,
+    Reversed,
+    StillPending,
+)
+from tumira.topups.store import NewTopUp
+from tumira.webhooks import attempts
+from tumira.webhooks.attempts import Attempt
+
+ADVERT: Final = "BIG SALE this weekend only! Get 50% off all shoes and bags. Shop now and save big!"
+LONG: Final = "Kubatana-Tose-Trading-Enterprises-" * 3
+HOOK: Final = "http://127.0.0.1:9/hook"
+LONG_HOOK: Final = HOOK + "/" + "a-path-without-an-end-" * 12
+NETWORKS: Final = (("Econet", "ZW"), ("NetOne", "ZW"), ("Vodacom", "ZA"), ("Cell C", "ZA"), ("ZA", "ZA"))
+ATTEMPTS: Final = 30
+# Of the phrase that all developers know; it guards nothing.
+XPUB: Final = (
+    "xpub6Ce9NcJvTk36xtLSrJLZqE7wtgA5deCeYs7rSQtreh4cj6ByPtrg9sD7V2FNFLPnf8heNP3FGkeV9qwfzvZNSd54JoNXVsXFY"
+    "SYwHsnJxqP"
+)
+# The pages of the ways to pay ask nobody before a form is posted.
+PAYMENTS: Final = {
+    "TUMIRA_PAYNOW_URL": "http://127.0.0.1:9",
+    "TUMIRA_PAYNOW_ID": "1201",
+    "TUMIRA_PAYNOW_KEY": "3e9fed89-60e1-4ce5-ab6e-6b1eb2d4f977",
+    "TUMIRA_USDT_RPC_URLS": "http://127.0.0.1:9",
+    "TUMIRA_USDT_CONTRACT": "0x55d398326f99059ff775485246999027b3197955",
+    "TUMIRA_USDT_XPUB": XPUB,
+}
+
+_references: Final = iter(range(10_000))
+
+
+@dataclass(frozen=True, slots=True)
+class FullService:
+    """The service, a customer and an operator who are signed in, and the addresses of what there is."""
+
+    service: Service
+    person: Person
+    admin: OperatorBrowser
+    paths: dict[str, str]
+
+
+@contextmanager
+def run_full_service(server_url: str) -> Iterator[FullService]:
+    with run_behind_proxy(server_url, TUMIRA_WEBHOOKS_ALLOW_PRIVATE="1", **PAYMENTS) as service:
+        _add_carriers(service)
+        person = sign_up(service, business=LONG[:100])
+        account_id = account_of(service, person)
+        paths = {
+            **_add_traffic(service, person),
+            **_add_account_facts(service, account_id),
+            **_add_refusal(service, account_id),
+            **_add_endpoints(service, person),
+            **_add_upload(person),
+        }
+        add_receipts(service)
+        _add_system(service)
+        yield FullService(service, person, new_operator(service, name="Rudo Admin"), paths)
+
+
+def account_of(service: Service, person: Person) -> AccountId:
+    (row,) = service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)
+    return AccountId(row["id"])
+
+
+def _add_carriers(service: Service) -> None:
+    url = "smpp://tumira:secret@smpp.example.com?binds=2&window=64&tps=200"
+    for place, name in enumerate(("main", "a-name-as-long-as-a-name-can-be-1")):
+        service.run(add_carrier, name[:32], url, ["ZW", "ZA"] if place else None, place)
+    service.sql(
+        "INSERT INTO binds (carrier_id, number, worker, leased_until, state, problem, outstanding, pace)"
+        " SELECT id, number, 'gateway-node-1.example.com:12345:abcdef', now() + interval '1 hour',"
+        "        CASE number WHEN 1 THEN 'bound' ELSE 'down' END,"
+        "        CASE number WHEN 2 THEN 'smpp.example.com:2775 did not answer in 10 s; check host and port'"
+        "        END, 17 * number, 100"
+        "   FROM carriers, generate_series(1, 2) AS number WHERE name = 'main'"
+    )
+    now = datetime.now(UTC)
+    for outcome, count in (("sent", 12_345), ("delivered", 11_111), ("ABSENT_SUBSCRIBER", 400)):
+        service.sql(
+            "INSERT INTO outcomes SELECT $1, id, 'Econet', 'ZW', $2, $3 FROM carriers WHERE name = 'main'",
+            latencies.slot_of(now - timedelta(minutes=1)),
+            outcome,
+            count,
+        )
+    for place, (network, country) in enumerate(NETWORKS):
+        for back, ms in ((0, 30_000 if network == "NetOne" else 180), (48, 240)):
+            for step, lane, factor in (("handover", 0, 1), ("handover", 1, 400), ("receipt", 0, 30)):
+                service.sql(
+                    "INSERT INTO latencies VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+                    latencies.slot_of(now - timedelta(hours=back)),
+                    step,
+                    network,
+                    country,
+                    lane,
+                    bucket_of(ms * factor),
+                    12_345 >> 3 * place,
+                )
+
+
+def _add_traffic(service: Service, person: Person) -> dict[str, str]:
+    account_id = account_of(service, person)
+    service.run(
+        manage_accounts.credit, account_id, Decimal("1234567.89"), note="Cash " * 20, actor="cli:root"
+    )
+    key = person.browser.post(
+        "/dashboard/keys", data={"name": "x" * 90, "scope": ["messages:send", "account:read"]}
+    )
+    token = re.search(r"tmr_\w{26}_\w{32}", key.text)
+    assert token is not None
+    for number in range(3):
+        sent = person.browser.post(
+            "/api/v1/messages",
+            headers={"Authorization": f"Bearer {token[0]}"},
+            json={
+                "channel": "sms",
+                "to": [*(f"+26377120{place:04}" for place in range(20)), "+27821230001"],
+                "body": f"Order {number} “is” on its way. " * 4 + "https://example.com/" + "long" * 20,
+                "reference": "W" * 64,
+            },
+        )
+        assert sent.status_code == 202, sent.text
+    service.sql(
+        "INSERT INTO traffic (account_id, day, country, delivered, failed, unconfirmed)"
+        " SELECT $1, (now() + interval '2 hours')::date - back, country, 900 + 9 * back, 40, 5"
+        "   FROM generate_series(0, 40) AS back, unnest(ARRAY['ZW', 'ZA']) AS country",
+        account_id,
+    )
+    (row,) = service.sql(
+        "SELECT id, batch_id FROM messages WHERE account_id = $1 ORDER BY id LIMIT 1", account_id
+    )
+    return {"batch": write_id(BATCH, row["batch_id"]), "message": write_id(MESSAGE, row["id"])}
+
+
+def add_receipts(service: Service) -> None:
+    """Keep receipts that match no message, though their ids look much like those of some."""
+    service.sql("DELETE FROM queue")
+    service.sql(
+        "INSERT INTO parts (message_id, number, attempt, carrier_id, carrier_ref, carrier_key, claimed_at,"
+        " submitted_at, answered_at)"
+        " SELECT id, 1, 0, 1, right(recipient, 6), right(recipient, 6), now(), now(), now() FROM messages"
+        " WHERE id IN (SELECT min(id::text)::uuid FROM messages GROUP BY recipient LIMIT 8)"
+    )
+    service.sql(
+        "UPDATE messages SET status = 'sent', sent_at = now() WHERE id IN (SELECT message_id FROM parts)"
+    )
+    service.sql(
+        "INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error, receipt,"
+        " received_at, next_try_at)"
+        " SELECT 1, 'a-prefix-that-goes-on-and-on-' || right(recipient, 6), substr(recipient, 2), 'DELIVRD',"
+        "        '000', '', now() + interval '1 second', now()"
+        "   FROM messages WHERE id IN (SELECT message_id FROM parts) ORDER BY recipient"
+    )
+
+
+async def _start(database: Database, new: NewTopUp) -> None:
+    async with database.transaction() as connection:
+        await top_ups.insert(connection, new)
+
+
+def add_top_up(service: Service, account_id: AccountId, *answers: ProviderAnswer) -> TopUpId:
+    """Begin a top-up, and let its provider report about it."""
+    top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
+    new = NewTopUp(top_up_id, account_id, Method.PAYNOW, "ecocash", Currency.USD, asked=Decimal(5))
+    service.run(_start, new)
+    for one in answers:
+        service.run(settle, top_up_id, one)
+    return top_up_id
+
+
+def paid() -> Paid:
+    return Paid(f"20261116-{next(_references):06}", Decimal(5))
+
+
+def _add_account_facts(service: Service, account_id: AccountId) -> dict[str, str]:
+    operator = Actor("operator:Rudo Operator", "198.18.0.1")
+    service.run(manage_accounts.review, account_id, consent=True, actor=operator, note="By letter")
+    service.sql(
+        "INSERT INTO api_keys (id, account_id, name, secret_sha256, scopes, last_used_at, revoked_at)"
+        " SELECT uuidv7(), $1, 'Shop till ' || n, sha256('a'), '{account:read}', now(),"
+        " CASE WHEN n > 2 THEN now() END FROM generate_series(1, 4) AS n",
+        account_id,
+    )
+    add_top_up(service, account_id, Expired(), paid())
+    add_top_up(service, account_id, paid(), Reversed("the customer's bank took it back"))
+    service.sql("UPDATE accounts SET suspended_at = NULL WHERE id = $1", account_id)
+    service.run(issue_vouchers, Decimal(5), 1, note="For a shop", last_day=None, actor="cli:root")
+    credited = add_top_up(service, account_id, paid())
+    doubt = add_top_up(
+        service, account_id, StillPending("PN-7"), InDoubt("no answer within 45 seconds", is_last=True)
+    )
+    return {
+        "account": write_id(ACCOUNT, account_id),
+        "top_up": write_id(TOP_UP, credited),
+        "doubt": write_id(TOP_UP, doubt),
+    }
+
+
+def _add_refusal(service: Service, account_id: AccountId) -> dict[str, str]:
+    digest = digest_of(ADVERT)
+    service.sql(
+        "INSERT INTO content_refusals"
+        " (account_id, digest, first_at, last_at, count, category, score, reasons)"
+        """ VALUES ($1, $2, now(), now(), 3, 'offer', 0.99, '[{"words": "50% off", "category": "offer"}]')""",
+        account_id,
+        digest,
+    )
+    service.run(profile.ask_review, account_id, digest, ADVERT, LONG, actor=Actor("owner", "198.18.0.1"))
+    return {"digest": digest.hex()}
+
+
+def _add_endpoints(service: Service, person: Person) -> dict[str, str]:
+    """Add endpoints in every state, one of them with many attempts."""
+    added = [
+        add_endpoint(person, HOOK, "Web shop"),
+        add_endpoint(person, LONG_HOOK, "W" * 200),
+        add_endpoint(person, HOOK + "/paused"),
+        add_endpoint(person, HOOK + "/gone"),
+    ]
+    failing, gone = (read_id(ENDPOINT, text) for text in (added[1], added[3]))
+    assert failing is not None
+    person.browser.post(f"/dashboard/webhooks/{added[2]}/pause")
+    service.sql(
+        "UPDATE webhook_endpoints SET failures = 25, failing_since = now() - interval '2 hours',"
+        " warnings = 1, rest_until = now() + interval '1 hour', succeeded_at = now() - interval '1 day'"
+        " WHERE id = $1",
+        failing,
+    )
+    service.sql(
+        "UPDATE webhook_endpoints SET state = 'disabled', reason = 'It answered 410 Gone.' WHERE id = $1",
+        gone,
+    )
+    attempt_id = service.run(_add_attempts, account_of(service, person), EndpointId(failing))
+    return {"endpoint": added[1], "paused": added[2], "gone": added[3], "attempt": attempt_id}
+
+
+def add_endpoint(person: Person, url: str, description: str = "") -> str:
+    page = person.browser.post(
+        "/dashboard/webhooks", data={"url": url, "description": description, "type": ["balance.low"]}
+    )
+    found = re.search(r"/dashboard/webhooks/(end_\w+)\">Try it out", page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+async def _add_attempts(database: Database, account_id: AccountId, endpoint_id: EndpointId) -> str:
+    now = datetime.now(UTC)
+    answers = ((204, None, ""), (500, None, "<h1>Oops</h1>" * 60), (None, "Connection refused.", ""))
+    async with database.transaction() as connection:
+        data = low_balance_data(Decimal("0.96"), Decimal(1))
+        await record_events(connection, [NewEvent(account_id, "balance.low", data=data)] * ATTEMPTS, now)
+        rows = await connection.fetch(
+            "SELECT id, sequence FROM events WHERE account_id = $1 AND type = 'balance.low'"
+            " ORDER BY sequence DESC LIMIT $2",
+            account_id,
+            ATTEMPTS,
+        )
+        made = []
+        for place, row in enumerate(rows):
+            status, problem, answer = answers[place % 3]
+            at = now + timedelta(milliseconds=place)
+            made.append(
+                Attempt(
+                    new_id(int(at.timestamp() * 1000)),
+                    endpoint_id,
+                    EventId(row["id"]),
+                    row["sequence"],
+                    "balance.low",
+                    1 + place % 3,
+                    at,
+                    37 * place,
+                    status,
+                    problem,
+                    answer,
+                    None if status == 204 else at + timedelta(minutes=5),
+                )
+            )
+        await attempts.insert_attempts(connection, made)
+    return write_id("att_", made[1].id)
+
+
+def _add_upload(person: Person) -> dict[str, str]:
+    rows = [f"077120{place:04},Short {place}" for place in range(4)]
+    rows += [f"+2637712{place:05},Person {place}" for place in range(40)]
+    checked = person.browser.post(
+        "/dashboard/upload",
+        data={"message": "Dear {name}, your parcel is at the desk. Collect it by Friday."},
+        files={"file": ("customers.csv", "\n".join(["to,name", *rows]).encode(), "text/csv")},
+    )
+    path = checked.headers["location"]
+    upload_id = read_id(UPLOAD, path.rpartition("/")[2])
+    assert upload_id is not None
+    return {"upload": write_id(UPLOAD, upload_id)}
+
+
+def _add_system(service: Service) -> None:
+    service.sql("INSERT INTO workers (id) VALUES ('worker-with-a-long-name.example:4711:0123abcd')")
+    service.sql(
+        "INSERT INTO audits (asked_by, started_at, finished_at, broken) VALUES ('cli:root', now(), now(),"
+        """ '{"balance": [{"account_id": "01a1e3e8-8720-7e72-9f64-dbc7935f15cc", "balance": "7.0000"}]}')"""
+    )
+    service.sql(
+        "INSERT INTO price_schedule (channel, country, price_usd, from_at, set_by)"
+        " VALUES ('sms', 'ZW', 0.05, now() + interval '9 days', $1)",
+        LONG,
+    )
