@@ -111,13 +111,11 @@ def visit(customer: Customer, page: Page) -> Page:
 
 
 def write(page: Page, recipients: str, message: str) -> None:
-    """Fill the form in."""
     page.get_by_label("Recipients").fill(recipients)
     page.get_by_label("Message").fill(message)
 
 
 def press(page: Page, name: str) -> None:
-    """Press a button."""
     page.get_by_role("button", name=name, exact=True).click()
 
 

@@ -114,7 +114,6 @@ def full(server_url: str) -> Iterator[FullService]:
 
 
 def come_in(page: Page, full: FullService, path: str) -> None:
-    """Give a browser the cookie that a page asks for."""
     base, cookies = full.service.base, {}
     if path in DASHBOARD:
         cookies[SESSION] = full.person.session

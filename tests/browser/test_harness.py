@@ -64,7 +64,6 @@ class Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(**pages: str | int) -> Iterator[Answers]:
-    """Serve a good page and these, by their names."""
     known: dict[str, str | int] = {"": GOOD, "script": ""}
     with Answers({f"/{name}": page for name, page in (known | pages).items()}) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -67,7 +67,6 @@ def go_to(page: Page, name: str) -> None:
 
 
 def look(page: Page, name: str) -> None:
-    """See that a page can be used by everybody."""
     assert page.get_by_role("heading", level=1).count() == 1
     assert not overflows(page)
     check_accessibility(page)

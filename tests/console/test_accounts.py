@@ -44,7 +44,6 @@ def path(caller: Caller, form: str = "") -> str:
 
 
 def hidden(page: str) -> dict[str, str]:
-    """Return what a page of confirmation would send."""
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
 
 

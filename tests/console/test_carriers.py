@@ -56,7 +56,6 @@ def stored(service: Service, name: str) -> Mapping[str, Any]:
 
 
 def hold(service: Service, name: str, number: int, state: str, **values: object) -> None:
-    """Let a worker hold a bind."""
     bind = {"worker": "node-1:77", "problem": None, "outstanding": 0, "pace": None, "silent": False} | values
     service.sql(
         "INSERT INTO binds"
@@ -138,7 +137,7 @@ def test_a_carrier_that_does_not_answer_is_said_to_be_silent(
     count(service, name, "no answer", timedelta(), 12)
     count(service, name, "no answer", timedelta(hours=3), 30)
     page = page_of(viewer, f"{CARRIERS}/{name}")
-    assert "silent Keeps the connection but does not answer what it is sent" in page
+    assert "silent Keeps the connection but does not answer" in page
     assert problem in page
     assert "Unanswered 12 in the last hour, 42 in the last day" in page
     # One of its binds refuses, so it is not silent altogether.
@@ -268,7 +267,6 @@ class Smsc(ServerPeer):
     system_id = "testsmsc"
 
     def bound(self, bind: BindRequest, command: Command) -> int:
-        """Check who it is."""
         del command
         return CommandStatus.ROK if bind.password == PASSWORD else CommandStatus.RINVPASWD
 

@@ -41,7 +41,6 @@ def price_of(service: Service, country: str, status: str = "active") -> Decimal 
 
 
 def hidden_in(page: httpx.Response) -> Mapping[str, str]:
-    """Return what the confirmation would send."""
     fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page.text)
     return {name: html.unescape(value) for name, value in fields}
 

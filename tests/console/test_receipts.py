@@ -63,7 +63,6 @@ class Sent:
 
 
 def send(service: Service, caller: Caller, carrier_ref: str, carrier: str = "main", body: str = BODY) -> Sent:
-    """Let a carrier have taken a message, under this id."""
     number = f"+2637712{next(_places):05}"
     assert service.send(caller, to=number, body=body).json()["accepted"] == 1
     (message,) = service.sql(
@@ -86,7 +85,6 @@ def send(service: Service, caller: Caller, carrier_ref: str, carrier: str = "mai
 
 
 def keep(service: Service, carrier_ref: str | None, number: str, state: str = "DELIVRD") -> int:
-    """Keep a receipt that matches nothing."""
     (row,) = service.sql(
         "INSERT INTO unmatched_receipts (carrier_id, carrier_ref, recipient, state, error, receipt,"
         " received_at, next_try_at)"
@@ -363,7 +361,7 @@ def test_endpoints_in_trouble_are_listed_and_their_secrets_are_not(
     assert "paused.example.com" not in page
     assert "well.example.com" not in page
     assert "The connection was refused." in page
-    assert "in 7 tries" in page
+    assert "in 7 attempts" in page
     assert "It answered 410 Gone." in page
     assert "s3cr3t" not in viewer.browser.get(WEBHOOKS).text
     assert "Enable" not in page

@@ -342,7 +342,6 @@ def test_changes_go_on_without_gap_or_repetition_and_are_found_by_who_and_whose(
 
 
 def _walk(admin: OperatorBrowser, asked: dict[str, str]) -> list[str]:
-    """Return what all pages show, one after the other."""
     found: list[str] = []
     page = admin.browser.get(CHANGES, params=asked)
     for _ in range(20):

@@ -25,11 +25,9 @@ class Sender(Customer):
     """A customer who looks for what they sent."""
 
     def found(self, **query: str) -> Sequence[str]:
-        """Search, and return the batches of the page."""
         return re.findall(rf'href="{BATCHES}/(bat_\w+)"', self.page(BATCHES, **query))
 
     def end(self, batch_id: str, status: str = "delivered", *, refunded: bool = False) -> None:
-        """Let all messages of a batch end."""
         paid_back = "total_cost" if refunded else "0"
         self.service.sql(
             "UPDATE batches SET status = 'completed', pending = 0, completed_at = now(),"
@@ -71,7 +69,6 @@ def customer(service: Service) -> Sender:
 
 
 def sign_in(service: Service) -> Sender:
-    """Open an account, and a session of it."""
     caller = service.open_account()
     return Sender(service, caller, open_session(service, caller))
 

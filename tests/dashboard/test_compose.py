@@ -58,32 +58,26 @@ class Customer:
     cookie: str
 
     def get(self, path: str) -> httpx.Response:
-        """Open a page."""
         return self._ask("GET", path)
 
     def post(
         self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """Send a form."""
         return self._ask("POST", path, headers, data=fields)
 
     def compose(self, recipients: str = ONE, message: str = ORDER, reference: str = "") -> httpx.Response:
-        """Press Send."""
         return self.post(COMPOSE, {"recipients": recipients, "message": message, "reference": reference})
 
     def confirm(self, page: httpx.Response, **changes: str) -> httpx.Response:
-        """Press Confirm."""
         return self.post(COMPOSE + "/confirm", {**hidden(page), **changes})
 
     def batches(self) -> Sequence[asyncpg.Record]:
-        """Return what was sent, oldest first."""
         return self.service.sql(
             "SELECT body, reference, recipients, total_cost FROM batches WHERE account_id = $1 ORDER BY id",
             self.caller.id,
         )
 
     def spent(self) -> Decimal:
-        """Return what was debited."""
         debits = self.service.sql(
             "SELECT coalesce(sum(amount), 0) FROM transfers WHERE account_id = $1 AND to_book = 'revenue'",
             self.caller.id,
@@ -105,7 +99,6 @@ class Customer:
 
 
 def sign_in(service: Service, balance: str = "100") -> Customer:
-    """Open an account, and a session of it."""
     caller = service.open_account(balance)
     token = new_token()
     service.run(_begin, caller.id, token)
@@ -121,20 +114,17 @@ async def _begin(database: Database, account_id: AccountId, token: str) -> None:
 
 
 def hidden(page: httpx.Response) -> dict[str, str]:
-    """Return what a form carries unseen."""
     found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
     return {name: html.unescape(value) for name, value in found}
 
 
 def typed(page: httpx.Response) -> tuple[str, ...]:
-    """Return what stands in the fields of the form."""
     areas = re.findall(r"<textarea [^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)
     (reference,) = re.findall(r'<input id="reference" [^>]*value="([^"]*)"', page.text)
     return tuple(html.unescape(text) for text in (*areas, reference))
 
 
 def alert(page: httpx.Response) -> str:
-    """Return what the page warns of, as text."""
     (found,) = re.findall(r'role="alert">(.*?)</(?:div|p)>\s*<(?:form|div)', page.text, re.DOTALL)
     return words(found)
 
@@ -148,7 +138,6 @@ def is_confirmation(page: httpx.Response) -> bool:
 
 
 def sent_to(answer: httpx.Response) -> str:
-    """Return the batch that a confirmation led to."""
     assert answer.status_code == 303, answer.text
     location = answer.headers["location"]
     assert location.startswith("/dashboard/batches/bat_")

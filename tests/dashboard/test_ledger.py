@@ -41,7 +41,6 @@ class Owner(Customer):
     """A customer who looks at their money."""
 
     def lines(self, **query: str) -> Sequence[str]:
-        """Return the entries of the page, each as it is read."""
         return [words(row) for row in _ROW.findall(self.page(LEDGER, **query))]
 
     def rows(self, **query: str) -> Sequence[Mapping[str, str]]:
@@ -62,11 +61,9 @@ class Owner(Customer):
         return write_id(MESSAGE, row["id"])
 
     def credit(self, amount: str, note: str) -> None:
-        """Let the operator give or take money."""
         self.service.run(manage_accounts.credit, self.caller.id, Decimal(amount), note=note, actor="test")
 
     def top_up(self, amount: str) -> None:
-        """Let money come by a provider."""
         self.service.sql(
             "WITH paid AS (UPDATE accounts SET balance = balance + $2 WHERE id = $1)"
             " INSERT INTO transfers (account_id, from_book, to_book, amount, top_up_id)"
@@ -99,7 +96,6 @@ def own_service(server_url: str) -> Iterator[Service]:
 
 
 def sign_in(service: Service, balance: str = "100") -> Owner:
-    """Open an account, and a session of it."""
     caller = service.open_account(balance)
     return Owner(service, caller, open_session(service, caller))
 
@@ -275,7 +271,6 @@ def test_movements_are_downloaded_with_their_balances_piece_by_piece(customer: O
 
 
 async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
-    """Return what `tumira audit` finds about balances."""
     (check,) = [one for one in CHECKS if one.name == "balance"]
     async with runs.snapshot(database) as connection:
         return {row["account_id"] for row in (await runs.run_check(connection, check)).rows}

@@ -90,18 +90,15 @@ class Secure:
     def send(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, **more: Any
     ) -> httpx.Response:
-        """Make a request with the cookies that were given."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         answer = self._client.request(method, path, headers={"Cookie": cookie, **(headers or {})}, **more)
         self.cookies |= cookies_of(answer)
         return answer
 
     def get(self, path: str, **more: Any) -> httpx.Response:
-        """Ask for a page."""
         return self.send("GET", path, **more)
 
     def post(self, path: str, **more: Any) -> httpx.Response:
-        """Send a form."""
         return self.send("POST", path, **more)
 
 
@@ -358,11 +355,9 @@ class Tags(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        """Note words."""
         self.words += data
 
 

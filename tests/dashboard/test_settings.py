@@ -58,14 +58,12 @@ def end(person: Person, session: str) -> httpx.Response:
 
 
 def saved(answer: httpx.Response) -> str:
-    """Return under which name a change came back."""
     found = re.fullmatch(r"/dashboard/settings\?done=(\w+)#[a-z-]+", goes_to(answer) or "")
     assert found is not None, answer.text
     return found[1]
 
 
 def value_of(page: httpx.Response, field: str) -> str:
-    """Return what stands in a field."""
     found = re.search(rf'<input id="{field}" [^>]*value="([^"]*)"', page.text)
     assert found is not None
     return html.unescape(found[1])

@@ -45,26 +45,22 @@ class Customer:
     account_id: AccountId
 
     def get(self, path: str) -> httpx.Response:
-        """Open a page."""
         return self.person.browser.get(path)
 
     def check(
         self, data: bytes | str, message: str = MESSAGE, name: str = "p.csv", **fields: str
     ) -> httpx.Response:
-        """Press Check."""
         content = data.encode() if isinstance(data, str) else data
         return self.person.browser.post(
             PAGE, data={"message": message, **fields}, files={"file": (name, content, "text/csv")}
         )
 
     def checked(self, rows: int = 3, **fields: str) -> str:
-        """Have a file checked, and return where its page is."""
         path = goes_to(self.check(sheet(rows), **fields))
         assert path is not None
         return path
 
     def confirm(self, path: str, agreed: str | None = None) -> httpx.Response:
-        """Press Confirm, on the page that asks for it."""
         if agreed is None:
             found = _AGREED.search(self.get(f"{path}/send").text)
             assert found is not None
@@ -75,7 +71,6 @@ class Customer:
         return count(self.service, "SELECT count(*) FROM messages WHERE account_id = $1", self.account_id)
 
     def set(self, change: str) -> None:
-        """Change something about the account."""
         self.service.sql(f"UPDATE accounts SET {change} WHERE id = $1", self.account_id)
 
 

@@ -46,7 +46,6 @@ def owner(service: Service) -> Person:
 
 @pytest.fixture(scope="module")
 def owned(owner: Person) -> str:
-    """Give that endpoint, which nobody changes."""
     return add(owner)
 
 
@@ -193,7 +192,6 @@ def test_what_others_wrote_is_shown_as_text(service: Service) -> None:
 
 
 async def until(service: Service, statement: str, *arguments: Any) -> None:
-    """Wait until a statement finds nothing."""
     for _ in range(400):
         if not count(service, statement, *arguments):
             return

@@ -77,7 +77,6 @@ def owner(service: Service) -> Person:
 
 @pytest.fixture(scope="module")
 def owned(owner: Person) -> str:
-    """Give that endpoint, which nobody changes."""
     return add(owner)
 
 
@@ -378,7 +377,7 @@ def test_a_secret_is_rotated_once_however_often_the_page_is_sent(service: Servic
 def test_removing_asks_and_then_leaves_nothing(service: Service) -> None:
     person = sign_up(service)
     endpoint = add(person)
-    assert "Do you want that?" in show(person, endpoint)
+    assert "Remove it?" in show(person, endpoint)
     assert goes_to(post(person, f"/{endpoint}/remove")) == f"{WEBHOOKS}?removed=1"
     assert "The endpoint is removed" in person.browser.get(f"{WEBHOOKS}?removed=1").text
     assert person.browser.get(f"{WEBHOOKS}/{endpoint}").status_code == 404

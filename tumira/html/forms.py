@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 import wtforms
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from wtforms.validators import ValidationError
 
@@ -238,6 +239,14 @@ class FormId(Text):
 
 def new_form_id(prefix: str) -> str:
     return write_id(prefix, new_id(time.time_ns() // 1_000_000))
+
+
+def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") -> UUID:
+    """Read an id in the address; one that cannot exist is not found, in the words of `missing`."""
+    found = read_id(prefix, str(request.path_params[name]))
+    if found is None:
+        raise HTTPException(404, missing)
+    return found
 
 
 def needed(fault: str) -> Rule:

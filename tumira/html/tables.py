@@ -3,8 +3,13 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from tumira.html.page import HEADERS, PRIVATE
 
 # A spreadsheet calculates what begins so; a phone number it would at most show without its plus. Where it
 # expects semicolons, as in South Africa, or tabs, a cell begins behind each of those too, and a row behind
@@ -24,3 +29,10 @@ def write_rows(rows: Sequence[Sequence[object]]) -> bytes:
     for row in rows:
         writer.writerow(["" if cell is None else neutral(str(cell)) for cell in row])
     return text.getvalue().encode()
+
+
+def download(request: Request, name: str, pieces: AsyncIterator[bytes]) -> Response:
+    headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+    if request.method == "HEAD":
+        return Response(media_type="text/csv", headers=headers)
+    return StreamingResponse(pieces, media_type="text/csv", headers=headers)

@@ -24,7 +24,7 @@ from tumira.content.store import (
 from tumira.content.templates import TEMPLATE_MAX, TemplateVerdict, tidy
 from tumira.core.errors import OperatorError
 from tumira.core.ids import ACCOUNT, TEMPLATE, AccountId, TemplateId, read_id, write_id
-from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, Text
+from tumira.html.forms import TYPED_MAX, Choice, Faults, Form, Text, read_path_id
 from tumira.html.redirect import redirect
 
 CONTENT: Final = "/operator/content"
@@ -271,11 +271,10 @@ async def add_template(session: OperatorSession) -> Response:
 
 
 async def remove_template(session: OperatorSession) -> Response:
-    template_id = read_id(TEMPLATE, str(session.request.path_params["id"]))
-    if template_id is None:
-        raise HTTPException(404, "There is no such template")
+    missing = "There is no such template"
+    template_id = TemplateId(read_path_id(session.request, TEMPLATE, missing))
     try:
-        await content_review.remove_template(session.database, TemplateId(template_id), session.actor)
+        await content_review.remove_template(session.database, template_id, session.actor)
     except OperatorError as error:
-        raise HTTPException(404, "There is no such template") from error
+        raise HTTPException(404, missing) from error
     return redirect(TEMPLATES + "?done=removed")

@@ -19,7 +19,7 @@ from tumira.console.top_up_words import STATES, name_of, write_money
 from tumira.core import money
 from tumira.core.errors import OperatorError
 from tumira.core.ids import TOP_UP, TopUpId, read_id, write_id
-from tumira.html.forms import TYPED_MAX, Faults, Form, Text, at_most
+from tumira.html.forms import TYPED_MAX, Faults, Form, Text, at_most, read_path_id
 from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
 from tumira.identity import manage_accounts
@@ -159,13 +159,12 @@ async def show_top_up(session: OperatorSession) -> Response:
 
 
 async def find_top_up(session: OperatorSession) -> TopUp:
-    top_up_id = read_id(TOP_UP, str(session.request.path_params["id"]))
-    found = None
-    if top_up_id is not None:
-        async with session.database.connection() as connection:
-            found = await top_ups.find_any(connection, TopUpId(top_up_id))
+    missing = "There is no such top-up"
+    top_up_id = TopUpId(read_path_id(session.request, TOP_UP, missing))
+    async with session.database.connection() as connection:
+        found = await top_ups.find_any(connection, top_up_id)
     if found is None:
-        raise HTTPException(404, "There is no such top-up")
+        raise HTTPException(404, missing)
     return found
 
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tumira.console.session import OperatorSession, Services, change, view
 from tumira.core.ids import ACCOUNT, ENDPOINT, EndpointId, first_id, read_id, write_id
-from tumira.html.forms import Choice, Flag, Form
+from tumira.html.forms import Choice, Flag, Form, read_path_id
 from tumira.html.redirect import redirect
 from tumira.webhooks import endpoints
 from tumira.webhooks.endpoints import (
@@ -48,6 +48,7 @@ PERIODS: Final[Mapping[str, timedelta]] = {
     f"{REPLAYABLE.days} days": REPLAYABLE,
 }
 
+_GONE: Final = "There is no such endpoint"
 # Kind, microseconds since 1970, and the endpoint.
 _PLACE: Final = re.compile(r"([0-2])\.([0-9]{1,16})\.(end_[0-9a-z]{26})")
 _COUNT: Final = re.compile("[0-9]{1,6}")
@@ -65,7 +66,7 @@ class ReplayForm(Form):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An endpoint in error, in words."""
+    """An endpoint with problems, in words."""
 
     one: UnhealthyEndpoint
     id: str
@@ -162,7 +163,7 @@ async def enable(session: OperatorSession) -> Response:
     try:
         await enable_endpoint(session.database, _endpoint_id(session), session.actor, from_now=from_now)
     except NoEndpointError:
-        raise _gone() from None
+        raise HTTPException(404, _GONE) from None
     except EndpointError as error:
         return await _page(session, 422, error.plain)
     return redirect(WEBHOOKS + ("?done=enabled-from-now" if from_now else "?done=enabled"))
@@ -178,18 +179,11 @@ async def replay(session: OperatorSession) -> Response:
             session.database, _endpoint_id(session), session.actor, PERIODS[form.period.data]
         )
     except NoEndpointError:
-        raise _gone() from None
+        raise HTTPException(404, _GONE) from None
     except EndpointError as error:
         return await _page(session, 422, error.plain)
     return redirect(WEBHOOKS + (f"?replayed={count}" if count else "?done=nothing"))
 
 
 def _endpoint_id(session: OperatorSession) -> EndpointId:
-    endpoint_id = read_id(ENDPOINT, str(session.request.path_params["id"]))
-    if endpoint_id is None:
-        raise _gone()
-    return EndpointId(endpoint_id)
-
-
-def _gone() -> HTTPException:
-    return HTTPException(404, "There is no such endpoint")
+    return EndpointId(read_path_id(session.request, ENDPOINT, _GONE))

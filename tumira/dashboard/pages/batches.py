@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
@@ -18,9 +18,9 @@ from tumira.core.ids import BATCH, MESSAGE, BatchId, MessageId, first_id, read_i
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.delivery.store import timeline as timelines
 from tumira.delivery.store.timeline import Timeline, TimelineEntry
-from tumira.html.forms import Choice, PeriodForm, Text
-from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
-from tumira.html.tables import write_rows
+from tumira.html.forms import Choice, PeriodForm, Text, read_path_id
+from tumira.html.page import LOCAL, write_machine_time
+from tumira.html.tables import download, write_rows
 from tumira.pricing.destinations import Tariff
 from tumira.pricing.phone_numbers import read_phone
 from tumira.pricing.store import get_tariff
@@ -143,7 +143,7 @@ async def show_batches(session: CustomerSession) -> Response:
         older=older and asked.path(BATCHES, before=older),
         download=asked.path(BATCHES + ".csv"),
         rows_max=ROWS_MAX,
-        standings=STANDINGS,
+        statuses=[("" if one is BatchFilter.ANY else one.value, words) for one, words in STANDINGS.items()],
         batch_name=_batch_name,
         message_name=_message_name,
     )
@@ -197,7 +197,7 @@ def shares(counts: Mapping[str, int]) -> Sequence[Share]:
 
 
 async def _progress(session: CustomerSession) -> dict[str, Any]:
-    batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
+    batch_id = BatchId(read_path_id(session.request, BATCH, "There is no such batch"))
     account_id = session.account_id
     async with session.database.connection() as connection:
         batch = await search_batches.find(connection, account_id, batch_id)
@@ -261,7 +261,7 @@ def _country_names(tariff: Tariff) -> Mapping[str, str]:
 
 
 async def show_message(session: CustomerSession) -> Response:
-    message_id = MessageId(_read(MESSAGE, session.request.path_params["id"], "message"))
+    message_id = MessageId(read_path_id(session.request, MESSAGE, "There is no such message"))
     async with session.database.connection() as connection:
         message = await timelines.read_for(connection, session.account_id, message_id)
         names = _country_names(await get_tariff(connection))
@@ -312,7 +312,7 @@ class Downloads:
         if search is None:
             raise HTTPException(422, "This search cannot be read; go back and change it")
         name = f"batches-{local_day(datetime.now(UTC))}.csv"
-        return _download(session, name, self._found(session, search))
+        return download(session.request, name, self._found(session, search))
 
     async def _found(self, session: CustomerSession, search: Search) -> AsyncIterator[bytes]:
         own = () if search.number is None else FOUND_COLUMNS
@@ -331,12 +331,14 @@ class Downloads:
             search = replace(search, before=results.older)
 
     async def messages(self, session: CustomerSession) -> Response:
-        batch_id = BatchId(_read(BATCH, session.request.path_params["id"], "batch"))
+        batch_id = BatchId(read_path_id(session.request, BATCH, "There is no such batch"))
         async with session.database.connection() as connection:
             batch = await search_batches.find(connection, session.account_id, batch_id)
         if batch is None:
             raise HTTPException(404, "There is no such batch, or it is no longer kept")
-        return _download(session, f"{write_id(BATCH, batch_id)}.csv", self._messages(session, batch_id))
+        return download(
+            session.request, f"{write_id(BATCH, batch_id)}.csv", self._messages(session, batch_id)
+        )
 
     async def _messages(self, session: CustomerSession, batch_id: BatchId) -> AsyncIterator[bytes]:
         yield write_rows([MESSAGE_COLUMNS])
@@ -350,13 +352,6 @@ class Downloads:
             if not is_more:
                 return
             after = messages[-1].id
-
-
-def _download(session: CustomerSession, name: str, pieces: AsyncIterator[bytes]) -> Response:
-    headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-    if session.request.method == "HEAD":
-        return Response(media_type="text/csv", headers=headers)
-    return StreamingResponse(pieces, media_type="text/csv", headers=headers)
 
 
 def _batch_row(found: Found, number: str | None) -> Sequence[object]:

@@ -13,7 +13,7 @@ from tumira.accounts import api_keys
 from tumira.accounts.api_keys import Scope
 from tumira.core.ids import KEY, KeyId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
-from tumira.html.forms import Faults, Form, Text, Ticked
+from tumira.html.forms import Faults, Form, Text, Ticked, read_path_id
 from tumira.html.redirect import redirect
 from tumira.identity.manage_keys import (
     KEYS_A_DAY_MAX,
@@ -27,6 +27,7 @@ from tumira.identity.person_rules import check_name, clean_name
 
 KEYS: Final = "/dashboard/keys"
 REVOKED_SHOWN: Final = 20
+_NO_KEY: Final = "You have no such key"
 _NEWEST: Final = KeyId(UUID(int=(1 << 128) - 1))
 SCOPES: Final = {
     Scope.SEND: "send messages and price them",
@@ -101,11 +102,9 @@ async def create(session: CustomerSession) -> Response:
 
 
 async def revoke(session: CustomerSession) -> Response:
-    key_id = read_id(KEY, str(session.request.path_params["id"]))
-    if key_id is None or not await revoke_own_key(
-        session.database, session.account_id, KeyId(key_id), actor=session.actor
-    ):
-        raise HTTPException(404, "You have no such key")
+    key_id = KeyId(read_path_id(session.request, KEY, _NO_KEY))
+    if not await revoke_own_key(session.database, session.account_id, key_id, actor=session.actor):
+        raise HTTPException(404, _NO_KEY)
     return redirect(KEYS + "?revoked=1")
 
 

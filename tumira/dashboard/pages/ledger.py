@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.accounts import ledger
@@ -21,8 +21,8 @@ from tumira.dashboard.pages.top_up import path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.dashboard.top_up_words import name_of
 from tumira.html.forms import Choice, PeriodForm
-from tumira.html.page import HEADERS, LOCAL, PRIVATE, write_machine_time
-from tumira.html.tables import write_rows
+from tumira.html.page import LOCAL, write_machine_time
+from tumira.html.tables import download, write_rows
 from tumira.operations.audit.runs import snapshot
 from tumira.postgres.connection import Connection
 from tumira.sending.lifecycle import FAILURE_REASONS, MESSAGE_STATUSES
@@ -152,7 +152,7 @@ async def show_ledger(session: CustomerSession) -> Response:
         older=piece and piece.older and asked.path(LEDGER, before=str(piece.older)),
         download=asked.path(LEDGER + ".csv"),
         rows_max=ROWS_MAX,
-        kinds=EntryKind,
+        kinds=[("" if one is EntryKind.ALL else one.value, one.value) for one in EntryKind],
     )
 
 
@@ -240,10 +240,7 @@ class Downloads:
         if asked.faults:
             raise HTTPException(422, "This filter cannot be read; go back and change it")
         name = f"ledger-{local_day(datetime.now(UTC))}.csv"
-        headers = {**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-        if session.request.method == "HEAD":
-            return Response(media_type="text/csv", headers=headers)
-        return StreamingResponse(self._pieces(session, asked), media_type="text/csv", headers=headers)
+        return download(session.request, name, self._pieces(session, asked))
 
     async def _pieces(self, session: CustomerSession, asked: FilterForm) -> AsyncIterator[bytes]:
         yield write_rows([COLUMNS])

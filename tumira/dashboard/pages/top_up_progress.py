@@ -11,13 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core.ids import TOP_UP as TOP_UP_PREFIX
-from tumira.core.ids import TopUpId, read_id, write_id
+from tumira.core.ids import TopUpId, write_id
 from tumira.core.settings.payments import Payments
 from tumira.dashboard import top_up_words as words
 from tumira.dashboard.pages.top_up import PAY_BY_USDT, PAY_BY_VOUCHER, PAY_BY_WALLET, TOP_UP, path_of
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.html import qr_code
 from tumira.html.form_body import read_fields
+from tumira.html.forms import read_path_id
 from tumira.html.page import write_usd
 from tumira.html.qr_code import QrCode
 from tumira.html.redirect import redirect
@@ -200,11 +201,10 @@ async def show_receipt(session: CustomerSession) -> Response:
 
 
 async def _find(session: CustomerSession) -> TopUp:
-    top_up_id = read_id(TOP_UP_PREFIX, str(session.request.path_params["id"]))
-    top_up = None
-    if top_up_id is not None:
-        async with session.database.connection() as connection:
-            top_up = await top_ups.find(connection, session.account_id, TopUpId(top_up_id))
+    missing = "There is no such top-up"
+    top_up_id = TopUpId(read_path_id(session.request, TOP_UP_PREFIX, missing))
+    async with session.database.connection() as connection:
+        top_up = await top_ups.find(connection, session.account_id, top_up_id)
     if top_up is None:
-        raise HTTPException(404, "There is no such top-up")
+        raise HTTPException(404, missing)
     return top_up

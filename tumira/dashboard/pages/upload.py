@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tumira.core import money
@@ -19,11 +19,12 @@ from tumira.core.errors import (
     SpendLimitReached,
     ValidationFailed,
 )
-from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, read_id, write_id
+from tumira.core.ids import BATCH, UPLOAD, BatchId, UploadId, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
+from tumira.html import tables
 from tumira.html.form_body import FILE_BYTES_MAX, FormBody, read_upload
-from tumira.html.forms import Faults, Form, Text, at_most
-from tumira.html.page import HEADERS, PRIVATE, write_usd
+from tumira.html.forms import Faults, Form, Text, at_most, read_path_id
+from tumira.html.page import write_usd
 from tumira.html.redirect import redirect
 from tumira.html.tables import write_rows
 from tumira.postgres.connection import Connection
@@ -116,7 +117,10 @@ async def _form(
         status,
         draft=draft,
         faults=faults,
-        destinations=tariff.destinations,
+        countries=[
+            ("", "None"),
+            *((one.country, f"{one.name} (+{one.calling_code})") for one in tariff.destinations),
+        ],
         recent=recent,
         states=_STATES,
         upload_name=_name,
@@ -386,11 +390,7 @@ async def _list_refused(connection: Connection, upload: Upload) -> Sequence[Faul
 async def download(session: CustomerSession) -> Response:
     upload = await _find(session)
     name = f"bad-rows-{write_id(UPLOAD, upload.id)}.csv"
-    return StreamingResponse(
-        _bad_rows(session, upload),
-        media_type="text/csv; charset=utf-8",
-        headers={**HEADERS, **PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'},
-    )
+    return tables.download(session.request, name, _bad_rows(session, upload))
 
 
 async def _bad_rows(session: CustomerSession, upload: Upload) -> AsyncIterator[bytes]:
@@ -420,10 +420,8 @@ async def _find(session: CustomerSession) -> Upload:
 
 
 async def _find_any(session: CustomerSession) -> Upload | FileCheck:
-    read = read_id(UPLOAD, session.request.path_params["id"])
-    if read is None:
-        raise HTTPException(404, _NO_FILE)
-    account_id, upload_id = session.account_id, UploadId(read)
+    account_id = session.account_id
+    upload_id = UploadId(read_path_id(session.request, UPLOAD, _NO_FILE))
     async with session.database.connection() as connection:
         found = (
             await uploads.find(connection, account_id, upload_id)

@@ -18,7 +18,7 @@ from tumira.core.dns import Resolve, Resolver
 from tumira.core.ids import ENDPOINT, EVENT, EndpointId, EventId, read_id, write_id
 from tumira.dashboard.session import CustomerSession, Services, private
 from tumira.events import MEANINGS, SUBSCRIBABLE
-from tumira.html.forms import Faults, Form, Text, Ticked, needed
+from tumira.html.forms import Faults, Form, Text, Ticked, needed, read_path_id
 from tumira.html.page import LOCAL, write_plural
 from tumira.html.redirect import redirect
 from tumira.webhooks import manage, view
@@ -387,7 +387,7 @@ async def send_test(session: CustomerSession) -> Response:
 
 async def replay_one(session: CustomerSession) -> Response:
     endpoint_id = _id(session)
-    event_id = EventId(_read(EVENT, session.request.path_params["event"], "event"))
+    event_id = EventId(read_path_id(session.request, EVENT, "There is no such event", "event"))
     try:
         with _not_found():
             count = await replay_event(session.database, endpoint_id, event_id, by=_by(session))
@@ -443,7 +443,7 @@ async def remove(session: CustomerSession) -> Response:
 
 async def show_attempt(session: CustomerSession) -> Response:
     endpoint, _ = await _get(session)
-    attempt_id = _read(ATTEMPT, session.request.path_params["attempt"], "attempt")
+    attempt_id = read_path_id(session.request, ATTEMPT, "There is no such attempt", "attempt")
     found = await view.find_attempt(session.database, endpoint, attempt_id)
     if found is None:
         raise HTTPException(404, "There is no such attempt")
@@ -476,7 +476,7 @@ def _not_found() -> Iterator[None]:
 
 
 def _id(session: CustomerSession) -> EndpointId:
-    return EndpointId(_read(ENDPOINT, session.request.path_params["id"], "endpoint"))
+    return EndpointId(read_path_id(session.request, ENDPOINT, "There is no such endpoint"))
 
 
 def _read(prefix: str, text: str, what: str) -> UUID:
