@@ -1,4 +1,4 @@
-"""Accuracy of the content check on unseen messages; prints the tables of docs/content-policy.md."""
+"""Prints the accuracy of the content check on messages that it has not seen, as tables of the docs."""
 
 import sys
 from collections import Counter

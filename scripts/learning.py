@@ -1,4 +1,4 @@
-"""Training of the content check: reads labelled messages and fits a linear model to them."""
+"""Training of the content check: reads labelled messages, and fits a linear model to them."""
 
 import json
 import math

@@ -1,6 +1,6 @@
-"""Takes the pictures of the README from a running node, with an invented customer.
+"""Takes the pictures of the README from a running node with an invented customer.
 
-`make screenshots` runs it; it needs Chromium.
+`make screenshots` writes them again; it needs Chromium.
 """
 
 import json

@@ -62,7 +62,7 @@ _HEADER_FRAME: Final = 4
 
 
 def connections_max() -> int:
-    """Return how many connections this process takes; it may open as many files as the system lets it."""
+    """Return how many connections this process takes; it may open as many files as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS_MAX + OWN_FILES
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -72,10 +72,10 @@ def connections_max() -> int:
 
 
 class _Together:
-    """A connection on which all that is written in one turn of the event loop leaves together.
+    """A transport that sends all that is written in one turn of the event loop together.
 
     uvicorn writes the head of an answer and then its body; as two packets they cost us a call to the kernel
-    and the client a second look.
+    and the client another read.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -118,8 +118,6 @@ class _RefusedError(Exception):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection of a client."""
-
     # Of this process; the server sets it when it starts.
     connections_max = CONNECTIONS_MAX
 
@@ -143,7 +141,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._unread_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection, unless there are too many."""
         together = _Together(cast("asyncio.Transport", transport))
         super().connection_made(cast("asyncio.Transport", together))
         if len(self.connections) > self.connections_max:
@@ -152,7 +149,6 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, as far as it is within the limits."""
         size = len(data)
         if size > _PIECE:
             whole = memoryview(data)
@@ -186,14 +182,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(PayloadTooLarge())
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
         _begin_message(self)
         self._in_head = True
         self._since = self.loop.time()
         self._octets = self._hosts = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. What follows a body is none: nobody may add to a request that is being answered."""
+        """Take a header. Trailers are refused: nothing may be added to a request that is being answered."""
         if not self._in_head:
             return
         name = name.lower()
@@ -204,7 +199,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Have a request answered if its head is one that we take."""
+        """Start the answer to a request if its head is valid."""
         if (
             # A head that came in one piece is small enough.
             self._octets
@@ -242,7 +237,7 @@ class HttpProtocol(HttpToolsProtocol):
         return len(self.url) + fields
 
     def _read_target(self) -> Refusal | None:
-        """Take the path from a whole URL, which proxies send; `*` asks what the server can do."""
+        """Take the path from an absolute URL, which proxies send; `*` asks for the server's options."""
         if self.url == b"*" and self.parser.get_method() == b"OPTIONS":
             return None
         refusal = MalformedRequest("The request must name a path.")
@@ -256,7 +251,6 @@ class HttpProtocol(HttpToolsProtocol):
         return None
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
         self._framing = 0
         _take_body(self, body)
 
@@ -267,7 +261,7 @@ class HttpProtocol(HttpToolsProtocol):
         _complete_message(self)
 
     def on_response_complete(self) -> None:
-        """End an answer, and begin the next one that was asked for; `check_time` ends what is idle."""
+        """End an answer, and start the next one in the pipeline; `check_time` closes idle connections."""
         self.server_state.total_requests += 1
         if not self._in_head:
             self._since = self.loop.time()
@@ -279,7 +273,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
 
     def check_time(self, now: float, *, crowded: bool) -> None:
-        """Let go of a client that takes too long; called once a second."""
+        """Disconnect a client that takes too long; called once a second."""
         waited = now - self._since
         if self._is_deaf:
             # One that was refused has its own end, and otherwise there are answers under way.
@@ -308,7 +302,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer the request that arrives with a refusal, if it is its turn, and read nothing more."""
+        """Answer the current request with a refusal, if it is its turn, and read nothing more."""
         self._is_deaf = True
         self._octets = 0
         if self._in_body:
@@ -326,7 +320,6 @@ class HttpProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _end_after_answers(self) -> None:
-        """Read nothing more, and close when the requests that were read are answered."""
         self._is_deaf = True
         self._octets = 0
         if self._is_answered():

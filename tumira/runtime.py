@@ -1,4 +1,4 @@
-"""What does every process need? Settings in, log lines out, and an open database with today's schema."""
+"""What every process needs: logging, retries, and a database with the current schema."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ NOT_PREPARED: Final = (TemporaryOperatorError, *UNAVAILABLE, asyncpg.PostgresErr
 
 
 class Retries:
-    """How often something failed in a row, when it is tried again, and what the operator was told."""
+    """Failures in a row: when the next attempt is due, and what the operator was told."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -49,15 +49,13 @@ class Retries:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether the next try may begin."""
         return time.monotonic() >= self._due_at
 
     def begin(self) -> None:
-        """Note that a try begins."""
         self._began_at = time.monotonic()
 
     def fail(self, words: str, tell: Tell) -> None:
-        """Note that it failed or ended; tell why, but of the same outage the same words only now and then."""
+        """Count a failure and print why, but the same words of one outage only every half minute."""
         now = time.monotonic()
         if now - self._began_at >= STEADY_S:
             self._failures = 0
@@ -71,21 +69,19 @@ class Retries:
             tell(words)
 
     def wait(self, heed: Heed) -> None:
-        """Wait until the next try is due."""
         while not self.is_due:
             heed()
             time.sleep(LOOK_S)
 
 
 def configure_logging(level: str) -> None:
-    """Write log lines as JSON to standard error."""
     if level not in LOG_LEVELS:
         raise OperatorError(f"TUMIRA_LOG_LEVEL is {level!r}; use one of {', '.join(LOG_LEVELS)}.")
     logs.configure(logging.getLevelNamesMapping()[level.upper()])
 
 
 def collect_rarely() -> None:
-    """Look for garbage less often: a call or a message makes many objects, and none of them are cycles."""
+    """Collect garbage less often: a call or a message makes many objects, and none of them are cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
@@ -93,7 +89,7 @@ def collect_rarely() -> None:
 
 @contextmanager
 def open_database(settings: Settings, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
-    """Give the address of the database: the operator's, a running embedded one, or one started for us."""
+    """Yield the URL of the database: the operator's, a running embedded one, or one started for us."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -106,7 +102,7 @@ def open_database(settings: Settings, tell: Tell, heed: Heed = go_on) -> Iterato
 
 
 async def prepare(url: str, tell: Tell) -> None:
-    """Make sure that the database can be used and has today's schema."""
+    """Check the database and migrate it."""
     await check(url)
     database = Database(url, connections_max=1)
     try:
@@ -117,7 +113,7 @@ async def prepare(url: str, tell: Tell) -> None:
 
 
 def wait_until_prepared(who: str, url: str, tell: Tell, stopping: Stopping) -> None:
-    """Prepare the database for a process that needs it; one that is away is waited for, however long."""
+    """Prepare the database for a process, and wait while it is away, however long."""
     retries = Retries()
     while True:
         retries.begin()
@@ -133,13 +129,13 @@ def wait_until_prepared(who: str, url: str, tell: Tell, stopping: Stopping) -> N
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return what an error says, with its kind where that is not written for people."""
+    """Return an error's text in one line, with its type where the text is not written for people."""
     words = " ".join(str(error).split())
     return words if isinstance(error, OperatorError) else f"{type(error).__name__}: {words}"
 
 
 async def is_ready(database: Database) -> str | None:
-    """Return what keeps this node from serving, or None."""
+    """Return why this node cannot serve, or None."""
     try:
         async with database.connection() as connection:
             if not await migrate.is_current(connection):
@@ -155,7 +151,7 @@ async def is_ready(database: Database) -> str | None:
 
 
 async def waits_for_standby(database: Database) -> bool:
-    """Tell whether a node that serves cannot commit, as far as can be known."""
+    """Tell whether commits wait for a standby, as far as is known."""
     try:
         async with database.connection() as connection:
             return await nodes.lacks_standby(connection)
@@ -164,7 +160,7 @@ async def waits_for_standby(database: Database) -> bool:
 
 
 async def list_simulated(database: Database) -> Mapping[str, str]:
-    """Return the countries that no carrier but the simulator serves, as far as can be known."""
+    """Return the countries that only the simulator serves, as far as is known."""
     try:
         async with database.connection() as connection:
             return await carriers.list_simulated(connection)

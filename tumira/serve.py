@@ -1,7 +1,7 @@
 """The processes of a node: starts PostgreSQL, simulator, web and worker, keeps them running, and stops them.
 
-A part that ends is started again by itself, the others go on. Only what the operator must put right ends the
-node: everything else is tried again, less and less often, until somebody asks us to stop.
+A process that ends is started again, and the others go on. Only a problem that the operator must solve ends
+the node: everything else is tried again, less and less often, until we are asked to stop.
 """
 
 import asyncio
@@ -55,7 +55,6 @@ class Part:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it was started and has not ended."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
@@ -70,7 +69,7 @@ class Part:
         )
 
     def stop(self, stopping: Stopping, wait_s: float) -> None:
-        """Ask it to finish, once more if we are asked once more, and end it when it does not."""
+        """Ask it to stop, again when we are asked again, and kill it when it does not."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.terminate()
@@ -88,7 +87,7 @@ class Part:
 
 
 def serve(settings: Settings, stopping: Stopping, tell: Tell, welcome: Callable[[], None]) -> None:
-    """Run PostgreSQL and our parts until asked to stop."""
+    """Run PostgreSQL and our processes until asked to stop."""
     with _own_database(settings, stopping, tell) as server:
         supervisor = ProcessSupervisor(settings, server, stopping, tell, welcome)
         try:
@@ -101,7 +100,7 @@ def serve(settings: Settings, stopping: Stopping, tell: Tell, welcome: Callable[
 
 @contextmanager
 def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterator[embedded.Server | None]:
-    """Give the server in our data directory, which is ours from here on; none where there is another one."""
+    """Yield the server in our data directory; None where the operator has a database of their own."""
     if settings.database_url is not None:
         yield None
         return
@@ -119,7 +118,7 @@ def _own_database(settings: Settings, stopping: Stopping, tell: Tell) -> Iterato
 
 
 class ProcessSupervisor:
-    """Starts what is not running, as often as it takes."""
+    """Starts processes that are not running, as often as it takes."""
 
     def __init__(
         self,
@@ -154,7 +153,7 @@ class ProcessSupervisor:
         self._remind_at = time.monotonic() + QUIET_S
 
     def look(self) -> None:
-        """Look at everything once: start what has ended and is due, and say when all is ready."""
+        """Check everything once: start what has ended and is due, and print when all is ready."""
         self._keep_server()
         if self._is_prepared:
             self._keep_parts()
@@ -163,7 +162,7 @@ class ProcessSupervisor:
             self._prepare()
 
     def stop(self) -> None:
-        """Stop the parts, each after those who need it."""
+        """Ask it to stop, again when we are asked again, and kill it when it does not."""
         if self._stopping and self._is_prepared:
             self._tell("Stopping …")
         for part in self._parts:
@@ -271,7 +270,7 @@ def answers(settings: Settings, path: str) -> bool:
 
 
 async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
-    """Make the database ready, with the simulator as a carrier if there is one."""
+    """Prepare the database, with the simulator as a carrier if there is one."""
     await prepare(url, tell)
     if settings.simulator_port is not None:
         database = Database(url, connections_max=1)
@@ -282,7 +281,7 @@ async def _prepare(settings: Settings, url: str, tell: Tell) -> None:
 
 
 def find_problem(settings: Settings) -> str | None:
-    """Return what keeps the web process on this machine from being ready, or None."""
+    """Return why the web process on this machine is not ready, or None."""
     try:
         with _direct.open(settings.local_url + "/readyz", timeout=PROBE_S):
             return None

@@ -1,4 +1,4 @@
-"""How does the HTTP server begin and end? It takes the port, and at the end cuts nobody off."""
+"""The HTTP server: takes the port, and shuts down without cutting off a request."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Take the port, or say who should let go of it."""
+    """Take the port, or refuse with the name of the setting to change."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
@@ -38,7 +38,7 @@ def listen(settings: Settings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with an end that cuts nobody off whose request is on its way."""
+    """uvicorn, with a shutdown that cuts off no request."""
 
     def __init__(
         self, config: uvicorn.Config, stopping: Stopping, say_started: Callable[[], None], drain_wait_s: float
@@ -52,11 +52,11 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to those who note them."""
+        """Leave signals to `Stopping`."""
         yield
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell, ten times a second, whether to stop: we were asked to, and balancers have had their time."""
+        """Tell, ten times a second, whether to stop: it was requested, and balancers have had their time."""
         if counter % TICKS_PER_CHECK == 0:
             self._check_times()
         if await super().on_tick(counter):
@@ -72,7 +72,7 @@ class _Server(uvicorn.Server):
         return self._stopping.is_urgent or now >= self._until
 
     def _check_times(self) -> None:
-        """Let go of clients that take too long to send a request or to read an answer."""
+        """Disconnect clients that take too long to send a request or to read an answer."""
         now = asyncio.get_running_loop().time()
         connections = cast("set[HttpProtocol]", self.server_state.connections)
         crowded = len(connections) > CROWDED * HttpProtocol.connections_max
@@ -82,20 +82,20 @@ class _Server(uvicorn.Server):
     def _let_go_after_answers(self) -> None:
         """Have every answer from now on close its connection.
 
-        Who is told to close does not send another request on a connection that we are about to close
-        ourselves; their next one goes to whichever node a balancer chooses.
+        A client that reads `Connection: close` sends no other request on a connection that we are about to
+        close; its next request goes to the node that a balancer chooses.
         """
         # The list is shared by the calls under way, and made anew every second.
         if _CLOSE not in self.server_state.default_headers:
             self.server_state.default_headers.append(_CLOSE)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections, and say so."""
+        """Begin to accept connections, and report it."""
         await super().startup(sockets)
         self._say_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the port, answer those who had connected, then let uvicorn close and wait for the rest."""
+        """Close the port, answer connected clients, then let uvicorn close and wait for the rest."""
         self._let_go_after_answers()
         loop = asyncio.get_running_loop()
         for connected in self._close_port(sockets or []):
@@ -105,7 +105,10 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _close_port(self, sockets: list[socket.socket]) -> list[socket.socket]:
-        """Accept no more, and return those who wait to be accepted: the kernel would cut them off."""
+        """Stop accepting, and return the connections that wait to be accepted.
+
+        The kernel would cut them off.
+        """
         waiting: list[socket.socket] = []
         for listening in sockets:
             with suppress(OSError):
@@ -126,7 +129,7 @@ async def serve(
     stopping: Stopping,
     say_started: Callable[[], None],
 ) -> None:
-    """Serve until told to stop and for the time that balancers need; then let the calls under way finish."""
+    """Serve until told to stop and for the time that balancers need; then let requests under way finish."""
     HttpProtocol.connections_max = connections_max()
     server = _Server(
         uvicorn.Config(

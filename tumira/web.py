@@ -1,4 +1,4 @@
-"""Which face answers a request?"""
+"""The web process: sends each request to the API, the dashboard, the console or the simulator."""
 
 import asyncio
 import os
@@ -125,7 +125,6 @@ class Web:
         self._pages.router.redirect_slashes = False
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] == "http" and scope["raw_path"].startswith(b"/api/"):
             await self._api(scope, receive, send)
         elif scope["type"] == "http":
@@ -173,16 +172,16 @@ class Web:
 
 
 def _spelt_as_meant(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Find nothing where the first part of a path is spelt with escapes.
+    """Find nothing where the first part of a path has percent-escapes.
 
-    Nobody links to `/%6detrics`; who asks for it wants to pass a proxy that refuses `/metrics`.
+    No page links to `/%6detrics`; such a request wants to get past a proxy that refuses `/metrics`.
     """
     first, _, _ = scope["raw_path"][1:].partition(b"/")
     return {**scope, "path": "/%"} if b"%" in first else scope
 
 
 def _named_and_counted(path: str, identifier: str, send: Send, *, is_https: bool) -> Send:
-    """Have an answer bear its request's id and what browsers shall keep to, and count it."""
+    """Add the request id and security headers to an answer, and count it."""
     began = time.perf_counter()
     first, _, _ = path[1:].partition("/")
     face = first if first in FACES else "other"
@@ -255,7 +254,7 @@ async def run_web(
     stopping: Stopping,
     say_started: Callable[[], None],
 ) -> None:
-    """Serve all faces until told to stop."""
+    """Serve until told to stop."""
     # What it learnt takes a tenth of a second to read, and nobody shall wait for that.
     classify("")
     database = Database(url, settings=PLANNED_ONCE)

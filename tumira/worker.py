@@ -1,4 +1,4 @@
-"""What does a worker do? It hands messages over, takes receipts, tells of them, takes money, keeps house."""
+"""The worker process: delivery, webhooks, mails, uploads, top-ups and maintenance."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def run_worker(
     traces: Tracing | None = None,
     keep_weeks: int | None = None,
 ) -> None:
-    """Work until cancelled; then part from the carriers in good order."""
+    """Work until cancelled; then unbind from the carriers in good order."""
     # A name that no other process ever has: what a dead one had claimed must not look like ours.
     name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     async with (

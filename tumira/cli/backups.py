@@ -1,4 +1,4 @@
-"""How does an operator back everything up, and bring it back?"""
+"""Commands for backups and restores."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from tumira.operations.backup import restore as restore_backup
 from tumira.operations.backup.files import Manifest
 from tumira.operations.backup.make_backup import Made
 from tumira.operations.backup.programs import complaint, find_programs
-from tumira.operations.backup.restore import Restored, Wish
+from tumira.operations.backup.restore import Restored, RestoreOptions
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.pool import Database, check
 from tumira.runtime import open_database, prepare
@@ -44,7 +44,7 @@ path_type: Final = click.Path(path_type=Path)
 
 
 class _Progress:
-    """Says how far it is, once a second to a person and now and then to a log."""
+    """Says how far it is, once a second to a person and periodically to a log."""
 
     def __init__(self, words: str, unit: int = 1) -> None:
         self._words = words
@@ -186,7 +186,7 @@ def restore(
         raise click.UsageError("--until needs the log that was kept: name it with --wal.")
     settings = load_settings()
     moment = None if until is None else _read_moment(until)
-    wish = Wish(
+    options = RestoreOptions(
         Actor(actor()),
         nothing_since=nothing_since,
         replace=replace,
@@ -194,13 +194,13 @@ def restore(
         jobs=jobs or min(JOBS_MAX, os.cpu_count() or 1),
     )
     if base is not None:
-        found, findings = _restore_base(settings, base.absolute(), wal, moment, wish)
+        found, findings = _restore_base(settings, base.absolute(), wal, moment, options)
         source = str(base.absolute())
     else:
         _refuse_running(settings)
         source = _name(settings) if file is None else str(file.absolute())
         with open_database(settings, tell) as url:
-            found, findings = asyncio.run(_restore(settings, url, file and file.absolute(), wish))
+            found, findings = asyncio.run(_restore(settings, url, file and file.absolute(), options))
     _show_restored(source, found, findings, nothing_since=nothing_since, as_json=as_json)
 
 
@@ -229,27 +229,27 @@ def _refuse_running(settings: Settings) -> None:
 
 
 async def _restore(
-    settings: Settings, url: str, file: Path | None, wish: Wish
+    settings: Settings, url: str, file: Path | None, options: RestoreOptions
 ) -> tuple[Restored, list[Finding]]:
     await check(url)
     database = Database(url, connections_max=1)
     try:
         if file is None:
-            found = await restore_backup.in_place(database, wish)
+            found = await restore_backup.in_place(database, options)
         else:
-            found = await _fill(settings, database, file, wish)
+            found = await _fill(settings, database, file, options)
         return found, await _finish(database)
     finally:
         await database.close()
 
 
-async def _fill(settings: Settings, database: Database, path: Path, wish: Wish) -> Restored:
+async def _fill(settings: Settings, database: Database, path: Path, options: RestoreOptions) -> Restored:
     programs = find_programs(settings.data_dir, database.url, tell)
     reading = _Progress("Reading the backup: {amount} MB …", MEGABYTE)
     filling = _Progress("Restoring, {seconds} s so far …")
     found = await restore_backup.look(path, programs, reading)
     return await restore_backup.from_file(
-        database, programs, path, found, wish, begin=_announce, watch=filling
+        database, programs, path, found, options, begin=_announce, watch=filling
     )
 
 
@@ -262,7 +262,7 @@ def _announce(manifest: Manifest) -> None:
 
 
 def _restore_base(
-    settings: Settings, base: Path, wal: Path | None, until: datetime | None, wish: Wish
+    settings: Settings, base: Path, wal: Path | None, until: datetime | None, options: RestoreOptions
 ) -> tuple[Restored, list[Finding]]:
     if settings.database_url is not None:
         raise OperatorError(
@@ -271,13 +271,13 @@ def _restore_base(
         )
     base_backups.verify(base)
     with base_backups.brought_back(settings.data_dir, base, wal, until, tell) as url:
-        return asyncio.run(_calm(url, wish, until))
+        return asyncio.run(_calm(url, options, until))
 
 
-async def _calm(url: str, wish: Wish, moment: datetime | None) -> tuple[Restored, list[Finding]]:
+async def _calm(url: str, options: RestoreOptions, moment: datetime | None) -> tuple[Restored, list[Finding]]:
     database = Database(url, connections_max=1)
     try:
-        return await restore_backup.in_place(database, wish, moment), await _finish(database)
+        return await restore_backup.in_place(database, options, moment), await _finish(database)
     finally:
         await database.close()
 

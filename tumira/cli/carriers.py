@@ -1,7 +1,7 @@
-"""How does the operator add, watch, try out and remove carriers?
+"""Commands for carriers: add, list, test and remove.
 
-A carrier's password comes in with its URL, from a file or from the terminal, and never goes out again, not
-even in a complaint about what was typed.
+A carrier's password comes with its URL, from a file or from the terminal, and is never printed, not even in
+an error about what was typed.
 """
 
 import re
@@ -29,10 +29,9 @@ _URL: Final = re.compile(r"smpps?://.*", re.IGNORECASE | re.DOTALL)
 
 
 class _Discreet(click.Group):
-    """Commands whose misuse is explained without repeating a URL."""
+    """A group whose usage errors do not repeat a URL."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was typed."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -89,7 +88,7 @@ def carrier_add(
 
 
 def _read_password(url: str, password_file: str | None) -> str | None:
-    """Return the password that does not stand in the URL; None if it does."""
+    """Return the password that is not in the URL; None if it is."""
     if password_file is not None:
         return _read_line(password_file)
     if not carrier_url.lacks_password(url):
@@ -102,7 +101,6 @@ def _read_password(url: str, password_file: str | None) -> str | None:
 
 
 def _read_line(password_file: str) -> str:
-    """Read the first line of a file."""
     try:
         if password_file == STANDARD_INPUT:
             line = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX)
@@ -177,7 +175,7 @@ async def carrier_test(database: Database, *, name: str, as_json: bool) -> None:
 
 
 def _tell_simulated(before: Collection[str], after: Collection[str]) -> None:
-    """Say for which countries the simulator is not used any more, or is used from now on."""
+    """Print for which countries the simulator is no longer used, or is used from now on."""
     if taken := [country for country in before if country not in after]:
         tell(
             f"The simulator gets no more messages to {', '.join(taken)}, not even while other carriers are "
@@ -207,7 +205,7 @@ def _carrier(state: CarrierState, *, as_json: bool) -> Mapping[str, Any]:
 
 
 def _pace(state: CarrierState) -> int | None:
-    """Return the messages a second over all binds; None for no limit, or nobody there to keep one."""
+    """Return the messages a second over all binds; None for no limit, or without a worker."""
     paces = [bind.pace for bind in state.binds]
     known = [pace for pace in paces if pace is not None]
     return sum(known) if known and len(known) == len(paces) else None

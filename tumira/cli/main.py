@@ -1,4 +1,4 @@
-"""Which commands are there?"""
+"""The command line `tumira`; each command's module is imported when it is used."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -43,11 +43,9 @@ class _Commands(click.Group):
     """The commands, in the order in which one meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
-        """Return their names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        """Return the command of this name."""
         if cmd_name not in COMMANDS:
             return None
         command = getattr(import_module(f"tumira.cli.{COMMANDS[cmd_name]}"), cmd_name)

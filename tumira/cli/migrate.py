@@ -1,4 +1,4 @@
-"""How does a database come to this version's schema?"""
+"""The command `tumira migrate`."""
 
 import asyncio
 from collections.abc import Sequence

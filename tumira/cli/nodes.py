@@ -1,6 +1,6 @@
-"""What do all commands have in common that run a part of a node?
+"""What all commands share that run a process of a node.
 
-Each of them is in a file of its own, which imports what that part needs: a worker has no use for the code of
+Each is in a module of its own, which imports only what its process needs: a worker has no use for the code of
 the pages, nor a web process for that of the engine.
 """
 
@@ -23,7 +23,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="Say nothing at the st
 
 
 def node_command(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """End with one line; its exit code tells what the operator must put right from what may pass."""
+    """End with one line; the exit code tells problems for the operator from those that may pass."""
 
     @functools.wraps(command)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -47,7 +47,7 @@ def until_stopped() -> Iterator[Stopping]:
 
 
 def check_keys(settings: Settings) -> None:
-    """Refuse a key from which no address can be derived, before a customer wants one."""
+    """Refuse a key from which no address can be derived, before a customer needs one."""
     if settings.payments.usdt is not None:
         # The mathematics of keys takes longer to load than all the rest, and few gateways take USDT.
         from tumira.topups.usdt.addresses import read_xpub  # noqa: PLC0415

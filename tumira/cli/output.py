@@ -1,4 +1,4 @@
-"""How does a command print? For people by default, one JSON value with `--json`."""
+"""Output of commands: for people by default, one JSON value with `--json`."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def tell(line: str) -> None:
-    """Say something to the person at the terminal, beside the command's own output."""
+    """Print a line for the person at the terminal, beside the command's own output."""
     # A node goes on when nobody can hear it, as when its output goes to a disk that is full.
     with suppress(OSError):
         click.echo(line, err=True)
@@ -44,7 +44,7 @@ def fail(problem: str, exit_code: int = 1) -> NoReturn:
 
 
 def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a command end with one line that says what is wrong, instead of a stack."""
+    """End a command with one line that says what is wrong, instead of a traceback."""
 
     @functools.wraps(command)
     def said_plainly(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -65,7 +65,7 @@ def plainly(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 def with_database(
     command: Callable[Concatenate[Database, Parameters], Awaitable[Result]],
 ) -> Callable[Parameters, Result]:
-    """Open the database, with today's schema, around a command."""
+    """Open the database, with the current schema, around a command."""
 
     @functools.wraps(command)
     def opened(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -85,7 +85,6 @@ def with_database(
 
 
 def show(value: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
-    """Print one object."""
     if as_json:
         click.echo(_json(value))
         return
@@ -138,7 +137,7 @@ def _plain(item: Any) -> str:
 
 
 def _width(text: str) -> int:
-    """Count the places that a text takes on a terminal."""
+    """Return the number of columns that a text takes on a terminal."""
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "FW" else 1
         for letter in text
@@ -146,7 +145,7 @@ def _width(text: str) -> int:
 
 
 def actor() -> str:
-    """Return who is at the command line, for the records that name somebody."""
+    """Return the name of the user at the command line, for the audit log."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
@@ -154,7 +153,6 @@ def actor() -> str:
 
 
 def load_settings() -> Settings:
-    """Read the settings."""
     return config.load()
 
 
@@ -167,7 +165,6 @@ class AmountType(click.ParamType[Decimal]):
         self._signed = signed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        """Read what was typed."""
         if isinstance(value, Decimal):
             return value
         minus = self._signed and value.startswith("-")
@@ -178,12 +175,9 @@ class AmountType(click.ParamType[Decimal]):
 
 
 class AccountIdType(click.ParamType[AccountId]):
-    """An account's id."""
-
     name = "acc_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AccountId:
-        """Read what was typed."""
         identifier = read_id(ACCOUNT, value)
         if identifier is None:
             self.fail(f"{value!r} is not an account's id; `tumira account list` shows them.", param, ctx)
@@ -191,12 +185,9 @@ class AccountIdType(click.ParamType[AccountId]):
 
 
 class KeyIdType(click.ParamType[KeyId]):
-    """An API key's id."""
-
     name = "key_…"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> KeyId:
-        """Read what was typed."""
         identifier = read_id(KEY, value)
         if identifier is None:
             self.fail(f"{value!r} is not a key's id; `tumira key list` shows them.", param, ctx)

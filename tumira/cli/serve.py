@@ -1,4 +1,4 @@
-"""How is everything started on one machine?"""
+"""The command `tumira serve`: everything on one machine."""
 
 import time
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def serve(*, as_json: bool) -> None:
 
 
 def _check_ports(settings: Settings, stopping: Stopping) -> None:
-    """Say that a port is taken before anything is started, and by whom if it is our like."""
+    """Refuse ports that are in use before anything is started, and say whether Tumira uses them."""
     patience_s = PORT_WAIT_S + settings.drain_wait_s
     _wait_for_port(lambda: _check_web_port(settings, stopping), patience_s, stopping)
     if settings.simulator_port is not None:

@@ -1,4 +1,4 @@
-"""How is the simulator started?"""
+"""The command `tumira simulator`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

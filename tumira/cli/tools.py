@@ -1,4 +1,4 @@
-"""What else does an operator or a newcomer ask of the command line?"""
+"""The commands `audit`, `demo` and others for operators and newcomers."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""How is the web process started?"""
+"""The command `tumira web`."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""How is the worker started?"""
+"""The command `tumira worker`."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,6 @@
-"""How long is something that failed left alone before it is tried again?
+"""Waits between attempts.
 
-The `chance` of each wait is a random number from 0 up to 1. It spreads what failed together, so that it does
-not come back together.
+The `chance` of each wait is a random number from 0 up to 1. It spreads attempts that failed together.
 """
 
 from typing import Final
@@ -38,7 +37,7 @@ _RESTART_WAIT_MAX_S: Final = 5.0
 
 
 def retry_wait_s(tries: int, chance: float) -> float:
-    """Return how long a message waits that a carrier refused for the time being, after so many tries."""
+    """Return how long a message waits after a temporary refusal by a carrier."""
     assert tries >= 1
     assert 0 <= chance < 1
     wait_s = _RETRY_WAITS_S[min(tries, len(_RETRY_WAITS_S)) - 1]
@@ -46,7 +45,7 @@ def retry_wait_s(tries: int, chance: float) -> float:
 
 
 def delivery_wait_s(tries: int, chance: float) -> float:
-    """Return how long an event waits that an endpoint did not take, after so many tries."""
+    """Return how long an event waits after a failed delivery to an endpoint."""
     assert tries >= 1
     assert 0 <= chance < 1
     wait_s = _DELIVERY_WAITS_S[min(tries, len(_DELIVERY_WAITS_S)) - 1]
@@ -54,7 +53,7 @@ def delivery_wait_s(tries: int, chance: float) -> float:
 
 
 def reconnect_wait_s(failures: int, chance: float) -> float:
-    """Return how long a connection waits that failed so many times in a row; nothing after none."""
+    """Return how long to wait before the next attempt to connect, after failures in a row."""
     assert failures >= 0
     assert 0 <= chance < 1
     if failures == 0:
@@ -64,7 +63,7 @@ def reconnect_wait_s(failures: int, chance: float) -> float:
 
 
 def restart_wait_s(failures: int) -> float:
-    """Return how long to wait with the start of a process that ended so many times in a row."""
+    """Return how long to wait before a process is started again, after failures in a row."""
     assert failures >= 1
     if failures == 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which day is it for our customers? Both countries keep the same time all year."""
+"""Local days: both countries keep the same time all year."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -12,12 +12,11 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 
 def local_day(at: datetime) -> date:
-    """Return the day in which an aware moment falls."""
     return (at.astimezone(UTC) + LOCAL_TIME).date()
 
 
 def local_ordinal(at_ms: int) -> int:
-    """Return the ordinal of the day in which a moment falls, given in milliseconds as ids have it.
+    """Return the ordinal of the local day of a moment in milliseconds.
 
     Where every message is counted to its day, making a date for each would cost more than the counting.
     """

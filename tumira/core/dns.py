@@ -1,4 +1,4 @@
-"""Which addresses does a name have, without a slow name server holding up anything else?"""
+"""Name resolution in threads, so that a slow name server delays nothing else."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ _Found = Sequence[str] | OSError
 
 
 class Resolver:
-    """Asks the system's resolver in threads that do not keep the process from ending.
+    """Asks the system's resolver in daemon threads.
 
-    A `ThreadPoolExecutor` would: the interpreter waits for its threads when it exits. Whoever asks for a name
-    while it is looked up shares that lookup, so that a name whose server is silent takes one thread; when as
-    many names are looked up as may be, the next one waits its turn.
+    The interpreter waits for the threads of a `ThreadPoolExecutor` when it exits. Requests for the same name
+    share one lookup, so that a name whose server is silent takes one thread; beyond the limit a lookup waits
+    its turn.
     """
 
     def __init__(self, *, lookup_s: float = LOOKUP_S, lookups_max: int = LOOKUPS_MAX) -> None:

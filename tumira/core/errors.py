@@ -1,7 +1,7 @@
-"""Which refusals can a caller meet? Each is declared here, once.
+"""Refusals of the API, each declared once, and errors for the operator.
 
-The JSON envelope, the OpenAPI document, `docs/errors.md` and the tests that provoke every code are made
-from these classes. A class's docstring is its default message: one sentence a developer can act on.
+The JSON envelope, the OpenAPI document, `docs/errors.md` and the tests that provoke every code are made from
+these classes. A class's docstring is its default message: one sentence a developer can act on.
 """
 
 import errno
@@ -248,7 +248,6 @@ class ContentRejected(Refusal):
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """Return what the refusal says about the text."""
         return self.details[0]
 
 
@@ -314,7 +313,7 @@ class ServiceUnavailable(Refusal):
 
 
 def all_refusals() -> Sequence[type[Refusal]]:
-    """Return every class that has a code of its own, in the order in which they are declared."""
+    """Return every class with a code of its own, in the order of declaration."""
     found: list[type[Refusal]] = []
     waiting: list[type[Refusal]] = [Refusal]
     while waiting:
@@ -326,7 +325,7 @@ def all_refusals() -> Sequence[type[Refusal]]:
 
 
 class OperatorError(Exception):
-    """Something the operator has to put right; its text says what is wrong and what to do."""
+    """A problem that the operator has to solve; its text says what is wrong and what to do."""
 
 
 # The exit code of a node that only its operator can help: EX_CONFIG of sysexits.h. A crash of Python is 1.
@@ -334,18 +333,18 @@ OPERATOR_EXIT_CODE: Final = 78
 
 
 class TemporaryOperatorError(OperatorError):
-    """Something that may pass without the operator: a node tries again, a command says it and ends."""
+    """A problem that may pass without the operator: a node tries again, a command prints it and ends."""
 
 
 def port_error(error: Exception, words: str) -> OperatorError:
-    """Return the error for a port that cannot be used; one that is in use may become free."""
+    """Return the error for a port that cannot be used; a port in use may become free."""
     # An outgoing connection of any program may have the port for a while.
     is_temporary = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
     return TemporaryOperatorError(words) if is_temporary else OperatorError(words)
 
 
 class FieldError(OperatorError):
-    """Something wrong with one thing that was given, by its name on the page or the command line."""
+    """A problem with one value, by its name on the page or the command line."""
 
     def __init__(self, field: str, words: str) -> None:
         super().__init__(words)

@@ -1,4 +1,4 @@
-"""How long do most take? Times are counted in buckets, each twice as wide as the one before.
+"""Histograms of times, in buckets that are each twice as wide as the one before.
 
 Counts of many workers and slots of time can be added up, and a percentile read from the sum: never further
 from the truth than its bucket is wide.
@@ -21,21 +21,20 @@ _ENOUGH: Final = 10
 
 
 def bucket_of(ms: int) -> int:
-    """Return the bucket of a time; clocks differ, so one below zero counts as none at all."""
+    """Return the bucket of a time; clocks differ, so a negative time counts as zero."""
     if ms < FIRST_MS:
         return 0
     return min((ms // FIRST_MS).bit_length(), LAST)
 
 
 def bounds_ms(bucket: int) -> tuple[int, int]:
-    """Return where a bucket begins and ends."""
     assert 0 <= bucket <= LAST
     low = 0 if bucket == 0 else FIRST_MS << (bucket - 1)
     return low, LONGEST_MS if bucket == LAST else FIRST_MS << bucket
 
 
 def percentile_ms(counts: Mapping[int, int], percent: int) -> int | None:
-    """Return the time within which so many of a hundred were done; None where nothing was counted."""
+    """Return the time within which this percentage was done; None where nothing was counted."""
     assert 0 < percent <= 100  # noqa: PLR2004 - per cent
     total = sum(counts.values())
     if total == 0:

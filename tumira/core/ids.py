@@ -1,4 +1,4 @@
-"""How does an identifier look, and how is one made?
+"""Identifiers: how they are made, written and read.
 
 An id is a UUIDv7: its first 48 bits are the milliseconds at which it was made, so ids sort by age and a
 table can be cut into weeks by its key. Outside the database it is written as a prefix that says what it
@@ -52,7 +52,6 @@ _PLACE_SHIFT: Final = 28
 
 
 def new_id(at_ms: int) -> UUID:
-    """Make one id for this moment."""
     random = int.from_bytes(secrets.token_bytes(10)) >> 6
     low_62 = random & ((1 << 62) - 1)
     return UUID(int=at_ms << 80 | _VERSION_7_AND_VARIANT | random >> 62 << 64 | low_62)
@@ -81,12 +80,10 @@ def first_id(at_ms: int) -> UUID:
 
 
 def made_at_ms(identifier: UUID) -> int:
-    """Return when an id was made."""
     return identifier.int >> 80
 
 
 def write_id(prefix: str, identifier: UUID) -> str:
-    """Write an id the way callers see it."""
     value = identifier.int
     return prefix + "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 

@@ -45,13 +45,12 @@ def is_local(
 
 
 def _host_name(host: str) -> str:
-    """Return the name or address in a Host header, without the port."""
     found = _HOST.fullmatch(host)
     return "" if found is None else (found["address"] or found["name"] or "").lower()
 
 
 def _is_here(text: str | None, own: str | None) -> bool:
-    """Tell whether an address is this machine's: a loopback one, or the one that was connected to."""
+    """Tell whether an address is this machine's: a loopback address, or the address that was connected to."""
     address = _address(text)
     return address is not None and (address.is_loopback or address == _address(own))
 

@@ -44,7 +44,7 @@ def _mask_number(found: "re.Match[str]") -> str:
 
 
 def without_quotes(text: str) -> str:
-    """Return what an error says, without what it quotes but for the names of columns and the like."""
+    """Return an error's text without quoted values; names of columns and the like stay."""
     return mask_numbers(_QUOTED.sub(_leave_out, text))
 
 
@@ -59,7 +59,7 @@ def _emptied(found: "re.Match[str]") -> str:
 
 
 def masked_error(written: str) -> str:
-    """Return an error as `repr` writes it, without what its words quote."""
+    """Return an error as `repr` writes it, without quoted values."""
     shape = _WRITTEN.fullmatch(written)
     if shape is None:
         return without_quotes(written)
@@ -69,7 +69,7 @@ def masked_error(written: str) -> str:
 
 
 def _shorten(found: "re.Match[str]") -> str:
-    """Return one argument of an error, which is a sentence, without what that quotes."""
+    """Return one argument of an error, which is a sentence, without quoted values."""
     is_value = found["prefix"] or found.string[max(0, found.start() - 1) : found.start()] == "="
     quoted = found[0]
     if is_value or len(quoted) == 1 or quoted[-1] != quoted[0]:
@@ -88,7 +88,7 @@ Event = MutableMapping[str, Any]
 
 
 def configure(level: int) -> None:
-    """Have all log lines from this level on written to standard error."""
+    """Write all log lines from this level on to standard error."""
     # Addresses of providers hold keys, and one of them a voucher's PIN.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -119,7 +119,7 @@ def _count(_logger: object, _method: str, event: Event) -> Event:
 
 
 def _write_error(_logger: object, _method: str, event: Event) -> Event:
-    """Write where an error came from, and what it says without what it quotes."""
+    """Write where an error came from, and its text without quoted values."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()[1]
@@ -131,7 +131,7 @@ def _write_error(_logger: object, _method: str, event: Event) -> Event:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error with those that led to it, each with where it was raised."""
+    """Return an error with its causes, each with the place where it was raised."""
     parts: list[str] = []
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
@@ -178,7 +178,7 @@ def _masked(value: Any, depth: int) -> Any:
 
 
 class _Libraries(logging.Handler):
-    """Takes the lines of libraries; each is a line of ours, with the library's name."""
+    """Writes the log lines of libraries as ours, with the library's name."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -191,7 +191,7 @@ class _Libraries(logging.Handler):
 
 
 class _Lines:
-    """Writes log lines to standard error; a line that cannot be written is dropped, and work goes on."""
+    """Writes log lines to standard error; a line that cannot be written is dropped."""
 
     def __init__(self, *_arguments: object) -> None:
         pass

@@ -40,7 +40,7 @@ async def forever(
     wake: asyncio.Event | None = None,
     **fields: str,
 ) -> NoReturn:
-    """Run a step every so many seconds until cancelled, which is how a process shuts down.
+    """Run a step every `every_s` seconds until cancelled, which is how a process shuts down.
 
     `name` is a verb with its object: a failure is logged as "could not <name>", once per outage. A step that
     has more to do returns 0. Setting `wake` ends a pause early, also one after a failure.
@@ -69,7 +69,7 @@ async def _pause(pause_s: float, wake: asyncio.Event | None) -> None:
 
 
 class _Outage:
-    """Failures of one loop in a row: what of them was logged, and how long the next try waits."""
+    """Failures of one loop in a row: what was logged of them, and how long the next attempt waits."""
 
     def __init__(self, name: str, fields: dict[str, str]) -> None:
         self._name = name
@@ -98,7 +98,10 @@ class _Outage:
 
 
 def log_failure(message: str, error: Exception, **fields: str) -> None:
-    """Log a failure outside `forever`; a database that is away is reported now and then, without a trace."""
+    """Log a failure outside `forever`.
+
+    For a database that is away at most every ten seconds, without a trace.
+    """
     if is_unavailable(error):
         say_unavailable(message, error, **fields)
     else:

@@ -1,7 +1,7 @@
-"""What is counted and measured? Every metric, once; `docs/metrics.md` is made from this.
+"""Every metric, declared once; `docs/metrics.md` is made from this.
 
-A process shows what it counts itself: `web` on its own port, a worker on `TUMIRA_WORKER_METRICS_PORT`. What
-is read from the database is the same wherever it is asked for, and is shown by `web`.
+A process shows what it counts itself: `web` on its own port, a worker on `TUMIRA_WORKER_METRICS_PORT`. Gauges
+that are read from the database are shown by `web`.
 """
 
 from typing import Final

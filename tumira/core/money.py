@@ -1,4 +1,4 @@
-"""How is an amount of money written, and how is one read from what an operator types?
+"""Amounts of money, as they are written and as operators type them.
 
 Amounts are `Decimal` US dollars with at most four decimals, from the database to the JSON answer; no float
 ever touches one.
@@ -26,5 +26,5 @@ def write(amount: Decimal) -> str:
 
 
 def parse(text: str) -> Decimal | None:
-    """Read a plain amount such as `5` or `12.50`, or None: nobody should guess what `1e3` or `5,00` meant."""
+    """Read a plain amount such as `5` or `12.50`; None for `1e3` or `5,00`, whose meaning is not certain."""
     return Decimal(text) if _PLAIN.fullmatch(text) else None

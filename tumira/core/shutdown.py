@@ -1,4 +1,4 @@
-"""Has somebody asked us to stop? Signals are noted, and whoever waits looks."""
+"""Shutdown: signals are recorded, and loops check for them."""
 
 import asyncio
 import signal
@@ -9,10 +9,10 @@ LOOK_S: Final = 0.1
 
 
 class Stopping:
-    """The wish to stop, from Ctrl-C or SIGTERM; true once there is one, and more urgent with the second.
+    """The request to stop, from Ctrl-C or SIGTERM; a second signal makes it urgent.
 
-    A handler that raised would interrupt whatever happens to run, and a fork, a collection of garbage and
-    some libraries swallow what is raised in them: the wish would be lost.
+    A signal handler that raised could interrupt any code, and a fork, the garbage collector and some
+    libraries swallow exceptions that are raised in them: the request would be lost.
     """
 
     def __init__(self) -> None:
@@ -25,26 +25,24 @@ class Stopping:
         self._wishes += 1
 
     def __bool__(self) -> bool:
-        """Tell whether we are to stop."""
         return self._wishes > 0
 
     @property
     def is_urgent(self) -> bool:
-        """Tell whether we were asked more than once: nothing is waited for that only others would like."""
+        """Tell whether there were several signals: then waits for balancers are left out."""
         return self._wishes > 1
 
     def heed(self) -> None:
-        """Be interrupted here, if we are to stop."""
+        """Raise KeyboardInterrupt if a stop was requested."""
         if self._wishes:
             raise KeyboardInterrupt
 
     async def wait(self) -> None:
-        """Wait until we are to stop."""
         while not self._wishes:  # noqa: ASYNC110 - nothing of a loop may be called where a signal is noted
             await asyncio.sleep(LOOK_S)
 
     async def cancel(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work to its end, or cancel it when we are to stop."""
+        """Run some work to its end, or cancel it when a stop is requested."""
         task = asyncio.create_task(work)
         wish = asyncio.create_task(self.wait())
         await asyncio.wait([task, wish], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What has to be done now and then, whoever is calling? Each task runs on one node at a time."""
+"""Maintenance tasks of the worker, each on one node at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -65,7 +65,7 @@ SQL_TRY_LOCK: Final = Statement(
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTask:
-    """Something done every so often, and again at once when it says that it did `more_at` or more."""
+    """A task that runs at an interval, and again at once when it handled `more_at` items or more."""
 
     name: str
     every_s: float
@@ -75,7 +75,7 @@ class MaintenanceTask:
 
 @dataclass(frozen=True, slots=True)
 class MultiStepTask:
-    """A task that does not fit into one transaction, and sees to it itself that one node is at it."""
+    """A task of several transactions, which itself makes sure that one node runs it at a time."""
 
     name: str
     every_s: float
@@ -101,7 +101,7 @@ async def _resume_due(connection: Connection) -> int:
 
 
 async def _try_unmatched(database: Database) -> int:
-    """Try kept receipts, a group in each transaction, until none is due."""
+    """Try unmatched receipts, a group in each transaction, until none is due."""
     found = 0
     while True:
         async with database.transaction() as connection:
@@ -131,9 +131,9 @@ async def _fail_unroutable(connection: Connection) -> int:
 
 
 async def _expire_waiting(database: Database) -> int:
-    """End what has waited for too long, a group a transaction: nobody's account is held for long.
+    """Expire messages, a group in each transaction, so that no account is locked for long.
 
-    All that waits is read to find it, so what is found is for many groups.
+    All waiting messages are read to find them, so one search is for many groups.
     """
     async with database.connection() as connection:
         now = await clock.read_now(connection)
@@ -206,7 +206,7 @@ async def _drop_events(database: Database) -> int:
 
 
 def drop_messages(weeks_kept: int) -> MultiStepTask:
-    """Return the task that drops what the operator does not want to keep for longer."""
+    """Return the task that drops messages older than the operator keeps."""
 
     async def do(database: Database) -> int:
         return await drop_old(database, Kind.MESSAGES, weeks_kept)
@@ -222,7 +222,7 @@ async def _add_up_ledgers(connection: Connection) -> int:
 
 
 async def _well_countries(connection: Connection) -> frozenset[str]:
-    """Return the countries for which some carrier is at work."""
+    """Return the countries with a working carrier."""
     countries = await list_countries(connection)
     return frozenset(countries) - await binds.countries_without_carrier(connection)
 
@@ -258,7 +258,7 @@ MAINTENANCE_TASKS: Final[Sequence[MaintenanceTask | MultiStepTask]] = (
 
 
 async def run_task(database: Database, task: MaintenanceTask | MultiStepTask) -> int:
-    """Do a task once, if it can be in one transaction, unless another node is at it."""
+    """Run a task once, unless another node runs it."""
     if isinstance(task, MultiStepTask):
         return await task.do(database)
     async with database.transaction() as connection:
@@ -268,7 +268,10 @@ async def run_task(database: Database, task: MaintenanceTask | MultiStepTask) ->
 
 
 async def run_maintenance(database: Database, keep_weeks: int | None = None) -> None:
-    """Do all tasks at their times until cancelled; messages are kept for so many weeks, or for good."""
+    """Run all tasks at their intervals until cancelled.
+
+    Messages are kept for `keep_weeks`, or permanently.
+    """
     tasks = MAINTENANCE_TASKS if keep_weeks is None else (*MAINTENANCE_TASKS, drop_messages(keep_weeks))
     async with asyncio.TaskGroup() as group:
         for task in tasks:

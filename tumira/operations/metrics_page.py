@@ -69,7 +69,7 @@ SELECT coalesce(c.name, 'unknown') AS carrier, count(*)
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """How many endpoints there are by state, and what waits for those at work; since when, if well."""
+    """Endpoints by state, events that wait for active ones, and the age of the oldest for healthy ones."""
 
     endpoints: Mapping[str, int]
     waiting: Mapping[str, int]
@@ -160,7 +160,7 @@ SELECT (SELECT count(*) FROM ledger_proofs WHERE broken_at IS NOT NULL),
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """How everything stands at one moment; ages are in seconds."""
+    """The gauges of one moment; ages are in seconds."""
 
     stands: Sequence[Stand]
     now_ms: int
@@ -188,7 +188,7 @@ SQL_NOW: Final = Statement("SELECT (extract(epoch FROM clock_timestamp()) * 1000
 
 
 async def read(connection: Connection) -> Readings:
-    """Read how everything stands, in a transaction that nobody waits for longer than some seconds."""
+    """Read all gauges in a transaction of a few seconds at most."""
     await connection.execute(f"SET LOCAL statement_timeout = '{STATEMENT_S}s'")
     top_ups = await SQL_TOP_UPS.rows(connection, count_max=WAITING_MAX)
     unmatched = await SQL_UNMATCHED.rows(connection, count_max=WAITING_MAX)
@@ -243,7 +243,7 @@ _log: Final = structlog.get_logger()
 
 
 class Scrape:
-    """Answers those who collect metrics, one after the other."""
+    """Answers scrapes of metrics, one after the other."""
 
     def __init__(self, database: Database, batcher: Batcher, data_dir: Path | None) -> None:
         self._database = database
@@ -255,7 +255,7 @@ class Scrape:
         metrics.BUILD.labels(VERSION).set(1)
 
     async def page(self) -> bytes:
-        """Write all metrics of this process and, as long as it can be read, of the database."""
+        """Write the metrics of this process and, while it can be read, of the database."""
         async with self._reading:
             now = time.monotonic()
             if self._readings is None or now - self._read_at > KEPT_S:
@@ -288,7 +288,7 @@ class Scrape:
 
 
 def show(readings: Readings) -> None:
-    """Put readings into their gauges; what is not there any more is shown no more."""
+    """Set the gauges to the readings, and remove labels that are gone."""
     _show_messages(readings)
     _show_carriers(readings)
     _show_webhooks(readings)

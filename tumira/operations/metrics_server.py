@@ -1,4 +1,4 @@
-"""Where does a worker show its metrics? At `/metrics` of a port of its own; `/healthz` says that it lives."""
+"""The HTTP server for `/metrics` and `/healthz` of a worker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ ANSWER_S: Final = 5.0
 
 @asynccontextmanager
 async def show_metrics(host: str, port: int | None) -> AsyncIterator[None]:
-    """Show the metrics as long as this lasts, if a port was given."""
+    """Serve the metrics meanwhile, if a port is given."""
     if port is None:
         yield
         return

@@ -34,7 +34,7 @@ _UNSURE_MS: Final = 3_600_000
 
 
 class Kind(StrEnum):
-    """What is kept for the same time, and goes together."""
+    """Tables that are kept for the same time, and dropped together."""
 
     MESSAGES = "messages"
     EVENTS = "events"
@@ -51,7 +51,7 @@ TABLES: Final[Mapping[Kind, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A week of all tables of a kind."""
+    """An old week of all tables of a kind."""
 
     kind: Kind
     low: UUID
@@ -60,11 +60,11 @@ class Leaving:
 
     @property
     def name(self) -> str:
-        """Return what it is called in a line to the operator."""
+        """Its name in a line to the operator."""
         return ", ".join(week.name for week in self.tables)
 
     def table(self, parent: str) -> str:
-        """Return the week of one table, in SQL; where it has none, nothing."""
+        """Return the week of one table, in SQL; an empty relation where it has none."""
         found = [week.name for week in self.tables if week.parent == parent]
         return found[0] if found else f"(SELECT * FROM {parent} WHERE false)"  # noqa: S608 - our own name
 
@@ -77,9 +77,9 @@ SQL_TRY_LOCK: Final = Statement(
 
 @asynccontextmanager
 async def alone(database: Database, kind: Kind, wait_ms: int) -> "AsyncIterator[Connection | None]":
-    """Lend a connection to the one who lets weeks of a kind go; None while somebody else does, or audits.
+    """Yield a connection that holds the retention lock of a kind; None while another process drops or audits.
 
-    The lock goes with the connection: that of a worker that died is free at once.
+    The lock ends with the connection: that of a worker that died is free at once.
     """
     # Whoever attaches a week, or vacuums one, stands in the same line: nobody is waited for longer than this.
     connection = await database.connect({**runs.PLANNED_FREELY, "lock_timeout": f"{wait_ms}ms"})
@@ -91,10 +91,10 @@ async def alone(database: Database, kind: Kind, wait_ms: int) -> "AsyncIterator[
 
 
 async def list_old(connection: Connection, kind: Kind, weeks_kept: int) -> Sequence[Leaving]:
-    """Return the weeks of a kind that ended so many weeks ago and are not on their way yet, the oldest first.
+    """Return the weeks of a kind that ended `weeks_kept` weeks ago and are not leaving yet, the oldest first.
 
-    Of messages and events so many weeks stay in any case, whatever the time is: a clock that jumps ahead by
-    years takes a few weeks with it, and not all of them.
+    Of messages and events `weeks_kept` weeks stay in any case, whatever the time is: a clock that jumps ahead
+    by years takes a few weeks with it, and not all of them.
     """
     monday = await partitions.this_week(connection)
     border, now = (
@@ -154,7 +154,7 @@ _OPEN: Final[Mapping[Kind, tuple[str, Sequence[str]]]] = {
 
 
 async def problem_of(connection: Connection, week: Leaving) -> str | None:
-    """Say what keeps a week from going: what is open in it, or does not add up; None when nothing does."""
+    """Return why a week has to stay: messages in it are open, or it does not add up; None when it may go."""
     if week.kind not in _OPEN:
         return None
     query, words = _OPEN[week.kind]
@@ -185,7 +185,7 @@ SELECT name, parent, %(kind)s, %(low)s, %(high)s
 
 
 async def mark_leaving(connection: Connection, week: Leaving) -> None:
-    """Send a week on its way: from now on nothing is compared with it, and whoever comes next goes on."""
+    """Mark a week as leaving: from now on nothing is compared with it, and the next run continues with it."""
     await SQL_MARK_LEAVING.rows(
         connection,
         kind=week.kind.value,
@@ -203,7 +203,7 @@ SELECT name, parent, low, high FROM leaving_weeks WHERE kind = %(kind)s ORDER BY
 
 
 async def list_leaving(connection: Connection, kind: Kind) -> Sequence[Leaving]:
-    """Return the weeks that are on their way, the oldest first."""
+    """Return the weeks that are leaving, the oldest first."""
     found: dict[tuple[UUID, UUID], list[Week]] = {}
     for row in await SQL_LIST_LEAVING.rows(connection, kind=kind.value):
         found.setdefault((row["low"], row["high"]), []).append(Week(*row))
@@ -218,7 +218,7 @@ SQL_FORGET: Final = Statement("DELETE FROM leaving_weeks WHERE name = ANY(%(name
 
 
 async def drop(connection: Connection, week: Leaving) -> None:
-    """Drop a week that is detached from all its tables; nobody else can see it any more."""
+    """Drop a week that is detached from all its tables; no other transaction can see it any more."""
     names = [one.name for one in week.tables]
     async with connection.transaction():
         states = {await partitions.state_of(connection, one) for one in week.tables}
@@ -233,9 +233,9 @@ WAIT_MS: Final = 10_000
 
 
 async def drop_old(database: Database, kind: Kind, weeks_kept: int, wait_ms: int = WAIT_MS) -> int:
-    """Drop the weeks of a kind that ended so many weeks ago, and return how many went.
+    """Drop the weeks of a kind that ended `weeks_kept` weeks ago, and return how many.
 
-    The oldest goes first and nothing overtakes it: whatever is above the border is whole.
+    The oldest goes first and nothing overtakes it: all above the border is complete.
     """
     dropped = 0
     async with alone(database, kind, wait_ms) as line:
@@ -316,7 +316,7 @@ SQL_SET_PLACE: Final = Statement("UPDATE number_retention SET up_to = %(up_to)s"
 
 
 async def cut_old(connection: Connection, now: datetime, count_max: int) -> int:
-    """Cut the numbers of the oldest messages that are still whole, and return how many were looked at."""
+    """Shorten the numbers of the oldest messages, and return how many were looked at."""
     up_to = await SQL_HOLD_PLACE.value(connection)
     before = first_id(int((now - NUMBERS_KEPT).timestamp() * 1000))
     ended = []

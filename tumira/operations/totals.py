@@ -1,7 +1,7 @@
-"""What is going on, over all accounts together? How much comes in, what waits how long, and how days ended.
+"""Totals over all accounts: accepted messages, queues and their age, and how days ended.
 
-However much there is, each statement reads a bounded number of rows; only a day is read whole, which has a
-row for each account that sent something.
+However many rows there are, each statement reads a bounded number; only a day is read whole, which has a row
+for each account that sent something.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ SELECT day, country, sum(delivered)::bigint, sum(undelivered)::bigint, sum(expir
 
 
 async def days(connection: Connection, first_day: date, last_day: date) -> Sequence[Day]:
-    """Return how the messages of these days ended, by day and country, where there were any."""
+    """Return how the messages of these days ended, by day and country."""
     assert (last_day - first_day).days < DAYS_MAX
     rows = await SQL_DAYS.rows(connection, first_day=first_day, last_day=last_day)
     return [Day(*row) for row in rows]
@@ -62,7 +62,7 @@ async def under_way_by_day(connection: Connection) -> Sequence[tuple[date, int]]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """How many messages to one country were accepted lately, and in some time before too."""
+    """How many messages to one country were accepted since two moments."""
 
     country: str
     lately: int
@@ -115,7 +115,7 @@ def _first_id(at: datetime) -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """What waits in one lane to one country: how many, up to a bound, and since when the oldest of them."""
+    """The queue of one lane to one country: its length, up to a bound, and the time of its oldest message."""
 
     country: str
     lane: int
@@ -143,14 +143,14 @@ SELECT destinations.country, lanes.lane, stand.count, stand.oldest
 
 
 async def stands(connection: Connection, count_max: int = WAITING_MAX) -> Sequence[Stand]:
-    """Return what waits for its turn, by country and lane."""
+    """Return the queues, by country and lane."""
     rows = await SQL_STANDS.rows(connection, count_max=count_max)
     return [Stand(row["country"], row["lane"], row["count"], made_at_ms(UUID(row["oldest"]))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """How many messages are being handed over, wait for another try, or are in doubt; each up to a bound."""
+    """Messages that are being submitted, wait for another attempt, or are in doubt; each up to a bound."""
 
     in_flight: int
     retries: int
@@ -166,7 +166,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM in_flight LIMIT %(count_max)s) AS coun
 
 
 async def elsewhere(connection: Connection, count_max: int = WAITING_MAX) -> Elsewhere:
-    """Return how many messages wait for something else than their turn."""
+    """Return how many messages wait outside the queue."""
     row = await SQL_ELSEWHERE.row(connection, count_max=count_max)
     assert row is not None
     return Elsewhere(*row)

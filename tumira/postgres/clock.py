@@ -11,7 +11,6 @@ SQL_NOW: Final = Statement("SELECT clock_timestamp()")
 
 
 async def read_now(connection: Connection) -> datetime:
-    """Return the time by the database's clock."""
     now: datetime = await SQL_NOW.value(connection)
     return now
 
@@ -20,7 +19,7 @@ class Clock:
     """The database's time as a process knows it without asking.
 
     It is read with every new connection and with every heartbeat of a worker. In between, time goes on by the
-    monotonic clock, so it does not matter what the clock of this machine says, or that somebody sets it.
+    monotonic clock, so the clock of this machine does not matter, nor that it is set.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,6 @@ class Clock:
         return datetime.fromtimestamp(time.monotonic() + self._offset_s, UTC)
 
     async def follow(self, connection: Connection) -> None:
-        """Read the database's clock."""
         before = time.monotonic()
         now = await read_now(connection)
         after = time.monotonic()

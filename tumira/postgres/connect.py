@@ -166,7 +166,7 @@ SESSION: Final[Mapping[str, str]] = {
 
 
 class UnreachedError(ConnectionError):
-    """No host gave us a connection; says for each why."""
+    """No host gave a connection; the text says for each why."""
 
     def __init__(self, reasons: Sequence[tuple[Host | None, Exception]]) -> None:
         super().__init__("; ".join(_said(host, error) for host, error in reasons))
@@ -174,14 +174,14 @@ class UnreachedError(ConnectionError):
 
 
 class UnsureCommitError(ConnectionError):
-    """A commit is on the primary, but nobody waited until the standby had it; it must not be relied on."""
+    """A commit is on the primary, but its wait for the standby was cancelled; it must not be relied on."""
 
     def __init__(self) -> None:
         super().__init__("the wait for the synchronous standby was cancelled")
 
 
 class SyncCommitWatcher:
-    """Hears whether the server gave up waiting for its standby.
+    """Notices when the server gave up waiting for its standby.
 
     An operator's `pg_cancel_backend`, or a `statement_timeout`, ends such a wait. The commit then succeeds,
     with a warning that is easily missed, and is lost if the primary is.
@@ -193,19 +193,19 @@ class SyncCommitWatcher:
         self._heard = False
 
     def on_notice(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
-        """Take a notice of the server; called before whoever waits for the statement goes on."""
+        """Take a notice of the server; called before the statement returns."""
         if getattr(message, "server_source_function", None) == _CANCELLED_WAIT:
             self._heard = True
 
     def check(self) -> None:
-        """Raise if a commit since the last look is not as safe as it seemed."""
+        """Raise if a commit since the last check is not as safe as it seemed."""
         if self._heard:
             self._heard = False
             raise UnsureCommitError
 
 
-class Wire(_Connection):
-    """A connection that knows to which host it goes, and whose end is noticed."""
+class ServerConnection(_Connection):
+    """A connection that knows its host, and notices when the host is gone."""
 
     __slots__ = ("host",)
 
@@ -215,20 +215,20 @@ class Wire(_Connection):
         _notice_silence(transport.get_extra_info("socket"))
 
 
-async def reach(address: Address, first: Host | None, **options: Any) -> Wire:
+async def reach(address: Address, first: Host | None, **options: Any) -> ServerConnection:
     """Connect to the first host that can be used, beginning with `first`.
 
-    One that is silent, refuses, starts, stops or takes no writes is passed over. One that answers anything
-    else, such as that it is full or knows no such user, is the one that is meant: we do not look for another.
+    A host that is silent, refuses, starts, stops or takes no writes is skipped. Any other answer, such as
+    that the server is full or knows no such user, is final: no other host is tried.
     """
     hosts: list[Host | None] = [*sorted(address.hosts, key=lambda host: host != first)] or [None]
     reasons: list[tuple[Host | None, Exception]] = []
     for host in hosts:
         where: dict[str, Any] = {} if host is None else {"host": host.name, "port": host.port}
         try:
-            wire: Wire = await asyncpg.connect(
+            wire: ServerConnection = await asyncpg.connect(
                 address.url,
-                connection_class=Wire,
+                connection_class=ServerConnection,
                 timeout=CONNECT_TIMEOUT_S / len(hosts),
                 target_session_attrs=SessionAttribute(address.target),
                 **where,

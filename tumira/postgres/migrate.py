@@ -36,7 +36,7 @@ _COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a file outside a transaction runs: some statements, then some for each week without an index."""
+    """The statements of a file outside a transaction: some once, then some for each week without an index."""
 
     first: Sequence[str]
     each_week: Sequence[str] = ()
@@ -54,30 +54,29 @@ class Migration:
 
     @classmethod
     def read(cls, file_name: str, text: str) -> "Migration":
-        """Make it of a file's name and content."""
         named = _NAME.fullmatch(file_name)
         assert named is not None, f"{file_name} is not named NNNN_words_pre.sql or NNNN_words_post.sql"
         return cls(int(named["number"]), file_name.removesuffix(".sql"), text)
 
     @property
     def checksum(self) -> bytes:
-        """Return what tells an edited file from the one that was applied."""
+        """Tells an edited file from the applied file."""
         return sha256(self.text.encode()).digest()
 
     @property
     def is_post(self) -> bool:
-        """Tell whether it takes away what older code needs."""
+        """Whether it removes what older code needs."""
         return self.name.endswith("_post")
 
     @property
     def after(self) -> int | None:
-        """Return which `_post` it needs to have been applied; without a word about it, none."""
+        """The `_post` migration that has to be applied before it, if it names one."""
         found = _AFTER.search(self.text)
         return None if found is None else int(found["number"])
 
     @property
     def is_outside(self) -> bool:
-        """Tell whether its statements are run one by one, each for itself."""
+        """Whether its statements run one by one, outside a transaction."""
         return OUTSIDE in self.text.splitlines()
 
     def work(self) -> Work:
@@ -108,7 +107,7 @@ NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a step waits for whom."""
+    """How long a migration waits for locks and for other nodes."""
 
     # Whoever wants the table after us waits behind us meanwhile.
     lock_ms: int = 1_000
@@ -139,7 +138,6 @@ def _read(directory: Traversable) -> Sequence[Migration]:
 
 
 def last_step() -> int:
-    """Return the number of the last migration that this code knows."""
     return known()[-1].number
 
 
@@ -166,10 +164,10 @@ SQL_EXISTS: Final = Statement("SELECT to_regclass('schema_migrations') IS NOT NU
 async def migrate(
     database: Database, steps: Sequence[Migration] | None = None, patience: Patience = PATIENCE
 ) -> Sequence[str]:
-    """Take every step that is missing and may be taken beside older code, and return their names.
+    """Apply every missing migration that may run beside older code, and return their names.
 
     Of ten nodes that start at once one migrates, and the others wait and find nothing left to do. In an empty
-    database, which no older code uses, all steps are taken.
+    database, which no older code uses, all migrations are applied.
     """
     steps = known() if steps is None else steps
     async with _alone(database, patience) as connection:
@@ -191,7 +189,7 @@ async def migrate(
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Which steps were taken, which could not be, and because of whom."""
+    """The migrations that were applied, those that have to wait, and the nodes that they wait for."""
 
     applied: Sequence[str]
     left: Sequence[str]
@@ -199,7 +197,6 @@ class Finished:
 
     @property
     def problem(self) -> str | None:
-        """Say in one line what is in the way, if anything is."""
         if not self.left:
             return None
         named = ", ".join(f"{one.id} ({one.version or 'no version'})" for one in self.older[:NAMED_MAX])
@@ -213,7 +210,7 @@ class Finished:
 async def finish(
     database: Database, steps: Sequence[Migration] | None = None, patience: Patience = PATIENCE
 ) -> Finished:
-    """Take all steps that are missing, but for those that take something from a node that runs."""
+    """Apply all missing migrations, but for those that remove what a running node needs."""
     steps = known() if steps is None else steps
     done: list[str] = []
     left: dict[int, str] = {}
@@ -237,7 +234,6 @@ async def finish(
 
 
 async def is_current(connection: Connection, steps: Sequence[Migration] | None = None) -> bool:
-    """Tell whether every migration that this code needs has been applied."""
     steps = known() if steps is None else steps
     if not await SQL_EXISTS.value(connection):
         return False
@@ -246,14 +242,14 @@ async def is_current(connection: Connection, steps: Sequence[Migration] | None =
 
 
 async def list_waiting(connection: Connection, steps: Sequence[Migration] | None = None) -> Sequence[str]:
-    """Return the steps that wait for an operator's word."""
+    """Return the migrations that wait for `tumira migrate --finish`."""
     steps = known() if steps is None else steps
     applied = await _applied(connection, steps)
     return [step.name for step in steps if step.is_post and step.number not in applied]
 
 
 async def _applied(connection: Connection, steps: Iterable[Migration]) -> Mapping[int, str]:
-    """Return the steps that were taken; refuse those that were changed since, or took away what we need."""
+    """Return the applied migrations; refuse those that were changed since, or removed what we need."""
     ours = {step.number: step for step in steps}
     rows = await SQL_APPLIED.rows(connection)
     for number, name, checksum in rows:
@@ -270,10 +266,10 @@ async def _applied(connection: Connection, steps: Iterable[Migration]) -> Mappin
 
 @asynccontextmanager
 async def _alone(database: Database, patience: Patience) -> AsyncIterator[Connection]:
-    """Lend a connection to the one who migrates; others wait for their turn.
+    """Yield a connection that holds the migration lock.
 
-    By asking again and again: who stood in line for the lock would be a transaction of the kind that an index
-    which is built beside the traffic waits for.
+    The lock is polled: a session that waits for it would be a transaction, and CREATE INDEX CONCURRENTLY
+    waits for those.
     """
     # A machine that is gone does not keep the others from starting.
     connection = await database.connect({"idle_session_timeout": "60s"})
@@ -295,7 +291,7 @@ async def _alone(database: Database, patience: Patience) -> AsyncIterator[Connec
 
 
 async def _take(connection: Connection, step: Migration, patience: Patience) -> None:
-    """Take one step: in one transaction, or piece by piece if it says so."""
+    """Apply one migration: in one transaction, or statement by statement if it says so."""
     if not step.is_outside:
 
         async def whole() -> None:
@@ -362,7 +358,7 @@ async def _make_weeks(connection: Connection, patience: Patience) -> None:
 
 
 async def _patiently(work: Callable[[], Awaitable[None]], name: str, patience: Patience) -> None:
-    """Do something that needs locks: who is in the way goes first, and is asked again a little later."""
+    """Do work that needs locks; on a lock timeout, pause so that others go first, and try again."""
     for tries in range(1, patience.tries_max + 1):
         try:
             await work()

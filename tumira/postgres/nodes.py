@@ -22,7 +22,7 @@ SELECT current_setting('synchronous_standby_names') <> ''
 
 
 async def lacks_standby(connection: Connection) -> bool:
-    """Tell whether commits wait because no synchronous standby follows; reading goes on meanwhile."""
+    """Tell whether commits wait because no synchronous standby follows; reads still work."""
     return bool(await SQL_LACKS_STANDBY.value(connection))
 
 
@@ -31,7 +31,7 @@ OLDER_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A process, as it last said; those of old versions do not say which they have."""
+    """A process and its last heartbeat."""
 
     id: str
     version: str | None
@@ -57,7 +57,6 @@ SELECT id, version, started_at, seen_at, seen_at < clock_timestamp() - %(late)s:
 
 
 async def list_workers(connection: Connection, late: timedelta, count_max: int) -> Sequence[Node]:
-    """Return the workers that nobody has buried yet."""
     return [Node(*row) for row in await SQL_LIST_WORKERS.rows(connection, late=late, count_max=count_max)]
 
 
@@ -80,7 +79,7 @@ SELECT id, version, started_at, seen_at, false
 
 
 async def list_older(connection: Connection, step: int, count_max: int = OLDER_MAX) -> Sequence[Node]:
-    """Return the processes that run and whose code does not know a migration."""
+    """Return the running processes whose code does not know a migration."""
     return [Node(*row) for row in await SQL_LIST_OLDER.rows(connection, step=step, count_max=count_max)]
 
 
@@ -96,7 +95,7 @@ VALUES (%(node)s, %(version)s, %(last_step)s)
 
 
 async def beat(connection: Connection, node: str, version: str, last_step: int) -> None:
-    """Say that a web process lives, and up to which migration it knows the schema."""
+    """Record the heartbeat of a web process, and the last migration that it knows."""
     await SQL_BEAT.rows(connection, node=node, version=version, last_step=last_step)
 
 
@@ -104,13 +103,12 @@ SQL_FORGET: Final = Statement("DELETE FROM nodes WHERE id = %(node)s")
 
 
 async def forget(connection: Connection, node: str) -> None:
-    """Say that a web process ends."""
     await SQL_FORGET.rows(connection, node=node)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A migration that was applied."""
+    """An applied migration."""
 
     number: int
     name: str
@@ -123,13 +121,13 @@ SELECT number, name, applied_at FROM schema_migrations ORDER BY number DESC LIMI
 
 
 async def list_steps(connection: Connection, count_max: int) -> Sequence[Step]:
-    """Return the migrations that were applied, the latest first."""
+    """Return the applied migrations, the latest first."""
     return [Step(*row) for row in await SQL_LIST_STEPS.rows(connection, count_max=count_max)]
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What everything stands on."""
+    """The server and the database."""
 
     postgres: str
     bytes: int
@@ -142,7 +140,6 @@ SELECT current_setting('server_version'), pg_database_size(current_database()), 
 
 
 async def get_ground(connection: Connection) -> Ground:
-    """Return which PostgreSQL it is, and how large the database."""
     row = await SQL_GROUND.row(connection)
     assert row is not None
     return Ground(*row)
@@ -150,7 +147,7 @@ async def get_ground(connection: Connection) -> Ground:
 
 @dataclass(frozen=True, slots=True)
 class BrokenLedger:
-    """An account whose transfers did not come to its balance when they were last added up."""
+    """An account whose transfers did not add up to its balance."""
 
     account_id: AccountId
     broken_at: datetime
@@ -166,5 +163,5 @@ SELECT account_id, broken_at
 
 
 async def list_broken_ledgers(connection: Connection, count_max: int) -> Sequence[BrokenLedger]:
-    """Return the accounts whose ledgers do not add up, those first that have not for longest."""
+    """Return the accounts whose ledgers do not add up, the longest broken first."""
     return [BrokenLedger(*row) for row in await SQL_LIST_BROKEN.rows(connection, count_max=count_max)]

@@ -1,7 +1,7 @@
-"""How does a worker learn at once that something waits? By a word outside the transaction that stored it.
+"""Notifications that wake workers when messages wait, sent outside the transaction that stored them.
 
-Inside, all commits would queue for it one by one. A word that gets lost costs a quarter of a second: workers
-look by themselves that often.
+Inside, all commits would queue for the notification one by one. A lost notification costs a quarter of a
+second: workers poll that often.
 """
 
 import asyncio
@@ -36,13 +36,12 @@ class Waker:
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """Let the workers know, soon; nobody waits for it."""
+        """Notify the workers soon, without waiting for it."""
         self._wanted = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._task is not None:
             self._task.cancel()
         if self._connection is not None:
@@ -64,7 +63,7 @@ class Waker:
 
 
 async def listen(database: Database, woken: Callable[[], None]) -> None:
-    """Call back for every word, until cancelled; a connection that broke is opened again."""
+    """Call back for every notification, until cancelled; a broken connection is opened again."""
 
     def hear(*_arguments: Any) -> None:
         woken()

@@ -1,4 +1,4 @@
-"""Which weeks do the large tables have, and which will they need?"""
+"""Weekly partitions of the large tables."""
 
 import re
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ SELECT inhrelid::regclass::text AS name
 
 
 async def create_ahead(connection: Connection) -> Sequence[str]:
-    """Create the weeks from last week's to eight ahead that are missing, and return their names."""
+    """Create the missing weeks from last week to eight weeks ahead, and return their names."""
     monday = _monday(await read_now(connection))
     created = []
     for table, fillfactor in TABLES.items():
@@ -61,7 +61,6 @@ async def create_ahead(connection: Connection) -> Sequence[str]:
 
 
 async def names(connection: Connection, table: str) -> Sequence[str]:
-    """Return the weeks that a table has."""
     return [row["name"] for row in await SQL_NAMES.rows(connection, table=table)]
 
 
@@ -85,7 +84,7 @@ async def names_within(connection: Connection, table: str, low: UUID, high: UUID
 
 
 async def weeks_left(connection: Connection) -> int:
-    """Return how many weeks after this one every table is ready for."""
+    """Return how many weeks ahead every table has."""
     monday = _monday(await read_now(connection))
     left = []
     for table in TABLES:
@@ -120,7 +119,7 @@ _BOUNDS: Final = re.compile(r"FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a
 async def list_weeks(connection: Connection, table: str) -> Sequence[Week]:
     """Return the weeks of a table with their bounds, the oldest first; not those that are being detached.
 
-    What is bounded in another way was not made here, and is left alone.
+    Partitions with other bounds were not made here, and are left alone.
     """
     rows = await SQL_BOUNDS.rows(connection, table=table)
     bounded = [(row["name"], _BOUNDS.fullmatch(row["bounds"])) for row in rows]
@@ -156,15 +155,14 @@ SELECT CASE WHEN week.oid IS NULL THEN 'gone'
 
 
 async def state_of(connection: Connection, week: Week) -> State:
-    """Tell how far a week is on its way out."""
     return State(await SQL_STATE.value(connection, name=week.name))
 
 
 async def detach(connection: Connection, week: Week) -> None:
-    """Take a week out of its table while others read and write there, or go on where somebody died at that.
+    """Detach a week from its table while others read and write there, or continue after a crash.
 
-    Outside a transaction, because PostgreSQL makes two of it: from the first on nobody new sees the week, and
-    between the two those are waited for who still may.
+    Outside a transaction, because PostgreSQL makes two of it: from the first on no new transaction sees the
+    week, and between the two it waits for those that may still see it.
     """
     state = await state_of(connection, week)
     if state is State.ATTACHED:
@@ -198,6 +196,6 @@ def _monday(at: datetime) -> datetime:
 
 
 def _name(table: str, at: datetime) -> str:
-    """Name the week of a moment; names are in the order of time."""
+    """Return the name of the week of a moment; names sort by time."""
     year, week, _ = at.isocalendar()
     return f"{table}_{year}w{week:02}"

@@ -1,4 +1,4 @@
-"""How does a loop keep one connection for all of its transactions, and get another when that one broke?"""
+"""A connection that one loop keeps for all of its transactions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -59,9 +59,9 @@ class PinnedConnection:
         self._begun = True
 
     async def commit(self, *, durable: bool = True) -> None:
-        """Commit what was begun, and begin the next transaction in the same round trip.
+        """Commit, and begin the next transaction in the same round trip.
 
-        What need not survive a crash is not waited for until it is on disk.
+        A commit that is not `durable` does not wait for the disk.
         """
         assert self._connection is not None
         hurry = "" if durable else "SET LOCAL synchronous_commit TO off; "
@@ -70,31 +70,32 @@ class PinnedConnection:
         self._begun = True
 
     async def end(self) -> None:
-        """Commit what was begun, and begin nothing."""
+        """Commit, and begin nothing."""
         assert self._connection is not None
         await self._connection.execute("COMMIT")
         self._watcher.check()
 
     async def end_sure(self) -> None:
-        """End a transaction that only read, once all that it saw is as safe as what we commit ourselves.
+        """End a transaction that only read, once all that it saw is as safe as our own commits.
 
-        A commit whose wait for the standby was cut short is seen by everybody, and is not on the standby.
-        Commits reach it in their order, so one of our own that it has says that it has the others too.
+        A commit whose wait for the standby was cancelled is visible to everybody, and is not on the standby.
+        Commits reach it in their order, so a later commit of ours that it has proves that it has the others
+        too.
         """
         assert self._connection is not None
         await SQL_WRITE_NOTHING.value(self._connection)
         await self.end()
 
     async def let_go(self) -> None:
-        """Undo what was begun ahead and is not needed soon after all."""
+        """Roll back a transaction that was begun ahead and is not needed soon."""
         if self._begun and self._connection is not None:
             self._begun = False
             await self._connection.execute("ROLLBACK")
 
     async def roll_back(self, error: BaseException) -> None:
-        """Undo what was begun, or give the connection up when it is the connection that failed.
+        """Roll back, or give the connection up if the connection failed.
 
-        Nothing is raised: whoever comes here has a failure to deal with already, and goes on afterwards.
+        Nothing is raised: the caller already handles a failure, and continues afterwards.
         """
         lost = is_unavailable(error) and not is_partition_missing(error)
         if lost or self._connection is None:
@@ -106,16 +107,15 @@ class PinnedConnection:
             self.terminate()
 
     def terminate(self) -> None:
-        """Let go of the connection."""
         self._begun = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
     def _part(self) -> None:
-        """Let go of the connection, after the server was told not to go on with what it does for us.
+        """Give up the connection, after asking the server to cancel its statement.
 
-        It would otherwise wait for its standby as long as that is away, one connection for every try.
+        It would otherwise wait for its standby as long as that is away, one connection for every attempt.
         """
         self._begun = False
         connection, self._connection = self._connection, None

@@ -1,4 +1,4 @@
-"""How do we reach PostgreSQL, and what does it mean when we cannot?"""
+"""The pool of connections to PostgreSQL, which follows the primary."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -16,9 +16,9 @@ from tumira.postgres.connect import (
     CONNECT_TIMEOUT_S,
     SESSION,
     Host,
+    ServerConnection,
     SyncCommitWatcher,
     UnreachedError,
-    Wire,
     reach,
     read_address,
 )
@@ -78,8 +78,8 @@ BUSY: Final = (
 class Database:
     """A pool of connections, opened when first needed so that a process starts while the server is away.
 
-    Where the URL names several hosts, the one that takes writes is used. When that is another one than
-    before, every connection to the old one is closed, whatever it waits for.
+    Where the URL names several hosts, the host that takes writes is used. When that changes, every connection
+    to the old host is closed, whatever it waits for.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Database:
         self._opening = asyncio.Lock()
         # The host that was reached last, and all that is connected.
         self._host: Host | None = None
-        self._wires: WeakSet[Wire] = WeakSet()
+        self._wires: WeakSet[ServerConnection] = WeakSet()
         self._look_out: asyncio.Task[None] | None = None
 
     async def connect(
@@ -105,7 +105,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection; each statement on it commits by itself."""
+        """Yield a connection; each statement on it commits on its own."""
         pool = await self._open()
         watcher = SyncCommitWatcher()
         try:
@@ -128,7 +128,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Lend a connection with one transaction on it, committed at the end and undone by an exception."""
+        """Yield a connection with one transaction, committed at the end and rolled back by an exception."""
         async with self.connection() as connection:
             transaction = connection.transaction()
             is_over = False
@@ -149,7 +149,6 @@ class Database:
                     connection.terminate()
 
     async def close(self) -> None:
-        """Close all pooled connections."""
         look_out, self._look_out = self._look_out, None
         if look_out is not None:
             look_out.cancel()
@@ -165,16 +164,16 @@ class Database:
                     min_size=0,
                     max_size=self._connections_max,
                     connect=self._connect,
-                    connection_class=Wire,
+                    connection_class=ServerConnection,
                     reset=_reset,
                 )
             return self._pool
 
-    async def _connect(self, *_arguments: Any, **_options_of_pool: Any) -> Wire:
-        """Connect for the pool, which has nothing to say about how."""
+    async def _connect(self, *_arguments: Any, **_options_of_pool: Any) -> ServerConnection:
+        """Connect for the pool, whose own options are ignored."""
         return await self._reach(**_options(self._settings))
 
-    async def _reach(self, **options: Any) -> Wire:
+    async def _reach(self, **options: Any) -> ServerConnection:
         wire = await reach(self._address, self._host, **options)
         if wire.host != self._host:
             self._move(wire.host)
@@ -184,7 +183,7 @@ class Database:
             self._look_out = asyncio.create_task(self._keep_looking())
         return wire
 
-    async def _read_clock(self, wire: Wire) -> None:
+    async def _read_clock(self, wire: ServerConnection) -> None:
         try:
             await self.clock.follow(wire)
         except BaseException:
@@ -192,7 +191,7 @@ class Database:
             raise
 
     def _move(self, host: Host | None) -> None:
-        """Close what is connected to another host than this one, which is the primary now."""
+        """Close the connections to other hosts than this one, which is the primary now."""
         before, self._host = self._host, host
         if before is None:
             return
@@ -202,9 +201,9 @@ class Database:
         _log.warning("another database server is used", before=str(before), now=str(host), closed=len(left))
 
     async def _keep_looking(self) -> None:
-        """Look whether our server still answers and takes writes; the others hang on it, and cannot tell.
+        """Check whether our server still answers and takes writes; other connections may hang on it.
 
-        One that does not is left only when another one can be used.
+        A server that does not is left only when another one can be used.
         """
         wire: asyncpg.Connection[asyncpg.Record] | None = None
         try:
@@ -227,7 +226,7 @@ SQL_READ_ONLY: Final = Statement("SELECT current_setting('transaction_read_only'
 
 
 async def check(url: str) -> None:
-    """Say in one line what keeps us from using this database, if anything does."""
+    """Raise an OperatorError that says why this database cannot be used, if it cannot."""
     try:
         connection = await reach(read_address(url), None, **_options())
     except UnreachedError as unreached:
@@ -251,10 +250,9 @@ async def check(url: str) -> None:
 
 
 def _heed_cancelling() -> None:
-    """Let a cancellation through that was replaced by what went wrong on its way out.
+    """Raise a cancellation that was replaced by another error on its way out.
 
-    Undoing a transaction fails when the server is gone; a loop that goes on after failures would then never
-    hear that it should end.
+    Rolling back fails when the server is gone; a loop that continues after failures would then never end.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -26,17 +26,16 @@ class Statement:
         return [parameters[name] for name in self.names]
 
     async def rows(self, connection: Connection, **parameters: Any) -> list[asyncpg.Record]:
-        """Run it and return all rows."""
         return await connection.fetch(self.text, *self._arguments(parameters))
 
     async def row(self, connection: Connection, **parameters: Any) -> asyncpg.Record | None:
-        """Run it and return the first row, or None."""
+        """Return the first row, or None."""
         return await connection.fetchrow(self.text, *self._arguments(parameters))
 
     async def value(self, connection: Connection, **parameters: Any) -> Any:
-        """Run it and return the first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         return await connection.fetchval(self.text, *self._arguments(parameters))
 
     async def each(self, connection: Connection, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Run it once per set of parameters, all of them sent in one go."""
+        """Run it once per set of parameters, all of them sent together."""
         await connection.executemany(self.text, [self._arguments(one) for one in parameters])

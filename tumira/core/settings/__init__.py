@@ -1,4 +1,4 @@
-"""Which settings are there, and what are they? Read once at the start and passed down."""
+"""Settings, read once at the start and passed down."""
 
 import os
 import re
@@ -63,7 +63,7 @@ class Encryption(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Smtp:
-    """Through which server mails go out, and from whom they are; a user always comes with a password."""
+    """The server through which mails are sent, and their sender; a user always comes with a password."""
 
     host: str
     port: int
@@ -108,7 +108,7 @@ class Settings:
 
     @property
     def local_url(self) -> str:
-        """Return where the web process answers on this machine, whatever stands in front of it."""
+        """Return the address of the web process on this machine, whatever proxy stands in front of it."""
         return _local_url(self.host, self.port)
 
 
@@ -197,7 +197,7 @@ def _switch(name: str, values: Mapping[str, str]) -> bool:
 
 
 def _simulator_port(values: Mapping[str, str], web_port: int, database_url: str | None) -> int | None:
-    """Return where the simulator listens: a database of the operator's own is no place for trials."""
+    """Return where the simulator listens; none by default on a database of the operator's own."""
     name = PREFIX + "SIMULATOR_PORT"
     if name not in values and database_url is not None:
         return None
@@ -218,7 +218,7 @@ def _metrics_port(values: Mapping[str, str], web_port: int) -> int | None:
 
 
 def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
-    """Read how mails go out. What a refusal says never repeats the URL: the password stands in it."""
+    """Read how mails are sent. An error never repeats the URL, which may hold the password."""
     sender_name, sender_address = _mail_from(values, public_url)
     name = PREFIX + "SMTP_URL"
     if name not in values:
@@ -250,13 +250,12 @@ def _smtp(values: Mapping[str, str], public_url: str) -> Smtp | None:
 
 
 def _credential(text: str | None) -> str | None:
-    """Undo the percent-encoding; None where nothing is given, or nothing that a mail server can be told."""
+    """Undo the percent-encoding; None where nothing is given, or nothing that a mail server accepts."""
     decoded = None if text is None else urls.unescape(text)
     return decoded if decoded is not None and _CREDENTIAL.fullmatch(decoded) else None
 
 
 def _mail_from(values: Mapping[str, str], public_url: str) -> tuple[str, str]:
-    """Return the name and the address that mails come from."""
     name = PREFIX + "MAIL_FROM"
     if name not in values:
         return "Tumira", f"no-reply@{_mail_domain(public_url)}"

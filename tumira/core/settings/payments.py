@@ -1,4 +1,4 @@
-"""Through which providers does money come in? A provider that was given no access to is not offered."""
+"""Payment providers that are set up; others are not offered."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Paynow:
 
 @dataclass(frozen=True, slots=True)
 class Usdt:
-    """Which chain is watched, through whom, and from which public key addresses are derived."""
+    """The chain that is watched, its providers, and the public key from which addresses are derived."""
 
     rpc_urls: Sequence[str] = field(repr=False)
     xpub: str = field(repr=False)
@@ -64,7 +64,7 @@ class OneVoucher:
 
     @property
     def secret(self) -> str:
-        """Return what PINs are sealed with."""
+        """The secret with which PINs are encrypted."""
         return self.consumer_secret
 
 
@@ -80,7 +80,7 @@ class Ott:
 
     @property
     def secret(self) -> str:
-        """Return what PINs are sealed with."""
+        """The secret with which PINs are encrypted."""
         return self.password + self.key
 
 
@@ -95,7 +95,7 @@ class Blu:
 
     @property
     def secret(self) -> str:
-        """Return what PINs are sealed with."""
+        """The secret with which PINs are encrypted."""
         return self.password + self.key
 
 
@@ -121,8 +121,6 @@ class Payments:
 
 
 def read_payments(values: Mapping[str, str]) -> Payments:
-    """Read which providers the operator has set up."""
-
     def read(name: str) -> str | None:
         return values.get(PREFIX + name)
 
@@ -230,7 +228,7 @@ def _zar_rate(read: Read) -> ZarRate | None:
 def _together(
     read: Read, group: str, *, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, str] | None:
-    """Return the settings of a provider without their common beginning; None where it is not set up."""
+    """Return the settings of a provider without their common prefix; None where it is not set up."""
     given = {name: value for name in (*needed, *optional) if (value := read(group + name))}
     if not given:
         return None
@@ -242,7 +240,7 @@ def _together(
 
 
 def _base(name: str, text: str) -> str:
-    """Return a provider's address without a slash at its end; a refusal never repeats it, for keys in it."""
+    """Return a provider's address without a trailing slash; an error never repeats it, for keys in it."""
     wrong = OperatorError(
         f"{PREFIX}{name} is no address of a provider: write https://host, and http:// only for this machine."
     )

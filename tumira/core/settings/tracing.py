@@ -1,4 +1,4 @@
-"""Where do traces go, and how many of them?"""
+"""Settings of traces: the collector, and the share of batches that is traced."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Tracing:
 
 
 def read_tracing(values: Mapping[str, str]) -> Tracing | None:
-    """Read how traces are sent; None for a gateway that sends none."""
+    """Read how traces are sent; None without a collector."""
     share = values.get("TUMIRA_OTLP_SAMPLE", SHARE)
     if not _SHARE.fullmatch(share):
         raise OperatorError(

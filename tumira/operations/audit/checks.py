@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is looked at, in SQL: batches and messages, and from which id on, and below which, they can be."""
+    """The batches and messages to check, in SQL, with the bounds of their ids."""
 
     batches: str
     messages: str
@@ -142,7 +142,7 @@ SELECT id AS message_id, status, refunded_at
 
 
 def settled_checks(scope: Scope) -> Sequence[Check]:
-    """Return the checks of what stays true of batches after all their messages have ended."""
+    """Return the checks that hold for batches after all their messages have ended."""
     return [
         Check(name, promise, Statement(query.format(**asdict(scope))))
         for name, (promise, query) in _SETTLED.items()

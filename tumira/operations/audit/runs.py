@@ -29,8 +29,6 @@ CLOSE_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check."""
-
     check: Check
     rows: Sequence[Mapping[str, Any]]
 
@@ -44,7 +42,7 @@ SELECT pg_advisory_lock_shared(hashtext('tumira retention'), hashtext(kind)) FRO
 
 @asynccontextmanager
 async def one_moment(connection: Connection) -> AsyncIterator[None]:
-    """Have a connection of the caller's own see one moment of the database, however long the checks take."""
+    """Give a connection one snapshot of the database, however long the checks take."""
     # Not in the transaction, which would see the moment before the wait.
     await connection.fetch(SQL_HOLD_WEEKS.text, timeout=AUDIT_TIMEOUT_S)
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -53,7 +51,7 @@ async def one_moment(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def snapshot(database: Database) -> AsyncIterator[Connection]:
-    """Lend a connection that sees one moment of the database, and is closed afterwards."""
+    """Yield a connection that sees one snapshot of the database, and close it afterwards."""
     connection = await database.connect()
     try:
         async with one_moment(connection):
@@ -65,7 +63,7 @@ async def snapshot(database: Database) -> AsyncIterator[Connection]:
 
 
 async def run_check(connection: Connection, check: Check) -> Finding:
-    """Carry out one check; of the rows that break it the first few are enough."""
+    """Run one check; the first few rows that break it are enough."""
     first = f"SELECT * FROM ({check.statement.text}) AS broken LIMIT {ROWS_SHOWN_MAX}"  # noqa: S608 - our own text
     rows = await connection.fetch(first, timeout=AUDIT_TIMEOUT_S)
     return Finding(check, [dict(row) for row in rows])
@@ -86,7 +84,7 @@ Broken = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """An audit: asked for, under way, or ended with what is broken, or with the problem that ended it."""
+    """An audit: requested, under way, or ended with what is broken or with the problem that ended it."""
 
     id: int
     asked_by: str
@@ -121,7 +119,7 @@ RETURNING id
 
 
 async def ask(connection: Connection, asked_by: str) -> bool:
-    """Have an audit run; False when one is waiting or under way."""
+    """Request an audit; False when one is waiting or under way."""
     await SQL_HOLD.rows(connection)
     return await SQL_ASK.value(connection, asked_by=asked_by) is not None
 
@@ -136,7 +134,7 @@ SELECT EXISTS (
 
 
 async def was_asked(connection: Connection, asked_by: str, since: datetime) -> bool:
-    """Tell whether somebody has asked for one since a moment."""
+    """Tell whether an audit was requested by this actor since a moment."""
     return bool(await SQL_WAS_ASKED.value(connection, asked_by=asked_by, since=since))
 
 
@@ -144,7 +142,7 @@ SQL_IS_WAITING: Final = Statement("SELECT EXISTS (SELECT FROM audits WHERE finis
 
 
 async def is_waiting(connection: Connection) -> bool:
-    """Tell whether an audit waits to be run, or was not run to its end."""
+    """Tell whether an audit waits to be run, or was interrupted."""
     return bool(await SQL_IS_WAITING.value(connection))
 
 
@@ -157,7 +155,7 @@ RETURNING id
 
 
 async def mark_started(connection: Connection) -> int | None:
-    """Begin the audit that waits, or begin it again where its worker died; None when none does."""
+    """Start the waiting audit, or start it again where its worker died; None when none waits."""
     found: int | None = await SQL_MARK_STARTED.value(connection)
     return found
 
@@ -173,7 +171,6 @@ UPDATE audits
 async def mark_finished(
     connection: Connection, audit_id: int, broken: Broken | None, problem: str | None = None
 ) -> None:
-    """Write down how an audit ended."""
     written = None if broken is None else json.dumps(broken)
     await SQL_MARK_FINISHED.rows(connection, audit_id=audit_id, broken=written, problem=problem)
 
@@ -187,7 +184,7 @@ VALUES (%(asked_by)s, %(started_at)s, %(started_at)s, clock_timestamp(), %(broke
 async def insert_finished(
     connection: Connection, asked_by: str, started_at: datetime, broken: Broken
 ) -> None:
-    """Write down an audit that somebody ran themselves."""
+    """Record an audit that an operator ran at the command line."""
     await SQL_INSERT.rows(connection, asked_by=asked_by, started_at=started_at, broken=json.dumps(broken))
 
 
@@ -200,7 +197,6 @@ SELECT id, asked_by, asked_at, started_at, finished_at, broken, problem
 
 
 async def list_latest(connection: Connection, count_max: int) -> Sequence[Audit]:
-    """Return the audits that were asked for last, the newest first."""
     return [_audit(row) for row in await SQL_LIST.rows(connection, count_max=count_max)]
 
 
@@ -219,7 +215,6 @@ SELECT count(*) FROM old
 
 
 async def delete_old(connection: Connection, count_max: int) -> int:
-    """Forget audits of long ago, and return how many."""
     return int(await SQL_DELETE_OLD.value(connection, kept=KEPT, count_max=count_max))
 
 
@@ -228,9 +223,9 @@ SQL_TRY_LOCK: Final = Statement("SELECT pg_try_advisory_lock(hashtext('tumira au
 
 @asynccontextmanager
 async def alone(database: Database) -> "AsyncIterator[Connection | None]":
-    """Lend a connection to the one who runs an audit; None while somebody else does.
+    """Yield a connection that holds the audit lock; None while another process holds it.
 
-    The lock goes with the connection: that of a worker that died is free at once.
+    The lock ends with the connection: that of a worker that died is free at once.
     """
     connection = await database.connect(PLANNED_FREELY)
     try:
@@ -248,7 +243,7 @@ RUN_S: Final = 4 * 3600
 
 
 async def ask_audit(database: Database, actor: Actor) -> bool:
-    """Have a worker run an audit; False when one is waiting or under way."""
+    """Request an audit by an operator; False when one is waiting or under way."""
     async with database.transaction() as connection:
         asked = await ask(connection, actor.name)
         if asked:
@@ -257,7 +252,7 @@ async def ask_audit(database: Database, actor: Actor) -> bool:
 
 
 async def ask_nightly(connection: Connection, night: range = NIGHT) -> int:
-    """Ask for the audit of this night, unless it is day or somebody has; return how many were asked for."""
+    """Request the audit of this night, unless it is day or it was requested; return how many were."""
     now = await clock.read_now(connection)
     local = now + LOCAL_TIME
     if local.hour not in night:
@@ -269,7 +264,7 @@ async def ask_nightly(connection: Connection, night: range = NIGHT) -> int:
 
 
 async def run_next(database: Database, run_s: float = RUN_S) -> bool:
-    """Run the audit that waits, if one does and nobody else is at it; tell whether we did."""
+    """Run the waiting audit, if there is one and no other worker runs it; tell whether we did."""
     async with database.connection() as connection:
         if not await is_waiting(connection):
             return False
@@ -300,18 +295,18 @@ async def _run(line: Connection, run_s: float) -> tuple[Broken | None, str | Non
 
 
 async def record(database: Database, actor: str, started_at: datetime, findings: Iterable[Finding]) -> None:
-    """Write down an audit that somebody ran at the command line."""
+    """Record an audit that an operator ran at the command line."""
     async with database.connection() as connection:
         await insert_finished(connection, actor, started_at, broken_of(findings))
 
 
 def broken_of(findings: Iterable[Finding]) -> Broken:
-    """Return what is broken, by the name of the check."""
+    """Return the rows that break a promise, by the name of the check."""
     return {one.check.name: [printable(row) for row in one.rows] for one in findings if one.rows}
 
 
 def printable(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write a row that breaks a promise as JSON can hold it."""
+    """Return a row in a form that JSON can hold."""
     return {
         name: item if item is None or isinstance(item, str | int) else _written(item)
         for name, item in row.items()

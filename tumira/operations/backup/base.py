@@ -1,8 +1,8 @@
-"""How is a whole PostgreSQL copied, its log kept, and both brought back to a moment in between?
+"""Base backups: a copy of the whole PostgreSQL, its log of changes, and point-in-time restore from both.
 
 A base backup is a copy of PostgreSQL's own files; the log (WAL) holds every change since. The copy and the
-log up to a moment are the database as it was then. The copy is brought back in a directory of its own,
-`restoring`, and gets its place only when all is done.
+log up to a moment are the database as it was then. The copy is restored in a directory of its own,
+`restoring`, and renamed when it is complete.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _COPY: Final = (
 
 
 async def copy_to(programs: Programs, target: Path, watch: Callable[[], None]) -> int:
-    """Copy the whole PostgreSQL to a new directory while it runs, and return how many bytes that are."""
+    """Copy the whole PostgreSQL to a new directory while it runs, and return the number of bytes."""
     with _new_directory(target) as partial:
         done = await run(programs, "pg_basebackup", *_COPY, f"--pgdata={partial}", watch=watch)
         _check(done, "The base backup failed", target.parent)
@@ -60,7 +60,7 @@ async def copy_to(programs: Programs, target: Path, watch: Callable[[], None]) -
 
 @contextmanager
 def _new_directory(target: Path) -> Iterator[Path]:
-    """Give the name of a directory that does not exist, and rename it when all went well."""
+    """Yield the name of a directory that does not exist, and rename it when all went well."""
     if os.path.lexists(target):
         raise OperatorError(
             f"{target} exists, and a backup overwrites nothing: choose another name, or move it away."
@@ -118,7 +118,7 @@ def _damaged(base: Path, what: str) -> OperatorError:
 
 
 async def keep_log(programs: Programs, target: Path, watch: Callable[[], None]) -> Finished:
-    """Write the log of changes to a directory, as it comes, until somebody ends us or the server goes."""
+    """Write the log of changes to a directory, as it comes, until we are stopped or the server goes."""
     arguments = [f"--directory={target}", "--no-loop", "--synchronous", "--no-password"]
     return await run(programs, "pg_receivewal", *arguments, watch=watch)
 
@@ -127,7 +127,7 @@ async def keep_log(programs: Programs, target: Path, watch: Callable[[], None]) 
 def brought_back(
     data_dir: Path, base: Path, log: Path | None, until: datetime | None, tell: Tell
 ) -> Iterator[str]:
-    """Give the URL of the database as it was; it takes its place in the data directory when all went well."""
+    """Yield the URL of the restored database; it takes its place in the data directory when all went well."""
     place = place_at(data_dir)
     inner = place_at(place.root / RESTORING)
     with said_plainly(place):
@@ -172,7 +172,7 @@ def _check_free(place: Place) -> None:
 def _lay_out(
     inner: Place, user: ServerUser, base: Path, log: Path | None, until: datetime | None, tell: Tell
 ) -> bytes:
-    """Copy what is needed to where the server can read it, and return the settings as they were."""
+    """Copy the files to where the server can read them, and return the settings as they were."""
     tell(f"Copying {base} …")
     make_root(inner, user)
     private_directory(inner.root, user)
@@ -204,7 +204,7 @@ def _give_away(paths: Sequence[Path], user: ServerUser) -> None:
 
 
 def _copy_log(log: Path, target: Path) -> None:
-    """Copy the log; its last piece, which was still being written, under the name it would have got."""
+    """Copy the log; its last segment, which was still being written, under its final name."""
     target.mkdir(mode=0o700)
     pieces = {path.name: path for path in log.iterdir() if path.is_file()}
     for name, path in pieces.items():

@@ -1,7 +1,7 @@
-"""What does a backup count, and what has to be in a database, and out of it, before and after a restore?
+"""Database side of backups and restores: what is counted, required, locked and cleared.
 
-While a database is being restored its `schema_migrations` is there and empty: whoever starts on it then fails
-to migrate it, and the next restore knows that it may clear it.
+While a database is being restored its `schema_migrations` exists and is empty: a node that starts on it then
+fails to migrate it, and the next restore knows that it may clear it.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ _PATIENT: Final = {"application_name": "tumira backup", "idle_in_transaction_ses
 
 @asynccontextmanager
 async def patient_connection(database: Database) -> AsyncIterator[Connection]:
-    """Lend a connection on which a transaction may be idle while a program works."""
+    """Yield a connection on which a transaction may be idle while a program works."""
     connection = await database.connect(_PATIENT)
     try:
         yield connection
@@ -36,7 +36,7 @@ async def patient_connection(database: Database) -> AsyncIterator[Connection]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment of a database, which other connections can see too as long as ours is open."""
+    """A snapshot of a database that other connections can use as long as ours is open."""
 
     snapshot: str
     at: datetime
@@ -69,7 +69,7 @@ SQL_IS_UNFINISHED: Final = Statement("SELECT NOT EXISTS (SELECT FROM schema_migr
 
 
 async def check_whole(connection: Connection) -> None:
-    """Refuse a database that is not Tumira's, or not yet."""
+    """Refuse a database that is not Tumira's, or not completely restored."""
     if not await SQL_IS_OURS.value(connection):
         raise OperatorError(
             "The database has no tables of Tumira: check TUMIRA_DATA_DIR or TUMIRA_DATABASE_URL."
@@ -81,7 +81,7 @@ async def check_whole(connection: Connection) -> None:
 
 
 async def read_moment(connection: Connection) -> Moment:
-    """Look at the database as it is now; the caller has begun a transaction that repeats its reads."""
+    """Export a snapshot; the caller has begun a repeatable-read transaction."""
     await check_whole(connection)
     found = await SQL_MOMENT.row(connection)
     assert found is not None
@@ -91,7 +91,6 @@ async def read_moment(connection: Connection) -> Moment:
 
 
 async def count(connection: Connection) -> tuple[int, int]:
-    """Count accounts and messages, one by one."""
     (counted,) = await connection.fetch(SQL_COUNT.text, timeout=LONG_S)
     return counted["accounts"], counted["messages"]
 
@@ -101,7 +100,7 @@ SQL_REPLAYED: Final = Statement("SELECT coalesce(pg_last_xact_replay_timestamp()
 
 
 async def last_moment(connection: Connection) -> datetime:
-    """Return the moment to which the database was brought back by PostgreSQL itself, as far as it knows."""
+    """Return the moment to which PostgreSQL itself restored the database, if it knows."""
     moment = await SQL_REPLAYED.value(connection)
     assert isinstance(moment, datetime)
     return moment
@@ -111,7 +110,6 @@ SQL_VERSION: Final = Statement("SELECT current_setting('server_version_num')::in
 
 
 async def server_version(connection: Connection) -> int:
-    """Return the major version of the server."""
     version = await SQL_VERSION.value(connection)
     assert isinstance(version, int)
     return version
@@ -121,7 +119,6 @@ SQL_SCHEMA: Final = Statement("SELECT current_schema()")
 
 
 async def schema_name(connection: Connection) -> str:
-    """Return the schema in which tables are made."""
     name = await SQL_SCHEMA.value(connection)
     if name is None:
         raise OperatorError(
@@ -154,7 +151,6 @@ async def close_to_others(connection: Connection) -> None:
 
 
 async def open_to_others(connection: Connection) -> None:
-    """Let nodes start again."""
     await SQL_UNLOCK.value(connection, lock=MIGRATION_LOCK)
 
 
@@ -190,7 +186,7 @@ SELECT (SELECT count(*) FROM accounts WHERE phone <> 'system') AS accounts,
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What would be lost if the database were emptied."""
+    """What would be lost if the database were cleared."""
 
     accounts: int
     messages: int
@@ -198,12 +194,11 @@ class Holdings:
 
     @property
     def nothing(self) -> bool:
-        """Tell whether nobody would miss it."""
         return not (self.accounts or self.messages or self.others)
 
 
 async def read_holdings(connection: Connection) -> Holdings:
-    """Look at what is in the database; one with tables that are not ours is refused."""
+    """Count the content of the database; refuse tables that are not ours."""
     tables = await SQL_TABLES.rows(connection)
     if not tables:
         return Holdings(0, 0, others=False)
@@ -219,7 +214,6 @@ SQL_BEGIN: Final = Statement("DELETE FROM schema_migrations")
 
 
 async def clear(connection: Connection) -> None:
-    """Empty the database, so that a restore can fill it."""
     tables = await SQL_TABLES.rows(connection)
     if any(row["name"] == "schema_migrations" for row in tables):
         await SQL_BEGIN.rows(connection)
@@ -234,7 +228,6 @@ async def clear(connection: Connection) -> None:
 
 
 async def analyse(connection: Connection) -> None:
-    """Let the planner know the tables that were just filled."""
     await connection.execute("ANALYZE", timeout=LONG_S)
 
 
@@ -245,7 +238,7 @@ VALUES (%(number)s, %(name)s, %(checksum)s, %(applied_at)s)
 
 
 async def open_history(connection: Connection, steps: Sequence[Step]) -> None:
-    """Say which migrations the restored database has taken: from the commit on, it is one of ours."""
+    """Write the migrations of the restored database: from the commit on, nodes can use it."""
     await SQL_STEP.each(
         connection,
         [

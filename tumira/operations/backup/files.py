@@ -1,10 +1,10 @@
-"""What does a backup's file look like, and is a file one, whole and undamaged?
+"""Backup files: their format, and the check that one is complete and undamaged.
 
     an archive as pg_dump writes it, which pg_restore alone can read
     the manifest, as JSON
     the end: a line with the manifest's length and the SHA-256 of all before it
 
-What is at the end was written last, so that a file without it was cut off.
+The end is written last, so that a file without it was cut off.
 """
 
 import errno
@@ -42,7 +42,7 @@ _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errn
 
 
 class Step(Struct, frozen=True):
-    """A migration that the database had taken."""
+    """An applied migration."""
 
     number: int
     name: str
@@ -51,8 +51,6 @@ class Step(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What is in a backup."""
-
     format: int = FORMAT
     tumira: str
     started_at: datetime
@@ -65,13 +63,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> str:
-        """Return the name of the last migration."""
+        """The name of the last migration."""
         return max(self.steps, key=lambda step: step.number).name
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A file that was looked at from its first to its last byte."""
+    """A file that was read and checked from its first to its last byte."""
 
     manifest: Manifest
     size: int
@@ -79,7 +77,7 @@ class Backup:
 
 
 def end_of(manifest: Manifest, digest: "hashlib._Hash") -> bytes:
-    """Return what stands behind the archive; the digest has seen the archive, and sees the manifest now."""
+    """Return what follows the archive; the digest has seen the archive, and gets the manifest now."""
     written = msgspec.json.encode(manifest)
     assert len(written) <= MANIFEST_BYTES_MAX
     digest.update(written)
@@ -87,15 +85,14 @@ def end_of(manifest: Manifest, digest: "hashlib._Hash") -> bytes:
 
 
 def partial_of(target: Path) -> Path:
-    """Return the name of a file that is not whole yet."""
     return target.with_name(target.name + PARTIAL)
 
 
 @contextmanager
 def new_file(target: Path) -> Iterator[BinaryIO]:
-    """Lend a file that only we may read, and give it its name when all went well: never an existing one.
+    """Yield a private file, and give it its name when all went well: never an existing one.
 
-    Whoever is killed leaves a file whose name ends in `.partial`; the next one of that name begins it anew.
+    A killed process leaves a file whose name ends in `.partial`; the next backup of that name overwrites it.
     """
     partial = partial_of(target)
     try:
@@ -156,7 +153,7 @@ def _give_name(partial: Path, target: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory survive a power cut."""
+    """Make the names in a directory survive a power cut."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -165,7 +162,7 @@ def sync_directory(path: Path) -> None:
 
 
 def digest_of(file: BinaryIO, size: int, progress: Progress) -> "hashlib._Hash":
-    """Read so many bytes of a file from its beginning, from the disk and not from memory."""
+    """Read the first bytes of a file, from the disk and not from memory."""
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     digest = sha256()
     file.seek(0)
@@ -178,7 +175,7 @@ def digest_of(file: BinaryIO, size: int, progress: Progress) -> "hashlib._Hash":
 
 
 def inspect(path: Path, progress: Progress) -> Backup:
-    """Read a backup whole, and refuse what is none, is cut off or was changed."""
+    """Read a whole backup, and refuse a file that is none, is cut off or was changed."""
     try:
         with path.open("rb") as file:
             return _inspect(file, path, progress)

@@ -1,4 +1,4 @@
-"""How is the database written to one file, while everything runs?"""
+"""Backup of the database to one file, while everything runs."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ DUMP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A backup that was made and read again."""
+    """A backup that was written and verified."""
 
     file: str
     bytes: int
@@ -61,7 +61,6 @@ class Made:
     sha256: str
 
     def shown(self) -> Mapping[str, Any]:
-        """Return it for a program."""
         return {
             "file": self.file,
             "bytes": self.bytes,
@@ -77,7 +76,7 @@ class Made:
 async def to_file(
     database: Database, programs: Programs, target: Path, *, actor: Actor, writing: Say, reading: Say
 ) -> Made:
-    """Write a backup to a new file and read it again; the file has its name only when it is whole."""
+    """Write a backup to a new file and verify it; the file gets its name only when it is complete."""
     with new_file(target) as file:
         async with _moment(database) as moment:
             # It opens the file itself, and notes in it where each table begins: a restore by several
@@ -104,7 +103,7 @@ async def to_file(
 async def to_stream(
     database: Database, programs: Programs, output: BinaryIO, *, actor: Actor, writing: Say
 ) -> Made:
-    """Write a backup to somebody who reads it at once."""
+    """Write a backup to standard output."""
     digest = sha256()
     size = 0
     async with _moment(database) as moment:
@@ -131,7 +130,7 @@ async def to_stream(
 
 @asynccontextmanager
 async def _moment(database: Database) -> AsyncIterator[Moment]:
-    """Hold one moment of the database open; what is counted and what is written are of the same one."""
+    """Hold one snapshot of the database open, for the counts and for the dump."""
     async with (
         patient_connection(database) as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
@@ -142,7 +141,7 @@ async def _moment(database: Database) -> AsyncIterator[Moment]:
 
 
 def check_version(found: int) -> None:
-    """Refuse a server that is newer than our programs, which would refuse it in words that help less."""
+    """Refuse a server that is newer than our programs; their own message helps less."""
     if found > int(MAJOR_VERSION):
         raise OperatorError(
             f"The database is PostgreSQL {found}, and Tumira brings the programs of {MAJOR_VERSION}, which "
@@ -200,7 +199,7 @@ def _made(file: str, manifest: Manifest, size: int, digest: str) -> Made:
 
 
 async def _note(database: Database, actor: Actor, made: Made) -> None:
-    """Leave a line in the trail of what operators did, unless the database is one that is only read."""
+    """Record the backup in the operators' audit log, unless the database is read-only."""
     try:
         async with database.transaction() as connection:
             await audit_log.record_by_operator(

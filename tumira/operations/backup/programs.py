@@ -1,4 +1,4 @@
-"""How do PostgreSQL's programs for backups run? As ourselves, on the database of a URL, and watched.
+"""PostgreSQL's programs for backups, run as our own user on the database of a URL.
 
 Nothing of the URL stands on a command line, where every user of the machine could read it: all of it goes
 through the environment.
@@ -69,14 +69,14 @@ class Programs:
 
     @property
     def database(self) -> str:
-        """Return the database's name in the words of a connection string."""
+        """The database's name, quoted for a connection string."""
         name = self.environment.get("PGDATABASE", "").replace("\\", "\\\\").replace("'", "\\'")
         return f"dbname='{name}'"
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a program ended, and the last that it said."""
+    """How a program ended, and its last messages."""
 
     name: str
     code: int
@@ -84,18 +84,16 @@ class Finished:
 
     @property
     def ok(self) -> bool:
-        """Tell whether it did its work."""
         return self.code == 0
 
 
 def find_programs(data_dir: Path, url: str, tell: Tell) -> Programs:
-    """Find the programs, to be run as ourselves on the database of this URL."""
     ourselves = ServerUser(user_name(os.geteuid()), os.geteuid(), os.getegid(), switched=False)
     return Programs(programs(place_at(data_dir), ourselves, tell), environment_for(url))
 
 
 def environment_for(url: str) -> Mapping[str, str]:
-    """Write a database's URL as the variables that PostgreSQL's programs read, beside those that are set."""
+    """Return a database's URL as the environment variables of PostgreSQL's programs."""
     # What a locale makes of the complaints could not be read.
     return {**os.environ, "PGCONNECT_TIMEOUT": CONNECT_TIMEOUT_S, **_variables(url), "LC_ALL": "C"}
 
@@ -138,7 +136,7 @@ def _escaped(value: str) -> str:
 async def run(
     found: Programs, name: str, *arguments: str, output: int = asyncio.subprocess.DEVNULL, watch: Watch
 ) -> Finished:
-    """Run a program to its end, with its output at a handle, calling `watch` again and again meanwhile."""
+    """Run a program to its end, with its output at a handle, calling `watch` repeatedly meanwhile."""
     process = await start(found, name, *arguments, output=output)
     return await finish(process, name, watch)
 
@@ -161,7 +159,6 @@ async def start(
 
 
 async def finish(process: asyncio.subprocess.Process, name: str, watch: Watch) -> Finished:
-    """Wait for a program, and hear its complaints."""
     said: deque[str] = deque(maxlen=LINES_KEPT)
     hearing = asyncio.create_task(_hear(process, said))
     try:
@@ -176,7 +173,6 @@ async def finish(process: asyncio.subprocess.Process, name: str, watch: Watch) -
 
 
 async def stop(process: asyncio.subprocess.Process) -> None:
-    """End a program that still runs, because we are asked to end."""
     if process.returncode is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -195,19 +191,18 @@ async def _hear(process: asyncio.subprocess.Process, said: "deque[str]") -> None
 
 
 def failed(done: Finished, what: str, where: Path) -> OperatorError:
-    """Say in one line why a program did not do its work; `where` is what it wrote to or read."""
+    """Return the error of a program in one line; `where` is what it wrote to or read."""
     if is_disk_full("\n".join(done.said)):
         return disk_full(where)
     return OperatorError(f"{what}: {complaint(done)}")
 
 
 def disk_full(where: Path) -> OperatorError:
-    """Say that there is no room left."""
     return OperatorError(f"The disk that holds {where} is full: free some space, then try again.")
 
 
 def complaint(done: Finished) -> str:
-    """Return what a program complained of, without its name in front."""
+    """Return a program's message without its name in front."""
     lines = [line for line in done.said if any(mark in line for mark in _MARKS)] or list(done.said)
     if not lines:
         ended = f"was ended by signal {-done.code}" if done.code < 0 else f"ended with code {done.code}"

@@ -74,7 +74,7 @@ SELECT id, 'infinity', true, carrier_id
 
 
 async def park_waiting(connection: Connection, detail: str) -> None:
-    """Put all that waits or is under way in doubt, and where no worker takes it up."""
+    """Put all waiting messages and those under way in doubt, out of the reach of workers."""
     await connection.execute(SQL_PARK.text, detail, timeout=LONG_S)
 
 
@@ -88,7 +88,6 @@ SELECT message_id
 
 
 async def list_parked(connection: Connection, count_max: int) -> Sequence[UUID]:
-    """Return messages that were parked."""
     return [row["message_id"] for row in await SQL_LIST_PARKED.rows(connection, count_max=count_max)]
 
 
@@ -96,7 +95,6 @@ SQL_COUNT_PARKED: Final = Statement("SELECT count(*) FROM retries WHERE due_at =
 
 
 async def count_parked(connection: Connection) -> int:
-    """Count the messages that were parked."""
     found = await SQL_COUNT_PARKED.value(connection)
     assert isinstance(found, int)
     return found
@@ -106,7 +104,7 @@ SQL_UNPARK: Final = Statement("DELETE FROM retries WHERE message_id = ANY(%(ids)
 
 
 async def unpark(connection: Connection, ids: Sequence[UUID]) -> None:
-    """Take parked messages, which the caller holds, out of `retries`."""
+    """Delete parked messages, which the caller has locked, from `retries`."""
     await SQL_UNPARK.rows(connection, ids=ids)
 
 
@@ -124,7 +122,7 @@ UPDATE workers SET seen_at = timestamptz 'epoch'
 
 
 async def forget_processes(connection: Connection) -> None:
-    """Take for dead whoever was at work in the restored database."""
+    """Delete the heartbeats and leases in the restored database."""
     await SQL_FORGET_PROCESSES.rows(connection)
 
 
@@ -143,7 +141,7 @@ DELETE FROM verifications
 
 
 async def sign_everybody_out(connection: Connection) -> None:
-    """End all sessions: one that was ended since would be good again."""
+    """End all sessions: a session that was ended since would be valid again."""
     await SQL_SIGN_OUT.rows(connection)
 
 
@@ -169,7 +167,7 @@ RETURNING 1
 
 
 async def mark_top_ups_asked(connection: Connection) -> int:
-    """Note that providers may have been asked for the money of open top-ups, and return how many."""
+    """Mark open top-ups as asked for at their providers, and return how many."""
     return len(await SQL_MARK_ASKED.rows(connection))
 
 
@@ -186,7 +184,7 @@ SELECT '0x' || left(encode(sha256(key_sha256 || convert_to('skipped', 'UTF8')), 
 
 
 async def skip_places(connection: Connection) -> None:
-    """Leave the addresses out that may have been shown to somebody since."""
+    """Skip the deposit addresses that may have been shown since."""
     await SQL_SKIP_PLACES.rows(connection, account_id=SYSTEM, places=PLACES_LEFT_FREE)
 
 
@@ -202,8 +200,8 @@ _WITHOUT_OWNER: Final = ("--no-owner", "--no-privileges", "--no-password")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the operator wants besides: `nothing_since` when nobody has sent anything since the backup."""
+class RestoreOptions:
+    """The operator's choices: `nothing_since` when nothing was sent since the backup."""
 
     actor: Actor
     nothing_since: bool = False
@@ -215,7 +213,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of what was under way."""
+    """What happened to messages and payments under way."""
 
     moment: datetime
     held: int
@@ -248,22 +246,22 @@ async def from_file(
     programs: Programs,
     path: Path,
     backup: Backup,
-    wish: Wish,
+    options: RestoreOptions,
     *,
     begin: Callable[[Manifest], None],
     watch: Callable[[], None],
 ) -> Restored:
-    """Fill the database from a backup that was looked at; until the last moment it is of no use to a node."""
+    """Fill the database from a checked backup; until the end no node can use it."""
     manifest = backup.manifest
     async with backups.patient_connection(database) as connection:
         await backups.close_to_others(connection)
         version = await backups.server_version(connection)
         check_version(version)
-        await _check_empty(connection, manifest, wish)
+        await _check_empty(connection, manifest, options)
         begin(manifest)
         await backups.clear(connection)
         done = await run(
-            programs, "pg_restore", *_arguments(programs, manifest, version, wish, path), watch=watch
+            programs, "pg_restore", *_arguments(programs, manifest, version, options, path), watch=watch
         )
         if not _succeeded(done, version):
             raise failed(done, "The restore failed, and the database is not usable until one succeeds", path)
@@ -272,24 +270,30 @@ async def from_file(
             raise OperatorError(f"The restored database does not hold what {path} says: use another backup.")
         async with connection.transaction():
             await backups.open_history(connection, manifest.steps)
-            found = await _calm(connection, manifest.started_at, wish)
+            found = await _calm(connection, manifest.started_at, options)
     return found
 
 
-async def in_place(database: Database, wish: Wish, moment: datetime | None = None) -> Restored:
-    """Do what follows a restore in a database that was brought back by other means."""
+async def in_place(database: Database, options: RestoreOptions, moment: datetime | None = None) -> Restored:
+    """Do the corrections of a restore in a database that was restored by other means."""
     async with backups.patient_connection(database) as connection:
         await backups.close_to_others(connection)
         await backups.check_whole(connection)
         moment = moment or await backups.last_moment(connection)
         async with connection.transaction():
-            return await _calm(connection, moment, wish)
+            return await _calm(connection, moment, options)
 
 
-def _arguments(programs: Programs, manifest: Manifest, version: int, wish: Wish, path: Path) -> Sequence[str]:
+def _arguments(
+    programs: Programs, manifest: Manifest, version: int, options: RestoreOptions, path: Path
+) -> Sequence[str]:
     at_once = ["--exit-on-error"] if version >= _KNOWS_SETTING else []
     # The schema's own objects, not the schema itself, which every database has.
-    where = [f"--dbname={programs.database}", f"--schema={manifest.database_schema}", f"--jobs={wish.jobs}"]
+    where = [
+        f"--dbname={programs.database}",
+        f"--schema={manifest.database_schema}",
+        f"--jobs={options.jobs}",
+    ]
     return [*_WITHOUT_OWNER, *at_once, *where, str(path)]
 
 
@@ -300,28 +304,28 @@ def _succeeded(done: Finished, version: int) -> bool:
     return done.code == 1 and bool(errors) and all(_UNKNOWN_SETTING in line for line in errors)
 
 
-async def _check_empty(connection: Connection, manifest: Manifest, wish: Wish) -> None:
+async def _check_empty(connection: Connection, manifest: Manifest, options: RestoreOptions) -> None:
     if (schema := await backups.schema_name(connection)) != manifest.database_schema:
         raise OperatorError(
             f"The backup's tables are in the schema {manifest.database_schema}, and this database makes its "
             f"own in {schema}: set search_path={manifest.database_schema} for it."
         )
     holdings = await backups.read_holdings(connection)
-    if holdings.nothing or wish.replace == wish.name:
+    if holdings.nothing or options.replace == options.name:
         return
-    asked = "" if wish.replace is None else f" (not {wish.replace})"
+    asked = "" if options.replace is None else f" (not {options.replace})"
     raise OperatorError(
-        f"{wish.name} holds {holdings.accounts} accounts and {holdings.messages} messages: restore into an "
-        f"empty database, or say `--replace {wish.name}`{asked} to have all of that deleted first."
+        f"{options.name} holds {holdings.accounts} accounts and {holdings.messages} messages: restore into "
+        f"an empty database, or say `--replace {options.name}`{asked} to have all of that deleted first."
     )
 
 
-async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restored:
-    """Keep from going on what may have gone on elsewhere."""
+async def _calm(connection: Connection, moment: datetime, options: RestoreOptions) -> Restored:
+    """Keep work from continuing that may have continued elsewhere."""
     await forget_processes(connection)
-    if wish.nothing_since:
+    if options.nothing_since:
         await audit_log.record_by_operator(
-            connection, wish.actor, "backup restored", f"of {moment:%Y-%m-%d %H:%M:%S} UTC"
+            connection, options.actor, "backup restored", f"of {moment:%Y-%m-%d %H:%M:%S} UTC"
         )
         return Restored(moment, 0, 0, 0)
     detail = f"restored as it was at {moment:%Y-%m-%d %H:%M:%S} UTC; it may have been handed over since"
@@ -335,12 +339,12 @@ async def _calm(connection: Connection, moment: datetime, wish: Wish) -> Restore
         await mark_top_ups_asked(connection),
     )
     said = f"of {moment:%Y-%m-%d %H:%M:%S} UTC; {found.held} messages held, {found.uploads} files stopped"
-    await audit_log.record_by_operator(connection, wish.actor, "backup restored", said)
+    await audit_log.record_by_operator(connection, options.actor, "backup restored", said)
     return found
 
 
 async def end_parked(database: Database, progress: Progress) -> int:
-    """End what was put in doubt as `unconfirmed`, in groups, and return how many; it can be repeated."""
+    """End the parked messages as `unconfirmed`, in groups, and return how many; it can be repeated."""
     ended = 0
     while True:
         async with database.transaction() as connection:

@@ -1,4 +1,4 @@
-"""Which programs of PostgreSQL do we run, and where can its user reach them?"""
+"""Programs of the embedded PostgreSQL, in a place that its user can reach."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Where do the files of our own PostgreSQL lie, whose are they, and can the server reach them?"""
+"""Files of the embedded PostgreSQL: where they lie, who owns them, and whether the server can reach them."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ Heed = Callable[[], None]
 
 
 def go_on() -> None:
-    """Heed nothing: Ctrl-C interrupts by itself, except where somebody notes it."""
+    """Do nothing: without a handler of ours, Ctrl-C interrupts."""
 
 
 SERVER_USER: Final = "tumira-postgres"
@@ -56,7 +56,6 @@ class Place:
 
     @property
     def cluster(self) -> Path:
-        """PostgreSQL's own directory."""
         return self.root / "postgres"
 
     @property
@@ -81,17 +80,14 @@ class Place:
 
     @property
     def hba(self) -> Path:
-        """Who may connect how."""
         return self.root / "pg_hba.conf"
 
     @property
     def ident(self) -> Path:
-        """Which operating-system user may be which role."""
         return self.root / "pg_ident.conf"
 
 
 def place_at(data_dir: Path) -> Place:
-    """Name the files of a data directory."""
     root = data_dir.absolute()
     # `postmaster.pid` is read by line, and URLs are UTF-8: neither a line break nor a stray byte survives.
     if not str(root).isprintable():
@@ -103,7 +99,7 @@ def place_at(data_dir: Path) -> Place:
 
 @contextmanager
 def said_plainly(place: Place) -> Iterator[None]:
-    """Turn what the operating system refuses into one line for the operator."""
+    """Turn an error of the operating system into one line for the operator."""
     try:
         yield
     except subprocess.TimeoutExpired as error:
@@ -134,23 +130,20 @@ def _complaint(error: OSError, place: Place) -> str:
 
 
 def disk_full(place: Place) -> OperatorError:
-    """Say that there is no room left."""
     return TemporaryOperatorError(f"The disk that holds {place.root} is full: free some space.")
 
 
 def is_disk_full(text: str) -> bool:
-    """Tell whether a program complained of a full disk."""
     return any(words in text for words in _DISK_FULL)
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def user_name(uid: int) -> str:
-    """Return how to call a user in a sentence."""
+    """Return a user's name for a message."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -226,7 +219,10 @@ def may(user: ServerUser, how: str, path: Path) -> bool:
 
 
 def make_root(place: Place, user: ServerUser) -> None:
-    """Create the data directory if absent; one that exists, and what is above it, keeps its permissions."""
+    """Create the data directory if absent.
+
+    An existing directory, and those above it, keep their permissions.
+    """
     missing = [path for path in (place.root, *place.root.parents) if not os.path.exists(path)]  # noqa: PTH110 - a path we may not see counts as missing
     deepest = missing[-1].parent if missing else place.root
     if not may(user, "-x", deepest):
@@ -247,7 +243,7 @@ def make_root(place: Place, user: ServerUser) -> None:
 
 
 def check_owner(place: Place, user: ServerUser) -> None:
-    """Refuse a cluster of another user: PostgreSQL would, in words that help less."""
+    """Refuse a cluster of another user; PostgreSQL's own message helps less."""
     owner = place.cluster.stat().st_uid
     if owner == user.uid:
         return
@@ -260,7 +256,6 @@ def check_owner(place: Place, user: ServerUser) -> None:
 
 
 def private_directory(path: Path, user: ServerUser) -> None:
-    """Make a directory that only the server's user may enter."""
     path.mkdir(mode=0o700, exist_ok=True)
     # Through a handle, so that a link in its place is refused and not followed.
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -280,7 +275,7 @@ def private_directory(path: Path, user: ServerUser) -> None:
 
 @contextmanager
 def socket_directory(place: Place, user: ServerUser) -> Iterator[Path]:
-    """Give the directory for the socket: in the data directory, or a fresh one if that path is too long."""
+    """Return the directory for the socket: in the data directory, or a fresh one if that path is too long."""
     if _fits_socket(place.socket_dir):
         private_directory(place.socket_dir, user)
         yield place.socket_dir
@@ -309,7 +304,7 @@ def _fits_socket(directory: Path) -> bool:
 
 
 def remove_sockets(place: Place, recorded: Path | None, in_use: Path) -> None:
-    """Remove what a server that was killed left where its socket was; the directory in use stays."""
+    """Remove the socket that a killed server left; the directory in use stays."""
     _unlink_socket(place.socket_dir)
     _unlink_socket(in_use)
     # A directory elsewhere is named by a file that may be a copy of another cluster's, whose server lives.

@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG: Final = 1
 def end_with_parent(number: signal.Signals) -> Callable[[], None]:
     """Return what a child does before it becomes a program: have the kernel signal it when we are gone.
 
-    The kernel forgets that wish when a process changes its user, so it has to be made after that.
+    The kernel forgets that when a process changes its user, so it has to be done after that.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
@@ -68,7 +68,7 @@ _STATUS_LINE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What `postmaster.pid` says."""
+    """The content of `postmaster.pid`."""
 
     pid: int
     socket_dir: Path | None
@@ -84,7 +84,7 @@ def require_linux() -> None:
 
 
 def read_postmaster(cluster: Path) -> Postmaster | None:
-    """Read `postmaster.pid`; None if there is none, or one that is not written yet."""
+    """Read `postmaster.pid`; None if it is missing or not written yet."""
     try:
         lines = (cluster / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _name_of(home: os.stat_result) -> str:
 
 
 def end_leftovers(cluster: Path, tell: Tell, heed: Heed) -> None:
-    """End the processes that an owner that died left in this cluster.
+    """End the processes that a dead owner left in this cluster.
 
     The caller holds the lock, so none of them has a living owner. All must be gone before the next server
     starts: two on the same files would destroy them.
@@ -229,7 +229,7 @@ def _communicate(program: subprocess.Popen[str], script: str, heed: Heed) -> tup
 
 
 def _break_off(program: subprocess.Popen[str]) -> None:
-    """End a program that nobody waits for any longer; initdb removes what it made."""
+    """End a program whose result is not needed any more; initdb removes what it made."""
     program.terminate()
     try:
         program.wait(BREAK_OFF_S)
@@ -238,7 +238,6 @@ def _break_off(program: subprocess.Popen[str]) -> None:
 
 
 def failed(place: Place, what: str, said: str, code: int) -> OperatorError:
-    """Say why one of PostgreSQL's programs did not do its work."""
     if code < 0:
         return TemporaryOperatorError(f"{what}: it was ended by signal {-code}.")
     # On a full disk the log may have had no room for the complaint.
@@ -253,7 +252,7 @@ def failed(place: Place, what: str, said: str, code: int) -> OperatorError:
 
 
 def rotate_log(place: Place) -> int:
-    """Put a log that has grown large aside, and return where its next line will stand."""
+    """Move a log that has grown large aside, and return where its next line will stand."""
     if not place.log.exists():
         return 0
     size = place.log.stat().st_size
@@ -318,7 +317,7 @@ def _log_since(place: Place, start: int) -> str:
 
 
 def stop(server: subprocess.Popen[bytes], tell: Tell) -> None:
-    """End the server: fast, and hard if that takes too long."""
+    """Stop the server: fast, and immediately if that takes too long."""
     # One that never started was reported then.
     if server.returncode is not None:
         return

@@ -1,9 +1,9 @@
-"""How does Tumira run a PostgreSQL of its own in the data directory?
+"""The embedded PostgreSQL in the data directory.
 
 data directory/
   tumira.lock      its flock is held for as long as the owner lives; it names the owner's process
-  postgres/        PostgreSQL's cluster, made as `postgres.new` and renamed when it is whole
-  postgres.log     what PostgreSQL says
+  postgres/        PostgreSQL's cluster, made as `postgres.new` and renamed when it is complete
+  postgres.log     PostgreSQL's log
   pg_hba.conf      who may connect, written at every start
   pg_ident.conf
   run/             the socket, unless the path is too long for one
@@ -134,7 +134,7 @@ class Server:
 
     @property
     def exit_code(self) -> int | None:
-        """With which code the server ended, or None while it runs and before it was started."""
+        """The exit code of the server, or None while it runs and before it was started."""
         return None if self._process is None else self._process.poll()
 
     def start(self, heed: Heed = go_on) -> None:
@@ -154,7 +154,6 @@ class Server:
             self._has_served = True
 
     def stop(self) -> None:
-        """Stop the server if it runs."""
         if self._process is not None:
             process.stop(self._process, self._tell)
 
@@ -178,7 +177,7 @@ class Server:
         return process.launch(place, user, [binaries / "postgres", *_arguments(place, self._socket_dir)])
 
     def _check_settings(self, binaries: Path, heed: Heed) -> None:
-        """Refuse a configuration that PostgreSQL does not take, for it will not take it later either."""
+        """Refuse a configuration that PostgreSQL rejects: it would not start later either."""
         arguments = ["-C", "data_directory", *_arguments(self._place, self._socket_dir)]
         read = process.run(self._user, [binaries / "postgres", *arguments], heed=heed)
         if read.returncode > 0:
@@ -188,9 +187,9 @@ class Server:
 
 @contextmanager
 def hold(data_dir: Path, tell: Tell) -> Iterator[Server]:
-    """Own the data directory, give the server that can be started in it, and stop that at the end.
+    """Own the data directory, yield the server that can be started in it, and stop it at the end.
 
-    A child made by a bare fork shares the lock; one that executes a program does not.
+    A child made by a bare fork shares the lock; a child that executes a program does not.
     """
     process.require_linux()
     place = place_at(data_dir)
@@ -214,7 +213,7 @@ def start(data_dir: Path, tell: Tell, heed: Heed = go_on) -> Iterator[str]:
 
 
 def attach(data_dir: Path, heed: Heed = go_on) -> str | None:
-    """Return the URL of the instance that another live process runs here, or None if nobody does.
+    """Return the URL of the server that another live process runs here, or None.
 
     While that process is still starting or stopping its server, wait for the outcome.
     """
