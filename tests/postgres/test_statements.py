@@ -917,17 +917,17 @@ FIRST_TOP_UP: Final = UUID("00000000-0000-7000-8000-000000000001")
 TOP_UP_PLANS: Final[dict[str, tuple[Statement, Values, int]]] = {
     "find": (top_ups.SQL_FIND, {"top_up_id": FIRST_TOP_UP, "account_id": OWNER}, 1),
     "find any": (top_ups.SQL_FIND_ANY, {"top_up_id": FIRST_TOP_UP}, 1),
-    "hold": (top_ups.SQL_LOCK, {"top_up_id": FIRST_TOP_UP}, 1),
+    "lock": (top_ups.SQL_LOCK, {"top_up_id": FIRST_TOP_UP}, 1),
     "of an account": (
         top_ups.SQL_LIST_OF_ACCOUNT,
         {"account_id": OWNER, "before": top_ups.LAST, "count_max": 50},
         50,
     ),
-    "make due": (top_ups.SQL_MARK_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
+    "mark due": (top_ups.SQL_MARK_DUE, {"top_up_id": FIRST_TOP_UP}, 2),
     "moved": (top_up_lists.SQL_MOVED, {"top_up_ids": [FIRST_TOP_UP] * 200}, 200),
     "claim": (
         top_ups.SQL_CLAIM_DUE,
-        {"desks": ["paynow", "ott"], "rooms": [8, 8], "lease": timedelta(seconds=90)},
+        {"keys": ["paynow", "ott"], "slots": [8, 8], "lease": timedelta(seconds=90)},
         40,
     ),
 }
