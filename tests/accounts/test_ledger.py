@@ -1,4 +1,4 @@
-"""Can money appear, vanish or be moved twice? The constraints are tried one by one, then random histories."""
+"""Money neither appears nor vanishes nor moves twice: each constraint, then random histories."""
 
 import asyncio
 import random

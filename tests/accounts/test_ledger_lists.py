@@ -1,4 +1,4 @@
-"""Is the balance after each movement right, and does it show when the books do not add up?"""
+"""Ledger lists: the balance after each transfer, and the proof that transfers add up."""
 
 import asyncio
 import json

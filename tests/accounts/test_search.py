@@ -1,4 +1,4 @@
-"""Does an operator find every account that fits, each once, and the short way however many there are?"""
+"""Account search: every match once, by an index."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Does the command line let operators in and keep them out, and are prices, audits and all of it noted?"""
+"""Commands for operators, and the audit log of commands."""
 
 import json
 from collections.abc import Mapping

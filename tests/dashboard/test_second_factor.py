@@ -1,4 +1,4 @@
-"""Does a second factor keep out who has the password or the number alone, and let its owner in?"""
+"""The second factor in the dashboard: set-up, sign-in, recovery codes and password reset."""
 
 import re
 from base64 import b32decode
@@ -49,14 +49,14 @@ def service(server_url: str) -> Iterator[Service]:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Somebody with a second factor, their device and their recovery codes."""
+    """A customer with a second factor, their device and their recovery codes."""
 
     person: Person
     secret: bytes
     recovery_codes: Sequence[str]
 
     def code(self, steps_ahead: int = 0) -> str:
-        """Return what the device shows now, or so many half minutes from now."""
+        """Return the code that the device shows now, or some steps later."""
         return totp.authenticator(self.secret).at(datetime.now(UTC), steps_ahead)
 
     def wrong(self) -> str:

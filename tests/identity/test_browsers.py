@@ -1,4 +1,4 @@
-"""Does somebody recognise their own browser?"""
+"""Short names of browsers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Are codes hard to guess, easy to type, and sent so seldom that nobody gains by asking for them?"""
+"""Codes: their shape, and the waits between them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def wait_here(sent: Sequence[datetime], now: datetime) -> timedelta:
 
 
 def asked_at_once(hours: float) -> list[datetime]:
-    """Return when somebody gets codes who asks for the next one as soon as there is one, for so long."""
+    """Return the times of codes that are asked for without a pause over these hours."""
     sent: list[datetime] = []
     now = NOW
     while now < NOW + timedelta(hours=hours):

@@ -1,4 +1,4 @@
-"""Who floods the sign-up keeps nobody from signing in, and a queue that is full says so."""
+"""The queue for hashing passwords, in the pages: a full queue, and a flood from one address."""
 
 import asyncio
 import os
@@ -17,14 +17,10 @@ from structlog.testing import CapturingLogger
 
 from tests.support.identity.people import (
     PASSWORD,
-    at_once,
-    begin_sign_up,
     filled,
-    goes_to,
     new_address,
     new_browser,
     new_phone,
-    run_behind_proxy,
     sign_in,
     sign_up,
 )
@@ -39,18 +35,6 @@ from tumira.web import Web
 RATE_S: Final = 60
 ATTACK_S: Final = 10
 WAIT_S: Final = 30
-
-
-def test_sixty_sign_ups_at_once_from_one_address_are_limited_and_others_sign_in(server_url: str) -> None:
-    with run_behind_proxy(server_url, TUMIRA_CODES_PER_ADDRESS="5") as service:
-        owner, address = sign_up(service), new_address()
-        # Fewer at a time than one address may have waiting to be hashed.
-        for _ in range(6):
-            answers = at_once([lambda: begin_sign_up(new_browser(service, address), new_phone())] * 10)
-            assert {answer.status_code for answer in answers} <= {303, 429}
-        assert goes_to(sign_in(new_browser(service), owner.phone)) == "/dashboard"
-        asked = service.sql("SELECT count(*) FROM codes WHERE address = $1", address)[0][0]
-        assert asked == 5
 
 
 async def test_a_full_queue_is_answered_503_and_the_log_names_it(

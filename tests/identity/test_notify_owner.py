@@ -1,4 +1,4 @@
-"""An owner is told by text and e-mail when what guards their account changes, however it was changed."""
+"""Notices to owners and operators about changes of their access."""
 
 import re
 from base64 import b32decode
@@ -44,7 +44,6 @@ def service(server_url: str) -> Iterator[Service]:
 
 @pytest.fixture
 def person(service: Service) -> Person:
-    """Give somebody with an account and an e-mail address."""
     person = sign_up(service, email="owner@example.com")
     service.sql("DELETE FROM mails")
     return person

@@ -88,7 +88,7 @@ def account_of(service: Service, phone: str) -> tuple[object, ...]:
 
 
 def made_with(service: Service, phone: str) -> int:
-    """Count what somebody made that could outlive a new password."""
+    """Count the rows of an account that could outlive a new password."""
     return count(
         service,
         "SELECT (SELECT count(*) FROM api_keys k WHERE k.account_id = a.id)"

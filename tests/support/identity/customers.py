@@ -1,4 +1,4 @@
-"""How does a test look at pages as a customer? Signed in straight in the database, with a key beside it."""
+"""A customer who is signed in by a row in the database, with an API key."""
 
 import csv
 import html
@@ -21,7 +21,7 @@ ONE: Final = "+263771200001"
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """Somebody who is signed in."""
+    """A signed-in customer."""
 
     service: Service
     caller: Caller

@@ -1,4 +1,4 @@
-"""How does a test come into the operator's console? As an operator does, with password and second factor."""
+"""Operators who sign in to the console with password and second factor."""
 
 import re
 from base64 import b32decode
@@ -35,7 +35,7 @@ class OperatorBrowser:
         return self.browser.cookies[COOKIE]
 
     def code(self, steps_ahead: int = 0) -> str:
-        """Return what the device shows, or will show some steps later; a step's code is good once."""
+        """Return the code that the device shows now, or some steps later; a step's code is accepted once."""
         return totp.authenticator(self.secret).at(datetime.now(UTC), steps_ahead)
 
 

@@ -1,4 +1,4 @@
-"""How does a test sign somebody up and in? Over HTTP, as a browser does, with the code from the text."""
+"""People who sign up and sign in over HTTP, with the code from the text message."""
 
 import html
 import re
@@ -44,7 +44,7 @@ def new_address() -> str:
 
 @contextmanager
 def run_behind_proxy(server_url: str, **environment: str) -> Iterator[Service]:
-    """Run a service that believes us where a request comes from, so that everybody has their own limits."""
+    """Run a service that trusts the tests' forwarded addresses, so that each browser has its own limits."""
     with clone(server_url) as url, run_web(url, TUMIRA_TRUSTED_PROXIES="127.0.0.1", **environment) as service:
         yield service
 
@@ -65,7 +65,7 @@ def new_browser(service: Service, address: str | None = None, **cookies: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with an account, at their browser."""
+    """A customer and their browser."""
 
     browser: httpx.Client
     phone: str
@@ -131,7 +131,7 @@ def mail_code_to(service: Service, email: str) -> str:
 
 
 def guessed(service: Service, phone: str, times: int, kind: str = "password") -> None:
-    """Let strangers have guessed so often for a number, each from an address of their own."""
+    """Record guesses by strangers for a number, each from another address."""
     service.sql(
         "INSERT INTO attempts (kind, phone, address)"
         " SELECT $1, $2, '203.0.113.' || n FROM generate_series(1, $3::int) n",
@@ -147,7 +147,7 @@ def another(code: str) -> str:
 
 
 def sign_up(service: Service, phone: str | None = None, **fields: str) -> Person:
-    """Sign somebody up, to the end."""
+    """Sign up a customer, to the end."""
     browser = new_browser(service)
     number = phone or new_phone()
     begun = begin_sign_up(browser, number, **fields)
@@ -200,7 +200,7 @@ _SECONDS: Final = re.compile(r"in [0-9]+ seconds?")
 
 
 def seen(answer: httpx.Response, phone: str) -> tuple[int, str, Sequence[tuple[str, str]], Sequence[str]]:
-    """Return all that somebody learns from an answer, but for their number and how many seconds passed."""
+    """Return all that an answer shows, except the number and the seconds that passed."""
     headers = [(name, value) for name, value in answer.headers.items() if name not in _FLEETING]
     cookies = [re.sub(r"=[^;]*", "=", one, count=1) for one in answer.headers.get_list("set-cookie")]
     text = _SECONDS.sub("in some seconds", answer.text.replace(phone, "NUMBER"))
