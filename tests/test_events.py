@@ -98,7 +98,7 @@ async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_
     (account_id,) = await open_accounts(database, 1)
     news = [NewEvent(account_id, BALANCE_LOW, data=DATA)]
 
-    async def tell() -> None:
+    async def add_events() -> None:
         async with database.transaction() as connection:
             await record_events(connection, news, datetime.now(UTC))
 
@@ -106,10 +106,10 @@ async def test_an_event_of_a_transaction_that_is_not_committed_holds_back_those_
         async with database.connection() as connection:
             return [one.sequence for one in await events.list_after(connection, account_id, 0, None, 10)]
 
-    await tell()
+    await add_events()
     async with database.transaction() as connection:
         await record_events(connection, news, datetime.now(UTC))
-        later = asyncio.create_task(tell())
+        later = asyncio.create_task(add_events())
         done, _ = await asyncio.wait({later}, timeout=0.2)
         assert not done
         assert await visible() == [1]

@@ -102,7 +102,7 @@ async def run_kills(url: str, seed: int, steps: list[str], events: int, workers:
     async with open_scene(url, workers) as scene:
         hooks, receiver = scene.hooks, scene.receiver
         await scene.engine.send(hooks.caller, numbers(40))
-        await hooks.tell(events)
+        await hooks.add_events(events)
         kills = 0
         for step in steps:
             wanted = len(receiver.requests) + chance.randint(20, 100)
@@ -110,7 +110,7 @@ async def run_kills(url: str, seed: int, steps: list[str], events: int, workers:
                 pytest.fail(f"nothing comes before {step}: {await describe(scene)}")
             await patiently(partial(getattr(scene, step), chance))
             kills += step == "kill_worker"
-            await patiently(lambda: hooks.tell(events // 10))
+            await patiently(lambda: hooks.add_events(events // 10))
         await patiently(lambda: scene.engine.until_all("delivered", wait_s=60))
         began = time.monotonic()
         for added in scene.added:
@@ -198,7 +198,7 @@ async def _any(hooks: Hooks, statement: str) -> bool:
 async def arrive_soon(hooks: Hooks, receiver: Receiver, wanted: Sequence[str]) -> bool:
     deadline = time.monotonic() + SOON_S
     while set(wanted) - set(ids_of(receiver.requests)) and time.monotonic() < deadline:
-        await hooks.tell()
+        await hooks.add_events()
         await asyncio.sleep(0.25)
     return set(wanted) <= set(ids_of(receiver.requests))
 
@@ -235,13 +235,13 @@ async def test_a_delivery_whose_record_was_committed_unheard_does_not_stop_all_t
             endpoint = await hooks.add(receiver.url)
             line.hold_next_claim()
             hooks.start_worker(url=line.url)
-            await hooks.tell()
+            await hooks.add_events()
             async with asyncio.timeout(20):
                 await line.held.wait()
             line.cut()
             line.release()
             for _ in range(3):
-                await hooks.tell(5)
+                await hooks.add_events(5)
             await hooks.until(lambda: is_idle(hooks, endpoint), "nothing is recorded any more", 10)
             assert len(await hooks.attempts(endpoint)) == 16
 
@@ -252,7 +252,7 @@ async def test_news_that_come_while_the_endpoint_is_being_changed_are_sent_soon_
         hooks.start_worker()
         async with hooks.database.transaction() as connection:
             await endpoints.lock(connection, endpoint.id)
-            await hooks.tell()
+            await hooks.add_events()
             await still()
         assert await comes_soon(receiver, 1, SOON_S)
 
@@ -261,7 +261,7 @@ async def test_endpoints_that_are_disabled_with_retries_hold_up_nobody(hooks: Ho
     async with run_receiver(answer(503)) as receiver:
         endpoint = await hooks.add(receiver.url)
         worker = hooks.start_worker("worker-1")
-        await hooks.tell()
+        await hooks.add_events()
         await hooks.until_attempts(endpoint, 1)
         await hooks.stop_worker(worker)
         # Each endpoint that was ever disabled keeps what is to be tried when it is resumed. These are older,

@@ -17,13 +17,13 @@ from tests.support.webhooks.pages import (
     SECRET,
     URL,
     add,
+    add_events,
     attempt,
     delivering,
     post,
     put_attempts,
     show,
     stored,
-    tell,
     uuid,
 )
 from tests.support.webhooks.receivers import Responder, answer, closed_port, ok, run_receiver
@@ -59,7 +59,7 @@ async def test_a_try_is_shown_exactly_as_it_was_sent_and_answered(service: Servi
         page = await asyncio.to_thread(post, person, "", url=receiver.url, type=SUBSCRIBABLE)
         (secret,) = set(SECRET.findall(page.text))
         endpoint = re.findall(r"end_\w+", page.text)[0]
-        (event_id,) = tell(service, person)
+        (event_id,) = add_events(service, person)
         await receiver.wait(requests=1)
         tested = await asyncio.to_thread(post, person, f"/{endpoint}/test")
         page_after = await asyncio.to_thread(person.browser.get, goes_to(tested) or "")
@@ -121,7 +121,7 @@ def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_neve
 ) -> None:
     person = sign_up(service)
     endpoint = add(person)
-    (event_id,) = tell(service, person)
+    (event_id,) = add_events(service, person)
     made = attempt(endpoint, event_id)
     put_attempts(service, endpoint, [made])
     path = f"{WEBHOOKS}/{endpoint}/attempts/{write_id(webhooks.ATTEMPT, made.id)}"
@@ -140,7 +140,7 @@ def test_after_a_rotation_an_older_try_is_shown_without_a_signature_that_it_neve
 def test_tries_are_paged_newest_first(service: Service) -> None:
     person = sign_up(service)
     endpoint = add(person)
-    (event_id,) = tell(service, person)
+    (event_id,) = add_events(service, person)
     began = datetime.now(UTC) - timedelta(minutes=10)
     made = [
         attempt(endpoint, event_id, at=began + timedelta(seconds=second)) for second in range(2 * PAGE + 3)
@@ -164,7 +164,7 @@ def test_tries_are_paged_newest_first(service: Service) -> None:
 def test_what_others_wrote_is_shown_as_text(service: Service) -> None:
     person = sign_up(service)
     endpoint = add(person, URL + "/?a=<b>&c='d'", description=HOSTILE)
-    (event_id,) = tell(service, person)
+    (event_id,) = add_events(service, person)
     made = attempt(endpoint, event_id, answer=HOSTILE)
     failed = attempt(endpoint, event_id, status=None, problem=HOSTILE)
     put_attempts(service, endpoint, [made, failed])
@@ -206,10 +206,10 @@ async def replaying(
     person = sign_up(service)
     async with run_receiver(ok) as receiver, delivering(service):
         endpoint = await asyncio.to_thread(add, person, receiver.url)
-        event_ids = tell(service, person, 2)
+        event_ids = add_events(service, person, 2)
         await receiver.wait(requests=2)
         receiver.respond = respond
-        event_ids = [*event_ids, *tell(service, person)]
+        event_ids = [*event_ids, *add_events(service, person)]
         await receiver.wait(requests=3)
         receiver.respond = ok
         unrecorded = "SELECT 3 - count(*) FROM webhook_attempts WHERE endpoint_id = $1"

@@ -28,12 +28,12 @@ from tests.support.webhooks.pages import (
     URL,
     account_of,
     add,
+    add_events,
     attempt,
     post,
     put_attempts,
     show,
     stored,
-    tell,
     uuid,
 )
 from tumira.core.ids import ENDPOINT, EVENT, new_id, write_id
@@ -257,7 +257,7 @@ def test_an_endpoint_of_somebody_else_looks_like_one_that_does_not_exist(
 ) -> None:
     endpoint = owned
     noted = changes_of(service, owner)
-    (event_id,) = tell(service, owner)
+    (event_id,) = add_events(service, owner)
     made = attempt(endpoint, event_id)
     put_attempts(service, endpoint, [made])
     before = stored(service, endpoint)
@@ -289,7 +289,7 @@ def test_somebody_elses_tries_and_events_cannot_be_reached_through_an_endpoint_o
     service: Service, owner: Person, owned: str, eve: Person
 ) -> None:
     own = add(eve)
-    (event_id,) = tell(service, owner)
+    (event_id,) = add_events(service, owner)
     made = attempt(owned, event_id)
     put_attempts(service, owned, [made])
     theirs = f"{WEBHOOKS}/{own}/attempts/{write_id(webhooks.ATTEMPT, made.id)}"
@@ -335,7 +335,7 @@ def test_an_endpoint_is_paused_and_resumed_with_what_waited_or_from_now_on(servi
     person = sign_up(service)
     endpoint = add(person)
     assert goes_to(post(person, f"/{endpoint}/pause")) == f"{WEBHOOKS}/{endpoint}?done=paused"
-    tell(service, person, 3)
+    add_events(service, person, 3)
     page = show(person, endpoint, "?done=paused")
     assert "The endpoint is paused." in page
     assert "3 events" in page

@@ -47,7 +47,7 @@ async def behind(hooks: Hooks, now: datetime | None = None) -> set[EndpointId]:
         return set(await leases.list_behind(connection, now or hooks.clock()))
 
 
-async def hear(hooks: Hooks, worker: str = ONE) -> set[EndpointId]:
+async def take_wake_ups(hooks: Hooks, worker: str = ONE) -> set[EndpointId]:
     async with hooks.database.connection() as connection:
         return set(await leases.take_wake_ups(connection, worker, 100))
 
@@ -71,7 +71,7 @@ async def advance(hooks: Hooks, worker: str, *progress: EndpointProgress) -> Non
         await leases.save_progress(connection, worker, progress)
 
 
-def learnt(
+def progress(
     endpoint: Endpoint, position: int, health: Health | None = None, why: str | None = None
 ) -> EndpointProgress:
     return EndpointProgress(endpoint.id, endpoint.changed_at, position, health or Health(), why)
@@ -120,7 +120,7 @@ async def test_what_its_owner_stopped_is_neither_leased_nor_renewed(
         await manage.remove_endpoint(hooks.database, endpoint.id)
     assert await renew(hooks, ONE, endpoint) == {}
     assert await lease(hooks, TWO, endpoint) == []
-    await hooks.tell()
+    await hooks.add_events()
     assert await behind(hooks) == set()
 
 
@@ -179,11 +179,11 @@ async def test_news_ring_once_for_the_endpoints_of_their_account_and_are_seen_wi
 ) -> None:
     async with open_hooks(hooks.database.url) as others:
         await others.add(URL)
-        assert await hear(hooks) == set()
-        await hooks.tell(2)
-        await hooks.tell()
-        assert await hear(hooks) == {endpoint.id}
-        assert await hear(hooks) == set()
+        assert await take_wake_ups(hooks) == set()
+        await hooks.add_events(2)
+        await hooks.add_events()
+        assert await take_wake_ups(hooks) == {endpoint.id}
+        assert await take_wake_ups(hooks) == set()
         assert await behind(hooks) == {endpoint.id}
 
 
@@ -191,53 +191,53 @@ async def test_a_bell_is_heard_by_the_worker_that_has_the_endpoint_while_it_has_
     hooks: Hooks, endpoint: Added
 ) -> None:
     await lease(hooks, ONE, endpoint)
-    await hooks.tell()
-    assert await hear(hooks, TWO) == set()
-    assert await hear(hooks, ONE) == {endpoint.id}
-    await hooks.tell()
+    await hooks.add_events()
+    assert await take_wake_ups(hooks, TWO) == set()
+    assert await take_wake_ups(hooks, ONE) == {endpoint.id}
+    await hooks.add_events()
     await renew(hooks, ONE, endpoint, lease_s=0)
-    assert await hear(hooks, TWO) == {endpoint.id}
+    assert await take_wake_ups(hooks, TWO) == {endpoint.id}
 
 
 async def test_a_bell_that_is_heard_by_somebody_who_dies_then_rings_on(hooks: Hooks, endpoint: Added) -> None:
-    await hooks.tell()
+    await hooks.add_events()
     other = await asyncpg.connect(hooks.database.url)
     try:
         await other.execute("BEGIN")
         assert await leases.take_wake_ups(other, ONE, 100) == [endpoint.id]
-        assert await hear(hooks) == set()
+        assert await take_wake_ups(hooks) == set()
     finally:
         await other.close()
-    assert await hear(hooks) == {endpoint.id}
+    assert await take_wake_ups(hooks) == {endpoint.id}
 
 
 async def test_news_that_come_while_the_bell_is_being_heard_ring_again(hooks: Hooks, endpoint: Added) -> None:
-    await hooks.tell()
+    await hooks.add_events()
     async with hooks.database.transaction() as connection:
         assert await leases.take_wake_ups(connection, ONE, 100) == [endpoint.id]
-        telling = asyncio.create_task(hooks.tell())
+        telling = asyncio.create_task(hooks.add_events())
         await hooks.until(lambda: _waits_for_a_lock(hooks), "the news do not wait")
     await telling
-    assert await hear(hooks) == {endpoint.id}
+    assert await take_wake_ups(hooks) == {endpoint.id}
 
 
 async def test_news_that_came_while_an_endpoint_was_let_go_of_ring_for_the_next(
     hooks: Hooks, endpoint: Added
 ) -> None:
     (mine,) = await lease(hooks, ONE, endpoint)
-    await hooks.tell(2)
-    assert await hear(hooks) == {endpoint.id}
-    await advance(hooks, ONE, learnt(mine, 1))
+    await hooks.add_events(2)
+    assert await take_wake_ups(hooks) == {endpoint.id}
+    await advance(hooks, ONE, progress(mine, 1))
     async with hooks.database.connection() as connection:
         await leases.release(connection, endpoint.id, ONE)
-    assert await hear(hooks) == {endpoint.id}
+    assert await take_wake_ups(hooks) == {endpoint.id}
 
 
 async def test_retries_and_replays_are_due_in_their_time(hooks: Hooks, endpoint: Added) -> None:
     now = hooks.clock()
-    await hooks.tell()
+    await hooks.add_events()
     (mine,) = await lease(hooks, ONE, endpoint)
-    await advance(hooks, ONE, learnt(mine, 1))
+    await advance(hooks, ONE, progress(mine, 1))
     assert await due(hooks) == await behind(hooks) == set()
     await put_retry(hooks, endpoint, now + MINUTE)
     assert await due(hooks, now + MINUTE / 2) == set()
@@ -250,9 +250,9 @@ async def test_an_endpoint_that_rests_is_due_and_leased_when_it_has_rested(
     hooks: Hooks, endpoint: Added
 ) -> None:
     now = hooks.clock()
-    await hooks.tell()
+    await hooks.add_events()
     (mine,) = await lease(hooks, ONE, endpoint)
-    await advance(hooks, ONE, learnt(mine, 0, Health(20, now, now + MINUTE)))
+    await advance(hooks, ONE, progress(mine, 0, Health(20, now, now + MINUTE)))
     async with hooks.database.connection() as connection:
         await leases.release(connection, endpoint.id, ONE)
     assert await due(hooks, now + MINUTE / 2) == await behind(hooks, now + MINUTE / 2) == set()
@@ -273,22 +273,22 @@ async def test_what_a_dead_worker_left_is_due(hooks: Hooks, endpoint: Added) -> 
 
 
 async def test_only_the_holder_writes_how_far_an_endpoint_is(hooks: Hooks, endpoint: Added) -> None:
-    await hooks.tell(5)
+    await hooks.add_events(5)
     (mine,) = await lease(hooks, ONE, endpoint, lease_s=0)
     await lease(hooks, TWO, endpoint)
-    await advance(hooks, ONE, learnt(mine, 3, Health(7), "it is gone"))
+    await advance(hooks, ONE, progress(mine, 3, Health(7), "it is gone"))
     after = await hooks.endpoint(endpoint)
     assert (after.position, after.health.failures, after.state) == (0, 0, "active")
-    await advance(hooks, TWO, learnt(mine, 3, Health(7)))
+    await advance(hooks, TWO, progress(mine, 3, Health(7)))
     after = await hooks.endpoint(endpoint)
     assert (after.position, after.health.failures) == (3, 7)
 
 
 async def test_a_position_never_goes_back(hooks: Hooks, endpoint: Added) -> None:
-    await hooks.tell(5)
+    await hooks.add_events(5)
     (mine,) = await lease(hooks, ONE, endpoint)
-    await advance(hooks, ONE, learnt(mine, 4))
-    await advance(hooks, ONE, learnt(mine, 2))
+    await advance(hooks, ONE, progress(mine, 4))
+    await advance(hooks, ONE, progress(mine, 2))
     assert (await hooks.endpoint(endpoint)).position == 4
 
 
@@ -296,7 +296,7 @@ async def test_health_and_its_end_are_written_as_they_were_learnt(hooks: Hooks, 
     now = hooks.clock()
     (mine,) = await lease(hooks, ONE, endpoint)
     health = Health(21, now - MINUTE, now + MINUTE, 1, now - 2 * MINUTE)
-    await advance(hooks, ONE, learnt(mine, 0, health, "It answered 410 Gone."))
+    await advance(hooks, ONE, progress(mine, 0, health, "It answered 410 Gone."))
     after = await hooks.endpoint(endpoint)
     assert (after.health, after.state, after.reason) == (health, "disabled", "It answered 410 Gone.")
 
@@ -305,9 +305,9 @@ async def test_a_pause_and_a_new_start_outlive_what_a_worker_learnt_before(
     hooks: Hooks, endpoint: Added
 ) -> None:
     now = hooks.clock()
-    await hooks.tell(5)
+    await hooks.add_events(5)
     (mine,) = await lease(hooks, ONE, endpoint)
-    late = learnt(mine, 2, Health(25, now, now + MINUTE), "nothing arrived")
+    late = progress(mine, 2, Health(25, now, now + MINUTE), "nothing arrived")
     await manage.pause_endpoint(hooks.database, endpoint.id)
     await advance(hooks, ONE, late)
     paused = await hooks.endpoint(endpoint)
@@ -334,9 +334,9 @@ async def test_what_a_wider_choice_of_events_would_take_is_not_passed_over_by_wh
         description=None,
         allow_private=True,
     )
-    await hooks.tell(3)
+    await hooks.add_events(3)
     # The worker has not heard of the change yet, and has passed over what the endpoint did not take.
-    await advance(hooks, ONE, learnt(mine, 3))
+    await advance(hooks, ONE, progress(mine, 3))
     assert (await hooks.waiting(narrow)).behind == 3
 
 
@@ -357,12 +357,12 @@ async def record(hooks: Hooks, worker: str, *advances: EndpointResults, again: b
 
 
 async def one_delivered(hooks: Hooks, added: Added, status: int = 200) -> EndpointResults:
-    await hooks.tell()
+    await hooks.add_events()
     (event_id,) = await hooks.event_ids()
     (mine,) = await lease(hooks, ONE, added)
     attempt = attempt_at(added, event_id, 1, hooks.clock(), status)
     return EndpointResults(
-        learnt(mine, 1), [AttemptMade(attempt, attempt.at, sent_before=False)], {}, has_recovered=False
+        progress(mine, 1), [AttemptMade(attempt, attempt.at, sent_before=False)], {}, has_recovered=False
     )
 
 
@@ -382,10 +382,10 @@ async def test_what_happened_at_an_endpoint_that_was_removed_is_forgotten(
 ) -> None:
     advance = await one_delivered(hooks, endpoint, 503)
     other = await hooks.add(URL + "/other")
-    await hooks.tell()
+    await hooks.add_events()
     (mine,) = await lease(hooks, ONE, other)
     await manage.remove_endpoint(hooks.database, endpoint.id)
-    await record(hooks, ONE, advance, EndpointResults(learnt(mine, 2), [], {}, has_recovered=False))
+    await record(hooks, ONE, advance, EndpointResults(progress(mine, 2), [], {}, has_recovered=False))
     assert await hooks.rows("SELECT FROM webhook_attempts") == []
     assert await hooks.rows("SELECT FROM webhook_retries") == []
     assert (await hooks.endpoint(other)).position == 2
@@ -397,7 +397,7 @@ async def test_a_recovery_hurries_the_retries_of_its_endpoint_alone(hooks: Hooks
     for added in (endpoint, other):
         await put_retry(hooks, added, later)
     (mine,) = await lease(hooks, ONE, endpoint)
-    await record(hooks, ONE, EndpointResults(learnt(mine, 0), [], {}, has_recovered=True))
+    await record(hooks, ONE, EndpointResults(progress(mine, 0), [], {}, has_recovered=True))
     assert await due(hooks) == {endpoint.id}
 
 

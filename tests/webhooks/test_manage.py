@@ -50,7 +50,7 @@ class Office:
         given = {"url": None, "types": None, "change_types": False, "description": None} | changes
         return await manage.change_endpoint(self.database, endpoint_id, allow_private=False, **given)
 
-    async def tell(
+    async def add_events(
         self, count: int, *, at: datetime | None = None, account_id: AccountId | None = None
     ) -> Sequence[Event]:
         account_id = account_id or self.ours
@@ -189,12 +189,12 @@ async def test_an_endpoint_is_not_moved_to_the_url_of_another(office: Office) ->
 
 
 async def test_an_endpoint_is_told_of_what_happens_after_it_was_added(office: Office) -> None:
-    await office.tell(3)
+    await office.add_events(3)
     endpoint = await office.add()
     assert (endpoint.position, await office.waiting(endpoint.id)) == (3, Backlog(0, 0, 0))
 
-    await office.tell(2)
-    await office.tell(4, account_id=office.theirs)
+    await office.add_events(2)
+    await office.add_events(4, account_id=office.theirs)
     assert await office.waiting(endpoint.id) == Backlog(0, 0, 2)
 
 
@@ -242,7 +242,7 @@ async def test_two_rotations_at_once_leave_both_new_secrets(office: Office) -> N
 
 async def test_a_resumed_endpoint_gets_what_was_missed_at_once(office: Office) -> None:
     endpoint = await office.add()
-    first, *_ = await office.tell(3)
+    first, *_ = await office.add_events(3)
     await office.move(endpoint.id, 1)
     await office.put_off(endpoint.id, first, timedelta(hours=5))
     await manage.pause_endpoint(office.database, endpoint.id)
@@ -268,7 +268,7 @@ async def test_resumed_from_now_nothing_of_the_past_waits_and_all_of_it_can_be_r
     office: Office,
 ) -> None:
     endpoint, other = await office.add(), await office.add(f"{URL}/2")
-    first, *_ = await office.tell(4)
+    first, *_ = await office.add_events(4)
     for one in (endpoint, other):
         await office.move(one.id, 2)
         await office.put_off(one.id, first, timedelta(hours=5))
@@ -286,7 +286,7 @@ async def test_resumed_from_now_nothing_of_the_past_waits_and_all_of_it_can_be_r
 
 async def test_at_a_new_url_it_begins_afresh_and_otherwise_goes_on_as_it_was(office: Office) -> None:
     endpoint = await office.add()
-    (event,) = await office.tell(1)
+    (event,) = await office.add_events(1)
     await office.move(endpoint.id, 1)
     await office.put_off(endpoint.id, event, timedelta(hours=5))
     health = await office.fail(endpoint.id)
@@ -337,7 +337,7 @@ async def test_a_worker_can_tell_every_change_from_the_last(office: Office) -> N
 
 async def test_a_replay_ends_where_the_endpoint_is(office: Office) -> None:
     endpoint = await office.add()
-    await office.tell(5)
+    await office.add_events(5)
     await office.move(endpoint.id, 3)
 
     counts = [
@@ -352,8 +352,8 @@ async def test_a_replay_ends_where_the_endpoint_is(office: Office) -> None:
 async def test_a_replay_of_some_time_takes_both_its_ends_and_no_more(office: Office) -> None:
     endpoint = await office.add()
     began = datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
-    await office.tell(5, at=began)
-    await office.tell(5, at=began, account_id=office.theirs)
+    await office.add_events(5, at=began)
+    await office.add_events(5, at=began, account_id=office.theirs)
     await office.move(endpoint.id, 4)
 
     async def between(first_s: float, last_s: float) -> int:
@@ -373,8 +373,8 @@ async def test_a_replay_of_some_time_takes_both_its_ends_and_no_more(office: Off
 async def test_one_event_is_replayed_alone_and_only_its_owners(office: Office) -> None:
     endpoint = await office.add()
     picky = await office.add(f"{URL}/2", ["message.failed"])
-    _, second, _ = await office.tell(3)
-    (foreign,) = await office.tell(1, account_id=office.theirs)
+    _, second, _ = await office.add_events(3)
+    (foreign,) = await office.add_events(1, account_id=office.theirs)
     for one in (endpoint, picky):
         await office.move(one.id, 3)
     test_id = await manage.send_test(office.database, endpoint.id)
@@ -396,7 +396,7 @@ async def test_one_event_is_replayed_alone_and_only_its_owners(office: Office) -
 
 async def test_an_event_that_still_comes_by_itself_is_not_sent_twice(office: Office) -> None:
     endpoint = await office.add()
-    (event,) = await office.tell(1)
+    (event,) = await office.add_events(1)
 
     await replay.replay_event(office.database, endpoint.id, event.id)
 
@@ -406,7 +406,7 @@ async def test_an_event_that_still_comes_by_itself_is_not_sent_twice(office: Off
 @pytest.mark.parametrize("state", ["paused", "disabled"])
 async def test_what_is_not_active_is_neither_tested_nor_replayed(office: Office, state: str) -> None:
     endpoint = await office.add()
-    (event,) = await office.tell(1)
+    (event,) = await office.add_events(1)
     await office.move(endpoint.id, 1)
     await office.rows(
         "UPDATE webhook_endpoints SET state = $2 WHERE id = $1 RETURNING id", endpoint.id, state
@@ -429,7 +429,7 @@ async def test_what_is_not_active_is_neither_tested_nor_replayed(office: Office,
 
 async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(office: Office) -> None:
     endpoint, other = await office.add(), await office.add(f"{URL}/2")
-    (event,) = await office.tell(1)
+    (event,) = await office.add_events(1)
     for one in (endpoint, other):
         await office.move(one.id, 1)
         await office.put_off(one.id, event, timedelta(hours=5))
@@ -452,7 +452,7 @@ async def test_a_removed_endpoint_leaves_its_attempts_and_nothing_that_waits(off
 
 async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office) -> None:
     endpoint = await office.add()
-    await office.tell(2)
+    await office.add_events(2)
     health = await office.fail(endpoint.id)
 
     event_id = await manage.send_test(office.database, endpoint.id)
@@ -470,7 +470,7 @@ async def test_a_test_has_no_number_and_does_not_wait_for_a_rest(office: Office)
 async def test_a_list_is_one_accounts_or_everybodys_with_what_waits_for_each(office: Office) -> None:
     first, second = await office.add(), await office.add(f"{URL}/2")
     foreign = await office.add(account_id=office.theirs)
-    (event, *_) = await office.tell(3)
+    (event, *_) = await office.add_events(3)
     await office.move(second.id, 2)
     await office.put_off(second.id, event, timedelta(hours=1))
     await replay.replay_after(office.database, second.id, 0)

@@ -22,8 +22,8 @@ from tests.support.webhooks.commands import (
     WARNING,
     Allowing,
     add,
+    add_events,
     listed,
-    tell,
 )
 from tests.support.webhooks.receivers import Receiver, Request, answer, run_receiver
 from tumira.core.ids import ENDPOINT, read_id
@@ -238,7 +238,7 @@ async def test_when_private_addresses_are_forbidden_again_nothing_is_called_and_
         caller = await new_caller(url)
         added = await asyncio.to_thread(add, allowing, caller, receiver.url)
         tried = json.loads(await try_in_vain(plain, added["endpoint_id"], "--json"))
-        await tell(url, caller, 2)
+        await add_events(url, caller, 2)
         await until_it_is(url, added["endpoint_id"], "failures >= 3")
         attempts = await run_json(plain, "webhook", "attempts", added["endpoint_id"])
         (shown,) = await asyncio.to_thread(listed, plain, caller)

@@ -227,7 +227,7 @@ async def retries_of(office: Office, endpoint: Endpoint) -> Sequence[tuple[int, 
 async def test_what_failed_and_never_arrived_is_tried_anew(office: Office) -> None:
     endpoint = await office.add(types=["balance.low", "message.failed"])
     other = await office.add(URL + "/2")
-    told = await office.tell(9)
+    told = await office.add_events(9)
     now = datetime.now(UTC)
     await tried(office, endpoint, told[0], 500, None, 500)
     await tried(office, endpoint, told[1], 500, 200)
@@ -258,7 +258,7 @@ async def test_no_more_is_tried_anew_in_one_go_than_a_bound(
 ) -> None:
     monkeypatch.setattr(replay, "FAILED_MAX", 2)
     endpoint = await office.add()
-    for event in await office.tell(3):
+    for event in await office.add_events(3):
         await tried(office, endpoint, event, 500)
     since = datetime.now(UTC) - timedelta(hours=1)
     assert await replay.replay_failed(office.database, endpoint.id, since) == 2
@@ -281,7 +281,7 @@ async def test_tests_that_wait_are_bounded(office: Office, monkeypatch: pytest.M
 
 async def test_tries_are_read_by_their_owner_alone(office: Office) -> None:
     endpoint, theirs = await office.add(), await office.add(account_id=office.theirs)
-    (event,) = await office.tell(1)
+    (event,) = await office.add_events(1)
     await tried(office, endpoint, event, 500, 200)
     read = view.list_attempts
     found, is_more = await read(office.database, office.ours, endpoint.id, None, 1)

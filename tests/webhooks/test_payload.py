@@ -309,7 +309,7 @@ def rows(
         yield row, events
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(
     first=st.sampled_from([QUEUED, replace(QUEUED, status="sending"), SENT, UNCONFIRMED]),
     groups=histories(),

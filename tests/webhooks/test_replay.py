@@ -23,7 +23,7 @@ async def hooks(database_url: str) -> AsyncIterator[Hooks]:
 
 
 async def deliver(hooks: Hooks, endpoint: Added, receiver: Receiver, count: int) -> Sequence[str]:
-    await hooks.tell(count)
+    await hooks.add_events(count)
     await receiver.wait(requests=len(receiver.requests) + count)
     await hooks.until_idle(endpoint)
     return await hooks.webhook_ids()
@@ -100,9 +100,9 @@ async def test_a_replay_passes_over_what_the_endpoint_does_not_take(hooks: Hooks
     async with run_receiver() as receiver:
         endpoint = await hooks.add(receiver.url, "balance.low")
         hooks.start_worker()
-        await hooks.tell(2)
-        await hooks.tell(300, "topup.credited")
-        await hooks.tell(2)
+        await hooks.add_events(2)
+        await hooks.add_events(300, "topup.credited")
+        await hooks.add_events(2)
         await receiver.wait(requests=4)
         await hooks.until_idle(endpoint)
         assert await replay.replay_after(hooks.database, endpoint.id, 0) == 304
@@ -147,7 +147,7 @@ async def test_a_replay_is_sent_once_even_if_news_come_while_that_is_written_dow
             written_down_slowly.set()
             for _ in range(5):
                 await asyncio.sleep(0.15)
-                await hooks.tell()
+                await hooks.add_events()
         await hooks.until_idle(endpoint)
         counts = ids_of(receiver.requests)
         assert [counts[event_id] for event_id in told] == [2, 2, 2]
@@ -160,7 +160,7 @@ async def test_what_happens_during_a_pause_arrives_after_it(hooks: Hooks) -> Non
         await deliver(hooks, endpoint, receiver, 1)
         await manage.pause_endpoint(hooks.database, endpoint.id)
         await hooks.until_free(endpoint)
-        await hooks.tell(30)
+        await hooks.add_events(30)
         hooks.clock.move(DAY)
         await still()
         assert len(receiver.requests) == 1
@@ -201,14 +201,14 @@ async def test_an_endpoint_that_is_removed_gets_no_more_and_leaves_nothing_behin
         endpoint = await hooks.add(receiver.url)
         kept = await hooks.add(other.url)
         hooks.start_worker()
-        await hooks.tell(100)
+        await hooks.add_events(100)
         await receiver.wait(requests=4)
         await manage.remove_endpoint(hooks.database, endpoint.id)
         # Its worker hears of it within a second or so; the calls that are under way end in their own time.
         await asyncio.sleep(1.5)
         released.set()
         await hooks.until_idle(kept)
-        await hooks.tell(5)
+        await hooks.add_events(5)
         await hooks.until_idle(kept)
         await still()
         assert len(receiver.requests) == 4

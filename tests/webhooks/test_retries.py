@@ -58,7 +58,7 @@ async def test_a_failed_event_is_sent_again_when_it_is_due_with_the_same_body_an
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
-        await hooks.tell()
+        await hooks.add_events()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         hooks.clock.move_to(due(attempt) - 2 * SECOND)
         await still()
@@ -78,7 +78,7 @@ async def test_a_failed_event_is_sent_again_when_it_is_due_with_the_same_body_an
 async def test_after_twenty_failures_one_event_is_tried_every_five_minutes(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(100)
+        await hooks.add_events(100)
         hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         # Those that were under way together may make it a few more.
@@ -102,7 +102,7 @@ async def test_after_twenty_failures_one_event_is_tried_every_five_minutes(hooks
 async def test_on_trial_one_is_tried_every_five_minutes_also_when_none_is_due_for_hours(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(20)
+        await hooks.add_events(20)
         hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         await hooks.rows("UPDATE webhook_retries SET due_at = due_at + interval '10 hours'")
@@ -119,7 +119,7 @@ async def test_on_trial_one_is_tried_every_five_minutes_also_when_none_is_due_fo
 async def test_a_retry_whose_event_is_gone_is_forgotten(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(2)
+        await hooks.add_events(2)
         hooks.start_worker()
         await hooks.until_attempts(endpoint, 2)
         await hooks.rows("DELETE FROM events WHERE sequence = 1")
@@ -135,7 +135,7 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once_and_gets_all_when_it
     async with run_receiver(answer(410)) as receiver:
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
-        await hooks.tell(50)
+        await hooks.add_events(50)
         disabled = await hooks.until_state(endpoint, "disabled")
         assert disabled.reason is not None
         assert "410" in disabled.reason
@@ -152,12 +152,12 @@ async def test_an_endpoint_that_says_how_long_to_wait_is_left_alone_so_long(hook
     async with run_receiver(first(1, answer(429, {"retry-after": "3600"}), ok)) as receiver:
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
-        await hooks.tell()
+        await hooks.add_events()
         attempt = (await hooks.until_attempts(endpoint, 1))[0]
         assert HOUR <= due(attempt) - attempt.at <= HOUR + 5 * SECOND
         await hooks.until_free(endpoint)
         # What is new waits too: it is the endpoint that asked.
-        await hooks.tell(3)
+        await hooks.add_events(3)
         hooks.clock.move_to(due(attempt) - 10 * SECOND)
         await still()
         assert len(receiver.requests) == 1
@@ -177,7 +177,7 @@ async def test_a_test_is_tried_once_and_without_waiting_for_the_end_of_a_rest(ho
         hooks.clock.move(DAY)
         await still()
         assert len(receiver.requests) == 1
-        await hooks.tell(40, "message.delivered.none")
+        await hooks.add_events(40, "message.delivered.none")
         await hooks.until_idle(endpoint)
         assert len(receiver.requests) == 1
 
@@ -185,7 +185,7 @@ async def test_a_test_is_tried_once_and_without_waiting_for_the_end_of_a_rest(ho
 async def test_a_test_that_arrives_brings_everything_that_waits_with_it(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(60)
+        await hooks.add_events(60)
         hooks.start_worker()
         await fail_until_on_trial(hooks, endpoint, receiver)
         receiver.respond = ok
@@ -197,10 +197,10 @@ async def test_a_test_that_arrives_brings_everything_that_waits_with_it(hooks: H
 async def test_what_fails_is_still_tried_by_a_worker_that_comes_later(hooks: Hooks) -> None:
     async with run_receiver(away) as receiver:
         endpoint = await hooks.add(receiver.url)
-        notifier = hooks.start_worker("worker-1")
-        await hooks.tell(3)
+        worker = hooks.start_worker("worker-1")
+        await hooks.add_events(3)
         attempts = await hooks.until_attempts(endpoint, 3)
-        await hooks.stop_worker(notifier)
+        await hooks.stop_worker(worker)
         assert await hooks.waiting(endpoint) == Backlog(3, 0, 0)
         receiver.respond = ok
         hooks.clock.move_to(max(due(attempt) for attempt in attempts))

@@ -247,7 +247,7 @@ async def test_what_is_answered_is_noted_and_anything_but_success_is_tried_again
     async with run_receiver(respond) as receiver:
         endpoint = await hooks.add(receiver.url)
         hooks.start_worker()
-        await hooks.tell()
+        await hooks.add_events()
         (attempt,) = await hooks.until_attempts(endpoint, 1)
         arrived = status is not None and 200 <= status < 300
         assert (attempt.next_at is None) == arrived
@@ -283,7 +283,7 @@ class Crowd:
 async def test_an_endpoint_gets_four_events_at_once_at_first_and_sixteen_at_most(hooks: Hooks) -> None:
     async with run_receiver(hang) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(600)
+        await hooks.add_events(600)
         hooks.start_worker()
         await receiver.wait(requests=4)
         await still()
@@ -310,8 +310,8 @@ async def test_an_endpoint_that_hangs_is_left_with_one_event_and_holds_up_nobody
         beside = await hooks.add(quick.url)
         theirs = await others.add(quick.url_as("127.0.0.1", "/theirs"))
         hooks.start_worker()
-        await hooks.tell(300)
-        await others.tell(300)
+        await hooks.add_events(300)
+        await others.add_events(300)
         await hooks.until_idle(beside)
         await hooks.until_idle(theirs)
         assert len(quick.requests) == 600
@@ -327,8 +327,8 @@ async def test_events_of_one_account_never_reach_an_endpoint_of_another(hooks: H
     async with run_receiver() as one, run_receiver() as two, open_hooks(hooks.database.url) as others:
         mine, theirs = await hooks.add(one.url), await others.add(two.url)
         hooks.start_worker()
-        await hooks.tell(20)
-        await others.tell(30)
+        await hooks.add_events(20)
+        await others.add_events(30)
         await hooks.until_idle(mine)
         await hooks.until_idle(theirs)
         assert set(ids_of(one.requests)) == set(await hooks.webhook_ids())
@@ -343,7 +343,7 @@ async def test_two_workers_share_endpoints_and_send_nothing_twice(hooks: Hooks) 
         hooks.start_worker("worker-1")
         hooks.start_worker("worker-2")
         for _ in range(10):
-            await hooks.tell(20)
+            await hooks.add_events(20)
             await asyncio.sleep(0.05)
         for endpoint in added:
             await hooks.until_idle(endpoint)
@@ -357,7 +357,7 @@ async def test_a_worker_that_ends_in_good_order_leaves_nothing_to_be_sent_twice(
     crowd.pause_s = 0.01
     async with run_receiver(crowd) as receiver:
         endpoint = await hooks.add(receiver.url)
-        await hooks.tell(600)
+        await hooks.add_events(600)
         for number in range(3):
             worker = hooks.start_worker(f"worker-{number}")
             await receiver.wait(requests=100 * (number + 1))

@@ -7,8 +7,7 @@ from typing import Final
 
 import structlog
 
-from tumira.core.database_errors import is_unavailable
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import log_failure
 from tumira.core.tracing import Tracer
 from tumira.postgres.pool import Database
 from tumira.webhooks.endpoints import Endpoint
@@ -121,10 +120,7 @@ class EndpointDelivery:
             self._begin()
         except Exception as error:  # noqa: BLE001 - nothing is lost: the events are read again
             self._must_read = True
-            if is_unavailable(error):
-                say_unavailable("could not read webhook events", error, endpoint=self.endpoint.url)
-            else:
-                _log.error("could not read webhook events", endpoint=self.endpoint.url, exc_info=error)
+            log_failure("could not read webhook events", error, endpoint=self.endpoint.url)
             await asyncio.sleep(PAUSE_S)
 
     async def _sleep(self) -> None:

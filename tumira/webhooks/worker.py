@@ -12,10 +12,9 @@ from typing import Final
 
 import structlog
 
-from tumira.core.database_errors import is_unavailable
 from tumira.core.dns import Resolve
 from tumira.core.ids import EndpointId
-from tumira.core.loops import say_unavailable
+from tumira.core.loops import forever, log_failure
 from tumira.core.tracing import Tracer
 from tumira.postgres.connection import Connection
 from tumira.postgres.pinned_connection import PinnedConnection
@@ -81,16 +80,8 @@ class WebhookWorker:
         """Deliver until cancelled; calls in flight then have a moment to end."""
         writer = asyncio.create_task(self._write())
         try:
-            while True:
-                try:
-                    await self._poll()
-                except Exception as error:  # noqa: BLE001 - deliveries go on as long as their leases last
-                    if is_unavailable(error):
-                        say_unavailable("could not lease webhook endpoints", error)
-                    else:
-                        _log.error("could not lease webhook endpoints", exc_info=error)
-                    await asyncio.sleep(PAUSE_S)
-                await asyncio.sleep(POLL_S)
+            # After a failure deliveries go on as long as their leases last.
+            await forever("lease webhook endpoints", self._poll, POLL_S, retry_max_s=PAUSE_S)
         finally:
             await self._stop(writer)
 
@@ -202,10 +193,7 @@ class WebhookWorker:
                 await self._line.end()
             except Exception as error:  # noqa: BLE001 - written when the database is back
                 await self._line.roll_back(error)
-                if is_unavailable(error):
-                    say_unavailable("could not write webhook results yet", error)
-                else:
-                    _log.error("could not write webhook results yet", exc_info=error)
+                log_failure("could not write webhook results yet", error)
                 again = True
                 await asyncio.sleep(PAUSE_S)
             else:

@@ -5,12 +5,11 @@ from typing import Any, Final
 
 from tests.support.processes.programs import Cli
 from tests.support.processes.service import Caller
-from tumira import events
-from tumira.core.ids import EVENT, EventId, new_id, write_id
-from tumira.events import Event
+from tumira.core.ids import EVENT, new_id, write_id
+from tumira.events import NewEvent, record_events
 from tumira.postgres.pool import Database
 
-# An address as it stands, so that nobody is asked where a name leads.
+# An address, so that no name is resolved.
 URL: Final = "http://127.0.0.1:9/tumira"
 KEYS: Final = [
     "endpoint_id",
@@ -64,18 +63,10 @@ def listed(cli: Cli, caller: Caller) -> Any:
     return cli.json("webhook", "list", "--account", caller.account_id)
 
 
-async def tell(url: str, caller: Caller, count: int) -> None:
+async def add_events(url: str, caller: Caller, count: int) -> None:
     """Record events of an account."""
-    now = datetime.now(UTC)
-    now_ms = int(now.timestamp() * 1000)
     database = Database(url, connections_max=1)
     async with database.transaction() as connection:
-        last = (await events.reserve_sequences(connection, {caller.id: count}))[caller.id]
-        await events.insert_events(
-            connection,
-            [
-                Event(EventId(new_id(now_ms)), caller.id, sequence, "balance.low", None, None, now, LOW)
-                for sequence in range(last - count + 1, last + 1)
-            ],
-        )
+        new = [NewEvent(caller.id, "balance.low", data=LOW)] * count
+        await record_events(connection, new, datetime.now(UTC))
     await database.close()

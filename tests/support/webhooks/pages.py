@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from tests.support.identity.people import Person, alert
 from tests.support.processes.service import Service
 from tumira.core.dns import Resolver
 from tumira.core.ids import ENDPOINT, AccountId, EndpointId, EventId, new_id, read_id
-from tumira.core.money import parse
 from tumira.dashboard.pages.webhooks import WEBHOOKS
 from tumira.events import SUBSCRIBABLE, NewEvent, record_events
 from tumira.postgres.pool import KEY_LOOKUPS, Database
@@ -63,18 +63,15 @@ def account_of(service: Service, person: Person) -> AccountId:
     return AccountId(service.sql("SELECT id FROM accounts WHERE phone = $1", person.phone)[0]["id"])
 
 
-def tell(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
+def add_events(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
     """Record events of an account, and return them."""
     account_id = account_of(service, person)
-    balance, threshold = parse("0.96"), parse("1")
-    assert balance is not None
-    assert threshold is not None
-    data = low_balance_data(balance, threshold)
+    data = low_balance_data(Decimal("0.96"), Decimal(1))
 
     async def write(database: Database) -> None:
         async with database.transaction() as connection:
-            news = [NewEvent(account_id, "balance.low", data=data)] * number
-            await record_events(connection, news, datetime.now(UTC))
+            new = [NewEvent(account_id, "balance.low", data=data)] * number
+            await record_events(connection, new, datetime.now(UTC))
 
     service.run(write)
     rows = service.sql(
@@ -111,15 +108,8 @@ def attempt(endpoint: str, event_id: EventId, sequence: int = 1, **values: Any) 
 @asynccontextmanager
 async def delivering(service: Service) -> AsyncIterator[None]:
     database = Database(service.url, settings=KEY_LOOKUPS)
-    notifier = WebhookWorker(
-        database,
-        "worker-1",
-        allow_private=True,
-        resolve=Resolver(),
-        tls=default_tls(),
-        clock=lambda: datetime.now(UTC),
-    )
-    task = asyncio.create_task(notifier.run())
+    worker = WebhookWorker(database, "worker-1", allow_private=True, resolve=Resolver(), tls=default_tls())
+    task = asyncio.create_task(worker.run())
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 async with run_receiver() as receiver, open_hooks(database_url) as hooks:
     endpoint = await hooks.add(receiver.url)
     hooks.start_worker()
-    await hooks.tell(3)
+    await hooks.add_events(3)
     await receiver.wait(requests=3)
 """
 
@@ -87,7 +87,9 @@ class Hooks:
         )
         return Added(endpoint.id, secret)
 
-    async def tell(self, count: int = 1, type_: str = BALANCE_LOW, caller: Caller | None = None) -> None:
+    async def add_events(
+        self, count: int = 1, type_: str = BALANCE_LOW, caller: Caller | None = None
+    ) -> None:
         account_id = (caller or self.caller).id
         async with self.database.transaction() as connection:
             await record_events(connection, [NewEvent(account_id, type_, data=DATA)] * count, self.clock())
