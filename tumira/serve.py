@@ -45,7 +45,7 @@ _direct: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(slots=True)
-class Part:
+class ChildProcess:
     """One of our processes, such as web or worker."""
 
     name: str
@@ -63,7 +63,7 @@ class Part:
         self.process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "tumira", self.name, "--quiet"],
             env=self.environment,
-            # Ctrl-C is for us alone: we stop the parts in their order.
+            # Ctrl-C is for us alone: we stop the processes in their order.
             start_new_session=True,
             preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509 - we have no threads
         )
@@ -137,13 +137,14 @@ class ProcessSupervisor:
         assert url is not None
         self._url = url
         environment = {**os.environ, PREFIX + "DATABASE_URL": url}
-        self._worker = Part("worker", environment)
-        # In the order in which they are stopped: nobody is left without the part that they talk to.
-        self._parts = [Part("web", environment), self._worker]
+        self._worker = ChildProcess("worker", environment)
+        # In the order in which they are stopped: nobody is left without the child that they talk to.
+        self._children = [ChildProcess("web", environment), self._worker]
         if settings.simulator_port is not None:
-            # To the parts the database looks like the operator's own, which has a simulator only when told.
+            # To the processes the database looks like the operator's own, which has a simulator only when
+            # told.
             environment[PREFIX + "SIMULATOR_PORT"] = str(settings.simulator_port)
-            self._parts.append(Part("simulator", environment))
+            self._children.append(ChildProcess("simulator", environment))
         self._server_runs = server is None
         self._server_retries = Retries()
         self._is_prepared = False
@@ -165,9 +166,9 @@ class ProcessSupervisor:
         """Ask it to stop, again when we are asked again, and kill it when it does not."""
         if self._stopping and self._is_prepared:
             self._tell("Stopping …")
-        for part in self._parts:
+        for child in self._children:
             # The web process goes on for a while after it was asked; the others do not.
-            part.stop(self._stopping, STOP_S + self._settings.drain_wait_s)
+            child.stop(self._stopping, STOP_S + self._settings.drain_wait_s)
 
     def _keep_server(self) -> None:
         server, retries = self._server, self._server_retries
@@ -183,7 +184,7 @@ class ProcessSupervisor:
             return
         retries.begin()
         try:
-            # It may recover for a while, and the other parts are looked after meanwhile.
+            # It may recover for a while, and the other processes are looked after meanwhile.
             server.start(self._heed)
         except TemporaryOperatorError as error:
             retries.fail(f"{error} Trying again …", self._tell)
@@ -211,29 +212,29 @@ class ProcessSupervisor:
             self._worker_waits_until = time.monotonic() + SIMULATOR_WAIT_S
 
     def _keep_parts(self) -> None:
-        for part in reversed(self._parts):
-            if part.is_running:
+        for child in reversed(self._children):
+            if child.is_running:
                 continue
-            if part.process is not None:
-                self._note_end(part, part.process.returncode)
-            if part.retries.is_due and (part is not self._worker or self._may_start_worker()):
-                self._start(part)
+            if child.process is not None:
+                self._note_end(child, child.process.returncode)
+            if child.retries.is_due and (child is not self._worker or self._may_start_worker()):
+                self._start(child)
 
-    def _note_end(self, part: Part, code: int) -> None:
-        part.process = None
+    def _note_end(self, child: ChildProcess, code: int) -> None:
+        child.process = None
         self._is_ready = False
         if code == OPERATOR_EXIT_CODE:
-            raise OperatorError(f"{part.name} cannot run here; its last line above says what to put right.")
-        part.retries.fail(f"{part.name} ended with code {code}; starting it again.", self._tell)
+            raise OperatorError(f"{child.name} cannot run here; its last line above says what to put right.")
+        child.retries.fail(f"{child.name} ended with code {code}; starting it again.", self._tell)
 
-    def _start(self, part: Part) -> None:
+    def _start(self, child: ChildProcess) -> None:
         try:
-            part.start()
+            child.start()
         except OSError as error:
             # Too many processes, too little memory, or a program that is being replaced.
             self._is_ready = False
             reason = error.strerror or error
-            part.retries.fail(f"{part.name} cannot be started ({reason}); trying again.", self._tell)
+            child.retries.fail(f"{child.name} cannot be started ({reason}); trying again.", self._tell)
 
     def _may_start_worker(self) -> bool:
         if time.monotonic() >= self._worker_waits_until or _has_simulator(self._settings):
@@ -245,7 +246,7 @@ class ProcessSupervisor:
     def _check_readiness(self) -> None:
         if self._is_ready:
             return
-        waiting = [part.name for part in self._parts if not part.is_running]
+        waiting = [child.name for child in self._children if not child.is_running]
         if not self._server_runs:
             waiting.append("PostgreSQL")
         problem = f"{' and '.join(waiting)} not running" if waiting else find_problem(self._settings)

@@ -56,7 +56,6 @@ def cut_off_worker(cluster: Cluster, load: Load) -> None:
 
 
 def fail_over(cluster: Cluster, load: Load) -> None:
-    """Kill the primary, let the standby take over, and the one that was killed follow it."""
     cluster.say("the primary is killed")
     cluster.pair.kill_primary()
     cluster.pair.promote()

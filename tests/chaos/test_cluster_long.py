@@ -1,4 +1,4 @@
-"""Do many nodes keep every promise over two hundred random kills, and with two primaries at a time?
+"""A cluster over two hundred random kills, and with two primaries at a time.
 
 `CLUSTER_SEED` chooses another sequence of kills, `CLUSTER_KILLS` another number of them.
 """
@@ -93,7 +93,6 @@ def no_more_receipts(cluster: Cluster) -> bool:
 
 
 def settle_and_check(cluster: Cluster, everybody: "dict[AccountId, Callers]") -> None:
-    """Wait until nothing moves any more, and look what became of everything."""
     rows = cluster.reader.rows
     cluster.say("the load ends")
     until(lambda: keep_alive(cluster, lambda: rows("SELECT FROM binds WHERE state = 'bound'")), cluster.said)

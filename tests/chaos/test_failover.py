@@ -1,4 +1,4 @@
-"""Is all that was answered 202 there when the primary is lost, and does everybody go on by themselves?"""
+"""Fail-over from a primary to its synchronous standby."""
 
 import asyncio
 import threading
@@ -17,8 +17,8 @@ import pytest
 from tests.support.postgres.databases import complete, open_directory
 from tests.support.postgres.embedded import quick_directory
 from tests.support.postgres.standby import Pair, run_pair
-from tests.support.processes.parts import watch_simulator, watch_web, watch_worker
 from tests.support.processes.service import NO_TLS, Caller, Service, new_caller
+from tests.support.processes.watched import watch_simulator, watch_web, watch_worker
 from tests.support.sending.batchers import Batchers, broken_promises, open_batchers, read_call, send_call
 from tumira.core.errors import ServiceUnavailable
 from tumira.delivery.manage_carriers import add_carrier
@@ -274,7 +274,6 @@ class Load:
                 time.sleep(0.02)
 
     def wait_for_more(self, count: int) -> None:
-        """Wait until so many more are accepted."""
         wanted = len(self.answered) + count
         deadline = time.monotonic() + PATIENCE_S
         while len(self.answered) < wanted:

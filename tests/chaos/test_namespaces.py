@@ -1,4 +1,4 @@
-"""Do the networks that tests make keep apart what they should, and leave nothing behind?"""
+"""The network namespaces that the cluster tests use."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Does an old week go, and nothing else, when whoever drops it dies at any step?"""
+"""A worker that dies while an old week is dropped leaves it for the next worker."""
 
 import asyncio
 import os
@@ -91,7 +91,6 @@ async def states(connection: Connection, weeks_ago: int) -> set[State]:
 
 
 async def finish(database: Database, weeks_kept: int) -> None:
-    """Go on where somebody died, once the server has noticed that."""
     deadline = time.monotonic() + WAIT_S
     async with database.connection() as connection:
         while await states(connection, weeks_kept + 1) != GONE:

@@ -69,7 +69,6 @@ def kill_one(node: Node, chance: random.Random) -> str:
 
 
 def still_serves(node: Node) -> bool:
-    """Tell whether a node is ready; one that gave up fails the test."""
     assert node.process.poll() is None, node.said()
     return node.status("/readyz") == httpx.codes.OK
 
@@ -103,8 +102,6 @@ def check_stop(node: Node, parts: Sequence[Process]) -> None:
 
 @dataclass(slots=True)
 class Caller:
-    """Somebody who asks the API for a balance again and again, and notes for how long it answered."""
-
     node: Node
     key: str
     answered_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Can the operator have a number forgotten while the gateway runs, and does everybody see that it is?"""
+"""The command `tumira erase` while the gateway runs, and what customers see afterwards."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Do waits grow as they should, within their bounds, and spread?"""
+"""Waits between attempts."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Does a day end at midnight in Harare and Johannesburg?"""
+"""Local days."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""Is a percentile that is read from buckets never further from the truth than the bucket is wide?"""
+"""Histograms of times."""
 
 from collections import Counter
 

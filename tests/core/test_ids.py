@@ -1,4 +1,4 @@
-"""Are ids sortable by age, readable as written, and refused when misspelt?"""
+"""Identifiers."""
 
 from collections.abc import Iterable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Is a caller taken for one on this machine only when nothing says otherwise?"""
+"""Requests from this machine, told from those that a proxy passed on."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Does any log line hold a text or a number that somebody sent, and is each request's lines' id in them?
+"""Log lines: JSON, one for each call, and without personal data.
 
 A known text and known numbers go every way through a gateway whose parts all log at debug level, and meet all
 kinds of error. Then every line of web, worker, simulator and PostgreSQL is searched for them.
@@ -23,8 +23,8 @@ from tests.support.chaos.node import until
 from tests.support.identity.people import NAME, Person, code_to, goes_to, sign_up
 from tests.support.mail.server import mail_server
 from tests.support.postgres.databases import clone
-from tests.support.processes.parts import watch_simulator, watch_web, watch_worker
 from tests.support.processes.service import Caller, Service
+from tests.support.processes.watched import watch_simulator, watch_web, watch_worker
 from tests.support.webhooks.receivers import closed_port
 from tumira.core import logging as logs
 from tumira.delivery.manage_carriers import add_carrier

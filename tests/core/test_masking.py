@@ -1,4 +1,4 @@
-"""Are numbers masked and texts left out, and nothing else?"""
+"""Masking of numbers and quoted values in log lines."""
 
 import pytest
 

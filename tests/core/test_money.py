@@ -1,4 +1,4 @@
-"""Are amounts written with four decimals and nothing lost, and only plain ones read?"""
+"""Amounts of money."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Is every provider set up by its settings, and a missing or wrong one refused in words without a secret?"""
+"""Settings of payment providers."""
 
 from collections.abc import Mapping
 from datetime import date

@@ -1,4 +1,4 @@
-"""Are settings read from where they should be, and refused when they make no sense?"""
+"""Settings from the environment and from `.env`."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Is a wish to stop heard wherever the program happens to be?"""
+"""Signals that stop a process."""
 
 import subprocess
 import sys

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.chaos.node import until
 from tests.support.postgres.databases import clone
-from tests.support.processes.parts import Watched, watch_web, watch_worker
 from tests.support.processes.service import Service, free_port
+from tests.support.processes.watched import Watched, watch_web, watch_worker
 from tests.support.webhooks.receivers import Receiver, Request, run_receiver
 from tumira.core import tracing as traces
 from tumira.core.ids import BATCH, MESSAGE, BatchId, message_ids, new_id, read_id
@@ -137,7 +137,6 @@ def spans_in(requests: list[Request]) -> list[dict[str, Any]]:
 
 
 async def until_steps(collector: Receiver, trace_id: str, count: int) -> list[dict[str, Any]]:
-    """Wait until a trace has so many spans, and return them by their beginning."""
     async with asyncio.timeout(WAIT_S):
         while True:
             found = [one for one in spans_in(collector.requests) if one["traceId"] == trace_id]

@@ -1,4 +1,4 @@
-"""Is it read where metrics are shown and traces are sent, and refused when that makes no sense?"""
+"""Settings of traces."""
 
 from pathlib import Path
 

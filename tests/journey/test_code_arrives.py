@@ -1,4 +1,4 @@
-"""Does the code of a sign-up reach the phone, at nobody's expense, and is it gone once it is of no use?"""
+"""A sign-up code reaches the phone, and opens the account."""
 
 import json
 import time
@@ -72,7 +72,6 @@ def first_true(condition: Callable[[], bool], why: str) -> None:
 
 
 def text_number(node: Node, phone: str, number: int) -> str:
-    """Wait until so many texts have reached a handset, and return the last of these."""
     first_true(lambda: len(texts_at(node, phone)) >= number, f"{phone} got no text {number}")
     return str(texts_at(node, phone)[number - 1]["text"])
 

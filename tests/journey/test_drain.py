@@ -269,7 +269,6 @@ class Sends:
                 await asyncio.sleep(0.05)
 
     def wait_for_more(self, carrier: CarrierThread) -> None:
-        """Wait until some more messages were handed over."""
         wanted = carrier.received + 50
         until(lambda: carrier.received >= wanted, "nothing is handed over")
 

@@ -1,4 +1,4 @@
-"""Does `make run` serve from nothing but a clone, for root and for anybody else, and say what it lacks?"""
+"""`make` on a machine with a fresh clone."""
 
 import os
 import pwd
@@ -25,8 +25,6 @@ OUTSIDER: Final = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who cloned the repository."""
-
     name: str
     home: Path
     clone: Path
@@ -62,7 +60,6 @@ def base() -> Iterator[Path]:
 
 
 def settle(base: Path, name: str) -> Person:
-    """Give somebody a home and a clone of what is committed, and of ours only how pip finds packages."""
     home, clone = base / "home", base / "tumira"
     if not (CHECKOUT / ".git").exists():
         pytest.skip("this is not a git repository, so there is nothing to clone")

@@ -1,4 +1,4 @@
-"""Does one command give a newcomer a working gateway, and does it stop, die and come back as it should?"""
+"""`tumira serve`: start, welcome, recovery and stop."""
 
 import asyncio
 import json

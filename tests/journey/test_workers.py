@@ -1,4 +1,4 @@
-"""Do two workers share the carriers, and does one go on where the other ended, died or slept?"""
+"""Workers that share the binds of a carrier."""
 
 import asyncio
 import os
@@ -75,7 +75,6 @@ class Place:
         return Counter({row["pid"]: row["count"] for row in held})
 
     def wait_for_binds(self, wanted: dict[int, int], wait_s: float = MOVED_S) -> None:
-        """Wait until the processes hold so many binds each."""
         until(lambda: self.binds() == wanted, f"the binds are not held as {wanted}", wait_s)
 
     def send(self, batches: Sequence[Sequence[str]]) -> None:

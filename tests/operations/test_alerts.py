@@ -1,4 +1,4 @@
-"""Does each alert wake somebody when it should, and nobody when all is well, and does it say what to do?
+"""Alert rules: each fires when it should, and only then.
 
 The rules are judged by Prometheus's own promtool, which plays them against made-up series.
 """

@@ -1,4 +1,4 @@
-"""Does the audit see what it promises to see? Each promise is broken by a row written past every guard."""
+"""The audit finds every broken promise."""
 
 import asyncio
 import time
@@ -462,7 +462,6 @@ async def fill(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def settled_url(server_url: str) -> Iterator[str]:
-    """Give a database in which messages were handed over and settled; nobody changes it for good."""
     with clone(server_url) as url:
         asyncio.run(fill(url))
         yield url
@@ -551,7 +550,6 @@ async def top_up(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def topped_up_url(server_url: str) -> Iterator[str]:
-    """Give a database into which money came in every way; nobody changes it for good."""
     with clone(server_url) as url:
         asyncio.run(top_up(url))
         yield url
@@ -605,7 +603,6 @@ async def grow_old(url: str) -> Aged:
 
 @pytest.fixture(scope="module")
 def aged(server_url: str) -> Iterator[Aged]:
-    """Give a database whose oldest weeks have gone; nobody changes it for good."""
     with clone(server_url) as url:
         yield asyncio.run(grow_old(url))
 

@@ -1,4 +1,4 @@
-"""Does everything come back from a backup, and is nothing sent twice that was sent after it was made?"""
+"""Backups and restores."""
 
 import asyncio
 import itertools
@@ -417,7 +417,6 @@ def _wait_for_program(process: "subprocess.Popen[bytes]", name: str) -> None:
 
 @contextmanager
 def _locked(url: str, table: str) -> Iterator[None]:
-    """Hold a table, so that whoever reads it waits."""
     with asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(url))
         try:

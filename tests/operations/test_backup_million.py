@@ -1,4 +1,4 @@
-"""How long do a backup and a restore of a million messages take, and how large is the file?"""
+"""Backup and restore of a million messages."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Do PostgreSQL's programs get the same database as we do, without a word of it on their command line?"""
+"""PostgreSQL's programs for backups."""
 
 from pathlib import Path
 

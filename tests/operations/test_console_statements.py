@@ -1,4 +1,4 @@
-"""Do the pages of receipts and endpoints in trouble find their rows the short way in large tables?"""
+"""Query plans of the console's pages of receipts and failing endpoints."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Do the examples in `deploy/` name what exists, and do the programs that they are for take them?"""
+"""The examples in `deploy/`, tried with the programs that they are for."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ from tests.support.chaos.balancers import (
 from tests.support.processes.programs import CHECKOUT
 from tests.support.processes.service import Service
 from tests.support.webhooks.receivers import Authority
-from tumira import serve as parts
+from tumira import serve as node_processes
 from tumira import server
 from tumira.cli.main import main
 from tumira.core import settings as config
@@ -104,7 +104,7 @@ def test_nobody_is_killed_who_is_still_draining() -> None:
     drain_wait_s = int(web["Environment"].removeprefix("TUMIRA_DRAIN_WAIT="))
     assert int(web["TimeoutStopSec"]) >= drain_wait_s + server.DRAIN_S + MARGIN_S
     assert int(worker["TimeoutStopSec"]) >= supervisor.DRAIN_S + supervisor.RECORD_S + MARGIN_S
-    assert int(serve["TimeoutStopSec"]) >= 3 * parts.STOP_S + MARGIN_S
+    assert int(serve["TimeoutStopSec"]) >= 3 * node_processes.STOP_S + MARGIN_S
     # And the balancer has looked elsewhere before the wait is over.
     looks = re.search(r"inter (\d+)s fall (\d+)", (DEPLOY / "haproxy.cfg").read_text())
     assert looks is not None

@@ -1,4 +1,4 @@
-"""Is a number that asks to be forgotten found nowhere any more, while money and messages still add up?"""
+"""Erasure of a number from every table, without a change of money or messages."""
 
 import asyncio
 import itertools
@@ -336,7 +336,7 @@ async def test_a_walk_that_is_stopped_anywhere_is_gone_on_with(
     await _scatter(office, number)
 
     class StoppedError(Exception):
-        """Somebody pressed Ctrl-C."""
+        """As Ctrl-C would be."""
 
     def stop(_erasure: Erasure) -> None:
         raise StoppedError
@@ -509,7 +509,6 @@ async def test_messages_are_erased_by_their_keys(office: Office, settings: Mappi
 
 
 async def _old_messages(office: Office, days: Sequence[int], status: str) -> Sequence[UUID]:
-    """Return messages that were accepted so many days ago."""
     made = []
     async with office.database.connection() as connection:
         present = {table: set(await partitions.names(connection, table)) for table in partitions.TABLES}

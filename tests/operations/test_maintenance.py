@@ -1,4 +1,4 @@
-"""Are the tasks done, by one node at a time, and do they leave alone what is still needed?"""
+"""Maintenance tasks: one node at a time, and nothing deleted that is needed."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
-"""Does every metric move when what it measures does, and is each where people look for it?
+"""Every metric moves when what it measures does.
 
-One gateway is driven through what happens to gateways: it waits for its worker, hands over to a carrier that
+One gateway is driven through what happens to gateways: it waits for its worker, submits to a carrier that
 loses answers and refuses, is paid, tells, mails, and loses its database. Its metrics are read all the while.
 """
 
@@ -26,9 +26,9 @@ from scripts.metrics_list import listed, rules
 from tests.support.chaos.node import until
 from tests.support.mail.server import mail_server
 from tests.support.postgres.databases import clone, execute
-from tests.support.processes.parts import Watched, read_samples, watch_web
 from tests.support.processes.programs import CHECKOUT
 from tests.support.processes.service import NO_TLS, Caller, Service, free_port
+from tests.support.processes.watched import Watched, read_samples, watch_web
 from tests.support.topups.paynow_server import paynow_server
 from tests.support.uploads.files import check_file
 from tests.support.webhooks.receivers import run_receiver
@@ -198,7 +198,6 @@ async def leave_waiting(world: World, customer: str, payments: Payments) -> None
 
 
 def keep_calls_waiting(world: World) -> None:
-    """Make a call that cannot be decided, because somebody holds its account."""
     held = world.service.holding("SELECT FROM accounts WHERE id = $1 FOR UPDATE", world.caller.id)
     with ThreadPoolExecutor(1) as callers:
         with held:

@@ -1,4 +1,4 @@
-"""Is what is read for the metrics right, and read the short way however much there is?"""
+"""Gauges that are read from the database."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Does a worker show its metrics to whoever asks well, and mind nobody who does not?"""
+"""The metrics port of a worker, and clients that misuse it."""
 
 import asyncio
 import socket

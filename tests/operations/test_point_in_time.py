@@ -1,4 +1,4 @@
-"""Can the embedded database be brought back to a moment between two backups, as docs/backup.md says?"""
+"""Restore of a database to a moment."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Does the page on data protection say what the code does?"""
+"""The privacy page states the times for which data is kept."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Do old weeks go, whole and at their time, and never with something that is open or does not add up?"""
+"""Old weeks are dropped whole, once nothing in them is open."""
 
 import asyncio
 import time
@@ -38,8 +38,6 @@ SOON_MS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A gateway with a week that is too old, one that is just young enough, and one of now."""
-
     batchers: Batchers
     caller: Caller
     old: OldBatch
@@ -115,7 +113,6 @@ async def past(server_url: str, pattern: Pattern) -> AsyncIterator[Past]:
 
 
 async def until_blocked(connection: Connection) -> None:
-    """Wait until somebody waits for a lock in this database."""
     deadline = time.monotonic() + 30
     while not await connection.fetch(BLOCKED):
         assert time.monotonic() < deadline, "nobody waits"
@@ -124,7 +121,6 @@ async def until_blocked(connection: Connection) -> None:
 
 @asynccontextmanager
 async def reader(past: Past, table: str = "messages") -> AsyncIterator[Connection]:
-    """Give somebody who began to read a table, and takes long."""
     connection = await asyncpg.connect(past.database.url)
     try:
         transaction = connection.transaction(isolation="repeatable_read", readonly=True)

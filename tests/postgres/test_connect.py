@@ -1,4 +1,4 @@
-"""Is every TUMIRA_DATABASE_URL read as meant, and each mistake said in one line that gives nothing away?"""
+"""URLs of one or several servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Does a connection that breaks tell the truth about what happened?"""
+"""Connections that break."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Does our own PostgreSQL start where it is told to, as it should be, and stay ours?"""
+"""The embedded PostgreSQL: start, stop, sharing and errors."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Does our own PostgreSQL come back, whatever died before?"""
+"""The embedded PostgreSQL after crashes and kills."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Which users of the machine may run our own PostgreSQL, reach it, or stand in its way?
+"""The embedded PostgreSQL under several system users.
 
 As root, PostgreSQL runs under a user of its own; what is shown here needs root to show it.
 """

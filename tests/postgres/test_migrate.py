@@ -1,4 +1,4 @@
-"""Does the schema come to be once, whoever starts and however often?"""
+"""Migrations: applied once, whichever node starts first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

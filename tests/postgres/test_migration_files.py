@@ -1,4 +1,4 @@
-"""May every migration be applied while the version before still runs, and while everybody writes?"""
+"""Rules for migrations that run beside the version before and beside traffic."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Are there weeks for what is written, whatever the clock did and however long nobody was there?"""
+"""Weekly partitions."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Does every statement fit the schema, and find its rows the short way however large the tables are?"""
+"""Query plans of the statements on large tables."""
 
 import asyncio
 import importlib
@@ -647,7 +647,6 @@ async def archived(
 
 
 async def twice(connection: "asyncpg.Connection[asyncpg.Record]") -> AsyncIterator[str]:
-    """Go on before and after PostgreSQL has learnt about the weeks that have rows, as it does by itself."""
     yield "never analysed"
     rows = await connection.fetch(
         "SELECT relid::regclass::text AS week FROM pg_partition_tree('batches') WHERE isleaf"

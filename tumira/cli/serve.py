@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from tumira import VERSION
-from tumira import serve as parts
+from tumira import serve as node_processes
 from tumira.cli.nodes import (
     check_keys,
     node_command,
@@ -26,7 +26,7 @@ from tumira.runtime import configure_logging
 from tumira.server import listen
 from tumira.simulator.smsc import check_port
 
-# The parts of a `serve` that was killed let go of their ports as soon as they notice.
+# The processes of a `serve` that was killed let go of their ports as soon as they notice.
 PORT_WAIT_S: Final = 5.0
 
 
@@ -42,7 +42,7 @@ def serve(*, as_json: bool) -> None:
         _check_ports(settings, stopping)
         warn_of_private_webhooks(settings)
         warn_of_public_simulator(settings)
-        parts.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
+        node_processes.serve(settings, stopping, tell, lambda: _welcome(settings, as_json=as_json))
     tell("Stopped.")
 
 

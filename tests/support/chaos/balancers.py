@@ -1,4 +1,4 @@
-"""How does a test put a real balancer in front of web nodes? With our own examples, on ports of its own."""
+"""HAProxy and nginx in front of web nodes."""
 
 import os
 import re
@@ -56,7 +56,6 @@ def nginx_settings(port: int, nodes: Sequence[int], home: Path) -> str:
 
 
 def nginx_whole(text: str, home: Path) -> str:
-    """Return a file for conf.d as a whole one that keeps to a directory."""
     folders = "".join(
         f"{name}_temp_path {home}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -83,7 +82,6 @@ class Balancer:
         self._control = control
 
     def wait_until_used(self, count: int) -> None:
-        """Wait until it sends calls to so many nodes; one that does not ask them finds out by sending."""
         if self._control is not None:
             until(lambda: self._used() == count, "the balancer does not see the nodes")
 

@@ -1,4 +1,4 @@
-"""How does a test break what a node is connected to? With lines that can be cut, hushed or held back."""
+"""Connections of a node that can be cut, silenced or delayed."""
 
 import asyncio
 import threading
@@ -24,8 +24,6 @@ Result = TypeVar("Result")
 
 
 class Moody(Misbehaviour):
-    """Takes and answers no submit while it is told not to."""
-
     silent = False
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
@@ -134,8 +132,6 @@ class Proxy:
 
 
 class _Near(_End):
-    """The end at which somebody connected to us."""
-
     def __init__(self, proxy: Proxy) -> None:
         super().__init__()
         self._proxy = proxy

@@ -1,4 +1,4 @@
-"""How does a test run many nodes? Two webs, two workers, a carrier and two servers, each in its place."""
+"""A cluster of web nodes, workers, two database servers and a carrier."""
 
 import itertools
 import threading
@@ -108,7 +108,6 @@ class Cluster:
                 node.start()
 
     def fail_over(self) -> None:
-        """Kill the primary and promote the standby; then the one that was killed follows it."""
         self.pair.kill_primary()
         self.pair.promote()
         self.rebuild()

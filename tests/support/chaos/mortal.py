@@ -1,4 +1,4 @@
-"""How does a worker die in the middle of a top-up? At any word that it says to database or provider."""
+"""Processes that die at a chosen step."""
 
 import asyncio
 import os

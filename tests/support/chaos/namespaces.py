@@ -1,4 +1,4 @@
-"""How does a test give each node a network of its own? By namespaces of Linux, or by addresses of loopback.
+"""Network namespaces, whose connections can be cut.
 
 with open_network(["web", "database"]) as network:
     print(network.told)
@@ -67,7 +67,6 @@ class Network:
 
     @contextmanager
     def apart(self, one: str, other: str) -> Iterator[None]:
-        """Let nothing through between two nodes; connections stay open, and nobody is told."""
         assert self.isolated, "on loopback no line can be cut"
         lines = [(self[one], self[other]), (self[other], self[one])]
         try:

@@ -1,4 +1,4 @@
-"""How does a test put a node under load, end its processes, and count what arrived?"""
+"""Web and worker processes under load."""
 
 import asyncio
 import itertools
@@ -79,7 +79,6 @@ class NodeProcess:
         self.process.wait()
 
     def end(self) -> None:
-        """End it, in good order if it can; one that was ended before stays so."""
         with suppress(subprocess.TimeoutExpired):
             self.process.terminate()
             self.process.wait(STOP_S)
@@ -142,7 +141,6 @@ class Load:
 
     @contextmanager
     def running(self, callers: int) -> Iterator[None]:
-        """Send with so many callers meanwhile, and let each finish what it has begun."""
         with ThreadPoolExecutor(callers) as pool:
             self._callers = [pool.submit(self._run, name) for name in range(callers)]
             try:
@@ -153,7 +151,6 @@ class Load:
                 one.result(PATIENCE_S)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more sends were accepted."""
         wanted = len(self.accepted) + more
         until(
             lambda: len(self.accepted) >= wanted or any(one.done() for one in self._callers),

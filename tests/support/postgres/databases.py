@@ -1,4 +1,4 @@
-"""Where does a test get a database? One server for the run, and on it a clone of a migrated template.
+"""Databases for tests: one server for the run, and clones of a migrated template.
 
 What a test leaves behind is made like new again (`renewal`), because that takes a tenth of the time of making
 and dropping. It comes back under another name, so that nothing that a test forgot to stop finds it there.

@@ -1,4 +1,4 @@
-"""How does a test run our own PostgreSQL from another process, and look at what that process left?
+"""Embedded PostgreSQL servers for tests.
 
 Run as a program, it owns a data directory until its standard input ends: it prints what it is told and the
 URL, answers each line of SQL with a line of JSON, and says at the end how it stopped.

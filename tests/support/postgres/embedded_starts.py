@@ -1,4 +1,4 @@
-"""How does a test start our own PostgreSQL, note something in it, and look at what it left?"""
+"""A process that starts the embedded PostgreSQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Are two databases alike? Compared by what their catalogs say in names, and by their rows."""
+"""Comparison of two databases, by their catalogs and rows."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

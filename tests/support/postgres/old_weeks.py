@@ -1,4 +1,4 @@
-"""How does a test get weeks of long ago? They are made, with a batch that ended and was paid for."""
+"""Old weeks with batches, messages and events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How does a used database become as good as a fresh one? It is emptied, filled as at first, and compared."""
+"""Renewal of a used database, which is quicker than a new clone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

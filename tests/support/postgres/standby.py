@@ -1,4 +1,4 @@
-"""How does a test run a primary with a synchronous standby, and take either away?
+"""A primary with a synchronous standby.
 
 with open_directory("tumira-pair-", quick_directory()) as directory, run_pair(directory) as pair:
     ...                     # pair.url names both servers
@@ -344,11 +344,6 @@ def run_pair(
     ports: tuple[int, int] | None = None,
     prefixes: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> Iterator[Pair]:
-    """Run two servers, called `north` and `south`, with a migrated database; south is the standby.
-
-    The directory is one that PostgreSQL's user can pass (`open_directory`). Each server listens at its own
-    address and is started behind its own prefix; without ports, two free ones are taken.
-    """
     password = secrets.token_urlsafe()
     north_port, south_port = ports or (free_port(), free_port())
     north = Server(directory, "north", addresses[0], north_port, prefixes[0], password)

@@ -1,4 +1,4 @@
-"""How does a test run many commands quickly? In processes forked from one that has read our code before.
+"""Commands in processes that are forked from a process with our code loaded.
 
 A command spends most of its time on reading code, and so does the start of a web process or a worker. What it
 does then, its arguments, its environment, what it reads and prints and how it ends are those of a process of

@@ -1,4 +1,4 @@
-"""How does a test run Tumira's commands and a whole node, as somebody at a terminal would?"""
+"""Tumira's commands and a whole node, run as at a terminal."""
 
 import errno
 import json
@@ -146,7 +146,6 @@ class Node:
         self.wait_for_words("Press Ctrl-C to stop.")
 
     def wait_for_words(self, words: str, count: int = 1) -> None:
-        """Wait until it has said something so many times."""
         deadline = time.monotonic() + START_S
         while self.said().count(words) < count:
             assert self.process.poll() is None, self.said()

@@ -1,4 +1,4 @@
-"""How does a test talk to a running service? Starts real processes and speaks HTTP to them."""
+"""A running web process, and callers of it."""
 
 import asyncio
 import json

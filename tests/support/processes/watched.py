@@ -1,4 +1,4 @@
-"""How does a test watch the parts of a node? Runs them, keeps their log lines, and reads their metrics.
+"""Processes of a node whose log lines and metrics are watched.
 
 with run_worker(url, tmp_path / "worker.log") as worker:
     before = worker.metrics()
