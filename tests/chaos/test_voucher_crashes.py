@@ -79,4 +79,6 @@ async def test_a_worker_killed_at_any_step_leaves_a_voucher_taken_and_credited_o
         else:
             raise AssertionError("no run completed")
     assert ends.total() > 2 * 7 // stride
-    assert ends[TopUpState.CREDITED] > ends[TopUpState.FAILED] > 0
+    assert ends[TopUpState.CREDITED] > ends[TopUpState.FAILED]
+    # Only OTT is never called again for the money; the others repeat the call with the same reference.
+    assert (ends[TopUpState.FAILED] > 0) is (issuer is Issuer.OTT)
