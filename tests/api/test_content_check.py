@@ -161,3 +161,24 @@ def test_an_answer_that_was_given_is_replayed_although_such_texts_are_blocked_si
         assert (again.content, again.headers["Idempotency-Replayed"]) == (first.content, "true")
         rejected(service.send(caller, to=to, body=text))
         service.run(remove_template, template_id, OPERATOR)
+
+
+def test_places_are_counted_in_characters_of_the_text_as_it_was_given(service: Service) -> None:
+    text = f"🙂🙂 Mhoro é! {ADVERT}"
+    for reason in rejected(service.send(service.open_account(), body=text))["reasons"]:
+        assert text[reason["start"] : reason["end"]] == reason["words"]
+
+
+def test_a_template_for_every_account_lets_everybody_pass(service: Service) -> None:
+    text = ADVERT.replace("shoes", "hats")
+    callers = [service.open_account() for _ in range(2)]
+    template_id = add(service, text, None)
+    for caller in callers:
+        assert service.send(caller, body=text).status_code == 202
+    service.run(remove_template, template_id, OPERATOR)
+    for caller in callers:
+        rejected(service.send(caller, body=text))
+
+
+def test_a_text_is_refused_also_when_nobody_could_be_sent_to(service: Service) -> None:
+    rejected(service.send(service.open_account(), to="+15550100", body=ADVERT))

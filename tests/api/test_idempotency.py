@@ -271,3 +271,11 @@ def test_of_different_calls_with_one_key_at_the_same_time_one_is_sent(service: S
         answers = list(threads.map(lambda place: send(service, caller, reference=str(place)), range(8)))
     assert Counter(answer.status_code for answer in answers) == {202: 1, 409: 7}
     assert service.balance(caller) == Decimal("99.96")
+
+
+def test_without_a_key_every_call_is_a_send_of_its_own(service: Service) -> None:
+    caller = service.open_account()
+    answers = [service.send(caller) for _ in range(2)]
+    assert answers[0].json()["batch_id"] != answers[1].json()["batch_id"]
+    assert not any(is_replay(answer) for answer in answers)
+    assert service.balance(caller) == Decimal("99.92")

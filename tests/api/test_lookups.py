@@ -269,3 +269,19 @@ def test_foreign_unknown_and_malformed_ids_get_one_and_the_same_answer(
         for caller in (owner, stranger):
             answer = service.call(caller, "GET", path + misspell(own_id))
             assert without_request_id(answer) == expected, name
+
+
+def test_the_batchs_status_is_shown_as_it_stands(service: Service) -> None:
+    caller = service.open_account()
+    batch_id = send(service, caller)["batch_id"]
+    for status in ("queued", "processing", "completed"):
+        service.sql("UPDATE batches SET status = $1 WHERE id = $2", status, read_id(BATCH, batch_id))
+        assert get_batch(service, caller, batch_id)["status"] == status
+
+
+def test_lookups_change_nothing_but_the_window(service: Service) -> None:
+    caller = service.open_account()
+    batch = send(service, caller)
+    for _ in range(2):
+        assert get_batch(service, caller, batch["batch_id"]) == batch
+        assert service.balance(caller) == Decimal("99.96")
