@@ -242,7 +242,7 @@ def new_form_id(prefix: str) -> str:
 
 
 def read_path_id(request: Request, prefix: str, missing: str, name: str = "id") -> UUID:
-    """Read an id in the address; one that cannot exist is not found, in the words of `missing`."""
+    """Read an id in the address; answer 404 with `missing` if it cannot be one."""
     found = read_id(prefix, str(request.path_params[name]))
     if found is None:
         raise HTTPException(404, missing)
