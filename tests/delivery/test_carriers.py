@@ -8,6 +8,7 @@ from typing import Final
 import asyncpg
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
 from tumira.core.errors import OperatorError
 from tumira.delivery import carrier_url, manage_carriers
@@ -124,7 +125,7 @@ async def test_a_renewed_lease_keeps_what_was_told_and_a_new_holder_starts_afres
 ) -> None:
     await binds.lease(connection, carrier_id, "one", [1], LEASE_S)
     await binds.report(
-        connection, [replace(told(carrier_id, 1, BindState.FAILING), problem="x" * 500)], LEASE_S
+        connection, [structs.replace(told(carrier_id, 1, BindState.FAILING), problem="x" * 500)], LEASE_S
     )
     (before,) = await binds.list_binds(connection)
     assert (before.state, before.problem, before.outstanding, before.pace) == ("failing", "x" * 200, 3, 50)

@@ -17,10 +17,11 @@ from tests.support.delivery.smpp_session import (
     SUBMIT_RESP,
     at,
 )
+from tumira.delivery.carrier_url import parse
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.pdu import BindRequest, Command
 from tumira.delivery.smpp.server import ServerPeer
-from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, connect
+from tumira.delivery.smpp.session import BindRefusedError, connect
 
 pytestmark = pytest.mark.usefixtures("nothing_fails_unseen")
 
@@ -91,9 +92,9 @@ async def test_both_of_our_ends_understand_each_other() -> None:
 
 async def test_our_carriers_end_refuses_a_wrong_password_and_closes() -> None:
     async with serving() as (port, peers):
-        address = CarrierAddress("127.0.0.1", port, tls=False, system_id="tumira", password="wrong")
+        carrier = parse(f"smpp://tumira:wrong@127.0.0.1:{port}")
         with pytest.raises(BindRefusedError, match="RINVPASWD"):
-            await connect(address, Command.BIND_TRANSMITTER, RecordingListener())
+            await connect(carrier, Command.BIND_TRANSMITTER, RecordingListener())
         assert peers[0].events == ["BIND_TRANSMITTER of tumira", "the bind was refused"]
 
 

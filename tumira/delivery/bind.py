@@ -18,7 +18,6 @@ from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
 from tumira.delivery.smpp.session import (
     BindRefusedError,
-    CarrierAddress,
     SessionListener,
     SmppSession,
     connect,
@@ -111,23 +110,8 @@ class Bind(SessionListener):
             self._ended.clear()
             try:
                 await self._connect()
-            except BindRefusedError as error:
-                self.problem = str(error)
-                self._failures = max(self._failures + 1, REFUSED_BIND_FAILURES)
-                self._tried("refused")
-                _log.error("bind refused", bind=self._name, problem=self.problem)
-                continue
-            except OSError as error:
-                self.problem = str(error) or type(error).__name__
-                self._failures += 1
-                self._tried("unreachable")
-                _log.warning("carrier cannot be reached", bind=self._name, problem=self.problem)
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever it was, the bind is tried again
-                self.problem = repr(error)
-                self._failures += 1
-                self._tried("failed")
-                _log.error("bind failed", bind=self._name, exc_info=error)
+            except Exception as error:  # noqa: BLE001 - the bind is tried again after every error
+                self._note_failure(error)
                 continue
             began = self._loop.time()
             self.problem = None
@@ -138,27 +122,39 @@ class Bind(SessionListener):
             await self._ended.wait()
             self._failures = 1 if self._loop.time() - began > STABLE_S else self._failures + 1
 
+    def _note_failure(self, error: Exception) -> None:
+        self._failures += 1
+        self.problem = str(error) or type(error).__name__
+        match error:
+            case BindRefusedError():
+                self._failures = max(self._failures, REFUSED_BIND_FAILURES)
+                self._tried("refused")
+                _log.error("bind refused", bind=self._name, problem=self.problem)
+            case OSError():
+                self._tried("unreachable")
+                _log.warning("carrier cannot be reached", bind=self._name, problem=self.problem)
+            case _:
+                self.problem = repr(error)
+                self._tried("failed")
+                _log.error("bind failed", bind=self._name, exc_info=error)
+
     def _tried(self, result: str) -> None:
         metrics.BINDS_TRIED.labels(self._carrier, result).inc()
 
     async def _connect(self) -> None:
-        settings = self._settings
-        address = CarrierAddress(
-            settings.host, settings.port, settings.tls, settings.system_id, settings.password
-        )
-        if settings.bind_mode == "pair":
-            await self._connect_pair(address)
+        if self._settings.bind_mode == "pair":
+            await self._connect_pair()
         else:
-            self._session = await connect(address, Command.BIND_TRANSCEIVER, self, timing=self._timing)
+            self._session = await connect(self._settings, Command.BIND_TRANSCEIVER, self, timing=self._timing)
 
-    async def _connect_pair(self, address: CarrierAddress) -> None:
+    async def _connect_pair(self) -> None:
         """Bind both halves; when one ends while the other is being bound, both end."""
         receiver_listener = _ReceiverListener(self)
         receiver = receiver_listener.session = await connect(
-            address, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
+            self._settings, Command.BIND_RECEIVER, receiver_listener, timing=self._timing
         )
         try:
-            session = await connect(address, Command.BIND_TRANSMITTER, self, timing=self._timing)
+            session = await connect(self._settings, Command.BIND_TRANSMITTER, self, timing=self._timing)
         except BaseException:
             receiver.abort()
             raise

@@ -12,7 +12,7 @@ from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, SmppTimeouts
 from tumira.delivery.smpp.pdu import Command
-from tumira.delivery.smpp.session import BindRefusedError, CarrierAddress, SessionListener, connect
+from tumira.delivery.smpp.session import BindRefusedError, SessionListener, connect
 
 _ADVICE: Final[Mapping[int, str]] = {
     CommandStatus.RINVPASWD: "the password is wrong",
@@ -35,15 +35,12 @@ class BindCheck:
 
 async def check_bind(settings: CarrierSettings, timing: SmppTimeouts = DEFAULT_TIMEOUTS) -> BindCheck:
     """Bind to a carrier from this process; OperatorError says in one line why that failed."""
-    address = CarrierAddress(
-        settings.host, settings.port, settings.tls, settings.system_id, settings.password
-    )
     command = Command.BIND_TRANSMITTER if settings.bind_mode == "pair" else Command.BIND_TRANSCEIVER
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
         # A receipt that comes meanwhile is not acknowledged, so the carrier delivers it again, to a worker.
-        session = await connect(address, command, SessionListener(), timing=timing)
+        session = await connect(settings, command, SessionListener(), timing=timing)
         bind_s = clock() - began
         try:
             enquire_s = await session.enquire()

@@ -128,10 +128,8 @@ class Observer:
             async with self._database.transaction() as connection:
                 if receipts:
                     ids = sorted({one.message_id for one in receipts})
-                    submitted = await latencies.list_sent_at(connection, ids)
-                    _time_receipts(timings, receipts, submitted)
-                    if self._tracer is not None:
-                        _trace_receipts(self._tracer, receipts, submitted)
+                    sent = await latencies.list_sent_at(connection, ids)
+                    self._time_receipts(timings, receipts, sent)
                 if timings:
                     await latencies.add_timings(connection, slot, timings)
                 if outcomes:
@@ -139,26 +137,22 @@ class Observer:
         except Exception as error:  # noqa: BLE001 - what was counted is lost, and the next time is another one
             log_failure("could not write statistics", error)
 
-
-def _time_receipts(
-    timings: dict[TimingKey, int], receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]
-) -> None:
-    for one in receipts:
-        sent_at = submitted.get(one.message_id)
-        # A receipt that itself proved the submission says nothing of how long it took.
-        if sent_at is not None and one.received_at > sent_at:
-            took_ms = (one.received_at - sent_at) // _MILLISECOND
-            timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
-            timings[timing] = timings.get(timing, 0) + 1
-            metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
-
-
-def _trace_receipts(tracer: Tracer, receipts: Iterable[_Receipt], submitted: Mapping[UUID, datetime]) -> None:
-    for one in receipts:
-        sent_at = submitted.get(one.message_id)
-        if sent_at is not None and tracer.wants(one.message_id):
-            start_ns, end_ns = (
-                traces.nanoseconds(int(at.timestamp() * 1000)) for at in (sent_at, one.received_at)
-            )
-            about = {"tumira.message": write_id(MESSAGE, one.message_id), "tumira.network": one.network}
-            tracer.add(traces.received(one.message_id, start_ns, end_ns, about))
+    def _time_receipts(
+        self, timings: dict[TimingKey, int], receipts: Iterable[_Receipt], sent: Mapping[UUID, datetime]
+    ) -> None:
+        for one in receipts:
+            sent_at = sent.get(one.message_id)
+            if sent_at is None:
+                continue
+            # A receipt that itself proved the submission says nothing of how long it took.
+            if one.received_at > sent_at:
+                took_ms = (one.received_at - sent_at) // _MILLISECOND
+                timing = (_RECEIPT, one.network, one.country, SMALL, bucket_of(took_ms))
+                timings[timing] = timings.get(timing, 0) + 1
+                metrics.RECEIPT_SECONDS.labels(one.country).observe(took_ms / 1000)
+            if self._tracer is not None and self._tracer.wants(one.message_id):
+                start_ns, end_ns = (
+                    traces.nanoseconds(int(at.timestamp() * 1000)) for at in (sent_at, one.received_at)
+                )
+                about = {"tumira.message": write_id(MESSAGE, one.message_id), "tumira.network": one.network}
+                self._tracer.add(traces.received(one.message_id, start_ns, end_ns, about))

@@ -92,50 +92,27 @@ _RECIPIENT: Final = ResponseRule(Action.REFUSED, "UNKNOWN_SUBSCRIBER")
 _SENDER: Final = ResponseRule(Action.REFUSED, "SENDER_NOT_ALLOWED", alarm=True)
 _OURS: Final = ResponseRule(Action.REFUSED, "CARRIER_REJECTED", alarm=True)
 
-_VERDICTS: Final[Mapping[int, ResponseRule]] = {
-    CommandStatus.ROK: _TAKEN,
-    CommandStatus.RTHROTTLED: _THROTTLED,
-    CommandStatus.RMSGQFUL: _THROTTLED,
-    CommandStatus.RSYSERR: _TEMPORARY,
-    CommandStatus.RX_T_APPN: _TEMPORARY,
-    CommandStatus.RSUBMITFAIL: _TEMPORARY,
-    CommandStatus.RINVSCHED: _TEMPORARY,
-    CommandStatus.RINVBNDSTS: _LINK,
-    CommandStatus.RALYBND: _LINK,
-    CommandStatus.RBINDFAIL: _LINK_ALARM,
-    CommandStatus.RINVPASWD: _LINK_ALARM,
-    CommandStatus.RINVSYSID: _LINK_ALARM,
-    CommandStatus.RINVSYSTYP: _LINK_ALARM,
-    CommandStatus.RINVDSTADR: _RECIPIENT,
-    CommandStatus.RINVDSTTON: _RECIPIENT,
-    CommandStatus.RINVDSTNPI: _RECIPIENT,
-    CommandStatus.RINVSRCADR: _SENDER,
-    CommandStatus.RINVSRCTON: _SENDER,
-    CommandStatus.RINVSRCNPI: _SENDER,
-    CommandStatus.RINVMSGLEN: _OURS,
-    CommandStatus.RINVCMDLEN: _OURS,
-    CommandStatus.RINVCMDID: _OURS,
-    CommandStatus.RINVPRTFLG: _OURS,
-    CommandStatus.RINVREGDLVFLG: _OURS,
-    CommandStatus.RINVSERTYP: _OURS,
-    CommandStatus.RINVESMCLASS: _OURS,
-    CommandStatus.RINVREPFLAG: _OURS,
-    CommandStatus.RINVEXPIRY: _OURS,
-    CommandStatus.RINVDFTMSGID: _OURS,
-    CommandStatus.RX_P_APPN: _OURS,
-    CommandStatus.RX_R_APPN: _OURS,
-    CommandStatus.RINVOPTPARSTREAM: _OURS,
-    CommandStatus.ROPTPARNOTALLWD: _OURS,
-    CommandStatus.RINVPARLEN: _OURS,
-    CommandStatus.RMISSINGOPTPARAM: _OURS,
-    CommandStatus.RINVOPTPARAMVAL: _OURS,
+_S: Final = CommandStatus
+_RULES: Final[Mapping[int, ResponseRule]] = {
+    _S.ROK: _TAKEN,
+    **dict.fromkeys((_S.RTHROTTLED, _S.RMSGQFUL), _THROTTLED),
+    **dict.fromkeys((_S.RSYSERR, _S.RX_T_APPN, _S.RSUBMITFAIL, _S.RINVSCHED), _TEMPORARY),
+    **dict.fromkeys((_S.RINVBNDSTS, _S.RALYBND), _LINK),
+    **dict.fromkeys((_S.RBINDFAIL, _S.RINVPASWD, _S.RINVSYSID, _S.RINVSYSTYP), _LINK_ALARM),
+    **dict.fromkeys((_S.RINVDSTADR, _S.RINVDSTTON, _S.RINVDSTNPI), _RECIPIENT),
+    **dict.fromkeys((_S.RINVSRCADR, _S.RINVSRCTON, _S.RINVSRCNPI), _SENDER),
+    **dict.fromkeys((_S.RINVMSGLEN, _S.RINVCMDLEN, _S.RINVCMDID, _S.RINVPRTFLG), _OURS),
+    **dict.fromkeys((_S.RINVREGDLVFLG, _S.RINVSERTYP, _S.RINVESMCLASS, _S.RINVREPFLAG), _OURS),
+    **dict.fromkeys((_S.RINVEXPIRY, _S.RINVDFTMSGID, _S.RX_P_APPN, _S.RX_R_APPN), _OURS),
+    **dict.fromkeys((_S.RINVOPTPARSTREAM, _S.ROPTPARNOTALLWD, _S.RINVPARLEN), _OURS),
+    **dict.fromkeys((_S.RMISSINGOPTPARAM, _S.RINVOPTPARAMVAL), _OURS),
 }
 
 
 def judge(status: int) -> ResponseRule:
     # The rest of the table belongs to commands that we never send; a carrier that answers a submit with one
     # of them, with 0xFE or 0xFF, or with a number of its own above 0x400, has told us nothing.
-    return _VERDICTS.get(status, _UNKNOWN)
+    return _RULES.get(status, _UNKNOWN)
 
 
 def name(status: int) -> str:

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.delivery.smpp_peer import Carrier, Line, RecordingListener
+from tumira.delivery.carrier_url import CarrierSettings, parse
 from tumira.delivery.smpp.connection import SmppTimeouts
 from tumira.delivery.smpp.pdu import Command, SubmitBodies
-from tumira.delivery.smpp.session import CarrierAddress, SmppSession, connect
+from tumira.delivery.smpp.session import SmppSession, connect
 
 SUBMIT, SUBMIT_RESP = 0x04, 0x8000_0004
 DELIVER, DELIVER_RESP = 0x05, 0x8000_0005
@@ -20,8 +21,8 @@ BODY = SubmitBodies("Tumira").body("263771200001", b"hello", 0, 0, "")
 RECEIPT = b"id:10001 sub:001 dlvrd:001 submit date:2611151200 done date:2611151201 stat:DELIVRD err:000 text:"
 
 
-def at(port: int, *, tls: bool = False) -> CarrierAddress:
-    return CarrierAddress("127.0.0.1", port, tls, "tumira", "secret")
+def at(port: int, *, tls: bool = False) -> CarrierSettings:
+    return parse(f"smpp{'s' if tls else ''}://tumira:secret@127.0.0.1:{port}")
 
 
 @asynccontextmanager

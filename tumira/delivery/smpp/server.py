@@ -62,12 +62,6 @@ class ServerPeer(Peer):
         self.send(write(command, sequence, body))
         return sequence
 
-    def write_raw(self, data: bytes) -> None:
-        self.send(data)
-
-    def close(self, problem: str = "closed by us") -> None:
-        self.end(problem)
-
     def abort(self) -> None:
         self.end("dropped by us", at_once=True)
 

@@ -10,10 +10,10 @@ import functools
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, cast
 
 from tumira.delivery import responses as answers
+from tumira.delivery.carrier_url import CarrierSettings
 from tumira.delivery.receipt_rules import Receipt
 from tumira.delivery.responses import CommandStatus
 from tumira.delivery.smpp.connection import DEFAULT_TIMEOUTS, Peer, SmppTimeouts
@@ -65,15 +65,6 @@ class SessionListener:
         """Note that the session is gone, and which submits have no response; called once, and last."""
 
 
-@dataclass(frozen=True, slots=True)
-class CarrierAddress:
-    host: str
-    port: int
-    tls: bool
-    system_id: str
-    password: str = field(repr=False)
-
-
 class BindRefusedError(Exception):
     """The carrier refused the bind; `words` is the status by name and number."""
 
@@ -84,7 +75,7 @@ class BindRefusedError(Exception):
 
 
 async def connect(
-    address: CarrierAddress,
+    carrier: CarrierSettings,
     command: Command,
     listener: SessionListener,
     *,
@@ -96,16 +87,16 @@ async def connect(
     Raises BindRefusedError, or OSError, which includes TimeoutError and TLS errors.
     """
     loop = asyncio.get_running_loop()
-    context = (ssl_context or _verifying_context()) if address.tls else None
+    context = (ssl_context or _verifying_context()) if carrier.tls else None
     try:
         async with asyncio.timeout(timing.bind_s):
             _, session = await loop.create_connection(
-                lambda: SmppSession(listener, timing), address.host, address.port, ssl=context
+                lambda: SmppSession(listener, timing), carrier.host, carrier.port, ssl=context
             )
-            await session.bind(command, address)
+            await session.bind(command, carrier)
     except TimeoutError:
         raise TimeoutError(
-            f"{address.host}:{address.port} did not answer in {timing.bind_s:g} s; check host and port"
+            f"{carrier.host}:{carrier.port} did not answer in {timing.bind_s:g} s; check host and port"
         ) from None
     return session
 
@@ -166,10 +157,10 @@ class SmppSession(Peer):
     def outstanding(self) -> int:
         return len(self._waiting)
 
-    async def bind(self, command: Command, address: CarrierAddress) -> None:
+    async def bind(self, command: Command, carrier: CarrierSettings) -> None:
         self._bind_response = command | RESPONSE
         self._binding = self._loop.create_future()
-        self.send(write(command, self.next_sequence(), bind_body(address.system_id, address.password)))
+        self.send(write(command, self.next_sequence(), bind_body(carrier.system_id, carrier.password)))
         try:
             await self._binding
         except BaseException:

@@ -10,7 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from tumira import VERSION
+from tumira.delivery.store.columns import columns
 from tumira.postgres import migrate
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -45,8 +48,7 @@ class BindHealth:
     silent: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BindReport:
+class BindReport(Struct, frozen=True):
     """The state of a bind as its worker reports it; `pace` is None for no limit.
 
     `silent`: the session is bound and submits are not answered.
@@ -132,9 +134,9 @@ async def lease(
 SQL_REPORT: Final = Statement("""
 WITH reported AS (
     SELECT *
-      FROM unnest(%(carrier_ids)s::integer[], %(numbers)s::smallint[], %(workers)s::text[],
-                  %(states)s::text[], %(problems)s::text[], %(outstandings)s::integer[], %(paces)s::integer[],
-                  %(silents)s::boolean[])
+      FROM unnest(%(carrier_id)s::integer[], %(number)s::smallint[], %(worker)s::text[],
+                  %(state)s::text[], %(problem)s::text[], %(outstanding)s::integer[], %(pace)s::integer[],
+                  %(silent)s::boolean[])
         AS reported (carrier_id, number, worker, state, problem, outstanding, pace, silent)
 ), held AS (
     SELECT binds.carrier_id, binds.number
@@ -147,7 +149,7 @@ UPDATE binds
    SET leased_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
        state = reported.state,
        since = CASE WHEN binds.state = reported.state THEN binds.since ELSE clock_timestamp() END,
-       problem = reported.problem,
+       problem = left(reported.problem, %(problem_max)s),
        outstanding = reported.outstanding,
        pace = reported.pace,
        silent = reported.silent
@@ -165,16 +167,7 @@ async def report(
 ) -> set[tuple[int, int]]:
     """Record the state of binds, renew their leases, and return (carrier, number) of those still held."""
     rows = await SQL_REPORT.rows(
-        connection,
-        carrier_ids=[one.carrier_id for one in reports],
-        numbers=[one.number for one in reports],
-        workers=[one.worker for one in reports],
-        states=[one.state for one in reports],
-        problems=[None if one.problem is None else one.problem[:PROBLEM_MAX] for one in reports],
-        outstandings=[one.outstanding for one in reports],
-        paces=[one.pace for one in reports],
-        silents=[one.silent for one in reports],
-        lease_s=lease_s,
+        connection, **columns(BindReport, reports), lease_s=lease_s, problem_max=PROBLEM_MAX
     )
     return {(row["carrier_id"], row["number"]) for row in rows}
 

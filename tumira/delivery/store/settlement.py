@@ -14,6 +14,7 @@ from uuid import UUID
 from msgspec import Struct, structs
 
 from tumira.core.ids import AccountId, BatchId, MessageId
+from tumira.delivery.store.columns import columns
 from tumira.delivery.store.queue import batch_high, batch_low
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
@@ -184,14 +185,14 @@ reported AS (
     UPDATE parts
        SET state = report.state, error = report.error, receipt = report.receipt,
            received_at = report.received_at
-      FROM unnest(%(report_message_ids)s::uuid[], %(report_numbers)s::smallint[],
-                  %(report_attempts)s::smallint[], %(report_states)s::text[], %(report_errors)s::text[],
-                  %(report_receipts)s::text[], %(report_received_ats)s::timestamptz[])
+      FROM unnest(%(report_message_id)s::uuid[], %(report_number)s::smallint[],
+                  %(report_attempt)s::smallint[], %(report_state)s::text[], %(report_error)s::text[],
+                  %(report_receipt)s::text[], %(report_received_at)s::timestamptz[])
            AS report (message_id, number, attempt, state, error, receipt, received_at)
      WHERE parts.message_id = report.message_id
        AND parts.number = report.number
        AND parts.attempt = report.attempt
-       AND parts.message_id = ANY(%(report_message_ids)s::uuid[])
+       AND parts.message_id = ANY(%(report_message_id)s::uuid[])
        AND parts.message_id BETWEEN %(low)s AND %(high)s
 )"""
 
@@ -202,10 +203,10 @@ closed AS (
            refunded = batches.refunded + change.refunded,
            status = CASE WHEN change.completed THEN 'completed' ELSE status END,
            completed_at = CASE WHEN change.completed THEN clock_timestamp() ELSE completed_at END
-      FROM unnest(%(batch_ids)s::uuid[], %(settled)s::integer[], %(refunded)s::numeric[],
-                  %(completed)s::boolean[]) AS change (id, settled, refunded, completed)
+      FROM unnest(%(batch_id)s::uuid[], %(batch_settled)s::integer[], %(batch_refunded)s::numeric[],
+                  %(batch_completed)s::boolean[]) AS change (id, settled, refunded, completed)
      WHERE batches.id = change.id
-       AND batches.id = ANY(%(batch_ids)s::uuid[])
+       AND batches.id = ANY(%(batch_id)s::uuid[])
        AND batches.id BETWEEN %(batch_low)s AND %(batch_high)s
 )"""
 
@@ -232,10 +233,13 @@ async def write(
         "low": min(ids, default=None),
         "high": max(ids, default=None),
         "landed_ids": landed,
-        **_reports(reports),
+        **columns(PartReport, reports, "report_"),
     }
     if batches:
-        return int(await SQL_SETTLE.value(connection, **parameters, **_batches(batches)))
+        batch_ids = [batch.id for batch in batches]
+        bounds = {"batch_low": batch_low(min(batch_ids)), "batch_high": batch_high(max(batch_ids))}
+        changed = columns(BatchChange, batches, "batch_")
+        return int(await SQL_SETTLE.value(connection, **parameters, **changed, **bounds))
     if changes or landed or reports:
         return int(await SQL_RECORD.value(connection, **parameters))
     return 0
@@ -249,30 +253,6 @@ def _changes(changes: Sequence[MessageChange]) -> dict[str, Any]:
         "delivered_ats": [change.delivered_at for change in changes],
         "refunded_ats": [change.refunded_at for change in changes],
         "reasons": [change.reason for change in changes],
-    }
-
-
-def _reports(reports: Sequence[PartReport]) -> dict[str, Any]:
-    return {
-        "report_message_ids": [report.message_id for report in reports],
-        "report_numbers": [report.number for report in reports],
-        "report_attempts": [report.attempt for report in reports],
-        "report_states": [report.state for report in reports],
-        "report_errors": [report.error for report in reports],
-        "report_receipts": [report.receipt for report in reports],
-        "report_received_ats": [report.received_at for report in reports],
-    }
-
-
-def _batches(batches: Sequence[BatchChange]) -> dict[str, Any]:
-    ids = [batch.id for batch in batches]
-    return {
-        "batch_ids": ids,
-        "settled": [batch.settled for batch in batches],
-        "refunded": [batch.refunded for batch in batches],
-        "completed": [batch.completed for batch in batches],
-        "batch_low": batch_low(min(ids)) if ids else None,
-        "batch_high": batch_high(max(ids)) if ids else None,
     }
 
 

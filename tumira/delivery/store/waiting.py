@@ -8,6 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tumira.core.ids import BatchId, MessageId
+from tumira.delivery.store.columns import columns
 from tumira.postgres.connection import Connection
 from tumira.postgres.statement import Statement
 
@@ -37,23 +38,14 @@ SELECT entry.country, entry.lane,
        entry.message_id, entry.again, entry.avoid,
        CASE WHEN entry.avoid IS NOT NULL
             THEN clock_timestamp() + make_interval(secs => %(avoid_s)s) END
-  FROM unnest(%(message_ids)s::uuid[], %(countries)s::text[], %(lanes)s::smallint[], %(turns)s::bigint[],
+  FROM unnest(%(message_id)s::uuid[], %(country)s::text[], %(lane)s::smallint[], %(turn)s::bigint[],
               %(again)s::boolean[], %(avoid)s::integer[])
        AS entry (message_id, country, lane, turn, again, avoid)
 """)
 
 
 async def enqueue(connection: Connection, entries: Sequence[QueueEntry]) -> None:
-    await SQL_ENQUEUE.rows(
-        connection,
-        message_ids=[entry.message_id for entry in entries],
-        countries=[entry.country for entry in entries],
-        lanes=[entry.lane for entry in entries],
-        turns=[entry.turn for entry in entries],
-        again=[entry.again for entry in entries],
-        avoid=[entry.avoid for entry in entries],
-        avoid_s=AVOID_S,
-    )
+    await SQL_ENQUEUE.rows(connection, **columns(QueueEntry, entries), avoid_s=AVOID_S)
 
 
 class Retry(Struct, frozen=True):
@@ -66,19 +58,13 @@ class Retry(Struct, frozen=True):
 SQL_INSERT_RETRIES: Final = Statement("""
 INSERT INTO retries (message_id, due_at, in_doubt, carrier_id)
 SELECT message_id, clock_timestamp() + make_interval(secs => wait_s), in_doubt, carrier_id
-  FROM unnest(%(message_ids)s::uuid[], %(waits_s)s::double precision[], %(in_doubt)s::boolean[],
-              %(carrier_ids)s::integer[]) AS delay (message_id, wait_s, in_doubt, carrier_id)
+  FROM unnest(%(message_id)s::uuid[], %(wait_s)s::double precision[], %(in_doubt)s::boolean[],
+              %(carrier_id)s::integer[]) AS delay (message_id, wait_s, in_doubt, carrier_id)
 """)
 
 
 async def insert_retries(connection: Connection, delays: Sequence[Retry]) -> None:
-    await SQL_INSERT_RETRIES.rows(
-        connection,
-        message_ids=[delay.message_id for delay in delays],
-        waits_s=[delay.wait_s for delay in delays],
-        in_doubt=[delay.in_doubt for delay in delays],
-        carrier_ids=[delay.carrier_id for delay in delays],
-    )
+    await SQL_INSERT_RETRIES.rows(connection, **columns(Retry, delays))
 
 
 class DueRetry(Struct, frozen=True):
@@ -275,22 +261,13 @@ class Incident(Struct, frozen=True):
 SQL_INSERT_INCIDENTS: Final = Statement("""
 INSERT INTO incidents (message_id, kind, carrier_id, part, recipient, detail, claimed_at)
 SELECT *
-  FROM unnest(%(message_ids)s::uuid[], %(kinds)s::text[], %(carrier_ids)s::integer[], %(parts)s::smallint[],
-              %(recipients)s::text[], %(details)s::text[], %(claimed_ats)s::timestamptz[])
+  FROM unnest(%(message_id)s::uuid[], %(kind)s::text[], %(carrier_id)s::integer[], %(part)s::smallint[],
+              %(recipient)s::text[], %(detail)s::text[], %(claimed_at)s::timestamptz[])
 """)
 
 
 async def insert_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
-    await SQL_INSERT_INCIDENTS.rows(
-        connection,
-        message_ids=[incident.message_id for incident in incidents],
-        kinds=[incident.kind for incident in incidents],
-        carrier_ids=[incident.carrier_id for incident in incidents],
-        parts=[incident.part for incident in incidents],
-        recipients=[incident.recipient for incident in incidents],
-        details=[incident.detail for incident in incidents],
-        claimed_ats=[incident.claimed_at for incident in incidents],
-    )
+    await SQL_INSERT_INCIDENTS.rows(connection, **columns(Incident, incidents))
 
 
 SQL_LIST_OLD: Final = Statement("""
