@@ -187,7 +187,7 @@ def test_the_troubles_were_logged_all_the_same(said: Said) -> None:
     failed = [line for line in web if line["event"] == "call failed"]
     assert len(failed) == 2
     assert all('violates check constraint "poisoned"' in line["exception"] for line in failed)
-    assert all("admit_calls.py" in failed[0]["exception"] or "gate.py" in one["exception"] for one in failed)
+    assert all("admit.py" in failed[0]["exception"] or "batcher.py" in one["exception"] for one in failed)
     assert {"carrier cannot be reached", "mail sent", "maintenance task done"} <= {
         line["event"] for line in worker
     }

@@ -1,6 +1,6 @@
 """Embedded PostgreSQL servers for tests.
 
-Run as a program, it owns a data directory until its standard input ends: it prints what it is told and the
+Run as a program, it owns a data directory until its standard input ends: it prints messages and the
 URL, answers each line of SQL with a line of JSON, and says at the end how it stopped.
 """
 

@@ -4,7 +4,7 @@ with open_directory("tumira-pair-", quick_directory()) as directory, run_pair(di
     ...                     # pair.url names both servers
     pair.kill_primary()
     pair.promote()          # the other one takes writes, alone
-    pair.rebuild()          # the one that was killed follows it, and commits wait for it again
+    pair.rebuild()          # the killed server follows it, and commits wait for it again
 
 Servers die with the thread that started them: call all this from the main thread.
 """
