@@ -46,6 +46,8 @@ lint: install
 	@$(BIN)/mypy
 	@echo 'Imports …'
 	@$(BIN)/lint-imports >$(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+	@echo 'Wording …'
+	@$(BIN)/python scripts/plain_english.py
 	@echo 'Generated files …'
 	@test ! -e scripts/generate_docs.py || $(BIN)/python scripts/generate_docs.py --check
 

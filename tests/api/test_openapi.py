@@ -105,7 +105,7 @@ def test_a_stale_file_is_named(
     with pytest.raises(SystemExit) as ended:
         main(["--check"], standalone_mode=False)
     assert ended.value.code == 1
-    assert capsys.readouterr().err.splitlines() == ["docs/errors.md is stale; `make docs` writes it anew."]
+    assert capsys.readouterr().err.splitlines() == ["docs/errors.md is stale; `make docs` writes it again."]
 
 
 def test_it_is_served_as_committed(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Can an operator add, watch, try out and remove carriers, without ever seeing a password again?"""
+"""Commands that add, watch, try out and remove carriers; none of them prints a password."""
 
 import asyncio
 import json

@@ -68,11 +68,6 @@ async def test_every_statement_fits_the_schema(connection: "asyncpg.Connection[a
         await connection.execute(f"EXPLAIN (GENERIC_PLAN) {statement.text}")
 
 
-def test_sql_is_written_in_the_store_alone() -> None:
-    outside = [name for name in STATEMENTS if not name.startswith(("tumira.store.", "audit."))]
-    assert outside == ["tumira.operations.maintenance.SQL_TRY_LOCK"]
-
-
 @pytest.fixture(scope="module")
 def weeks(server_url: str) -> Iterator[str]:
     """Give a database whose tables have two years of weeks, some with rows, never analysed; to be cloned."""

@@ -1,4 +1,4 @@
-"""How does a test see a page as a customer does? In a real Chromium, which notes what goes wrong."""
+"""A real Chromium for tests, which records errors of pages."""
 
 import asyncio
 import os

@@ -12,7 +12,7 @@ _PARAMETER: Final = re.compile(r"%\((\w+)\)s")
 
 
 class Statement:
-    """An SQL text with parameters written `%(name)s`, which PostgreSQL sees as `$1`, `$2`, …"""
+    """An SQL text with parameters written `%(name)s`, which PostgreSQL sees as `$1`, `$2` and so on."""
 
     __slots__ = ("names", "text")
 

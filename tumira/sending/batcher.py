@@ -233,7 +233,7 @@ class Batcher:
 
 
 def _refusal(error: Exception, group: Sequence[_Waiting]) -> Refusal:
-    """Log a failure with the ids of its requests, and return the answer"""
+    """Log a failure with the ids of its requests, and return the answer."""
     names = {"request_ids": _request_ids(group)} if group else {}
     if is_partition_missing(error):
         _log.error("no partition for this week; is a worker running?", error=repr(error), **names)

@@ -2,7 +2,7 @@
 
 A file that takes a moment is checked in a thread, as long as such files together take a small part of the
 processor. Every other one is checked by a process of its own (`uploads/check_rows`): two at a time, one for
-each account, and only while somebody waits for it.
+each account, and only while its customer waits for it.
 """
 
 import asyncio
@@ -135,8 +135,8 @@ class FileChecker:
     ) -> Outcome | Pending | Busy:
         """Check every row of a file and keep what was found, or say why it cannot be read at all.
 
-        A check that takes longer goes on by itself, and `file_checks` tells how far it is; it ends when
-        `hung_up` does before that.
+        A check that takes longer continues in the background, and `file_checks` tells how far it is. It ends
+        when `hung_up` does before that.
         """
         task = await self._new_task(account_id, wanted)
         if len(task.data) <= BRIEF_BYTES_MAX and self._brief_time.take(time.monotonic()):

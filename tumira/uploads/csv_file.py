@@ -2,7 +2,7 @@
 
 A file is text with a row on each line, as spreadsheets save it when asked for CSV: in one of a few encodings,
 with commas, semicolons or tabs, with a header or without one. Which of these it is, is found by looking; a
-file that could be read in two ways is refused where the wrong one would be sent to somebody.
+file that could be read in two ways is refused where the wrong reading would send wrong messages.
 """
 
 import csv
