@@ -63,8 +63,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An alert."""
-
     name: str
     expression: str
     wait: str

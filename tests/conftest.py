@@ -49,14 +49,12 @@ def _plain_log_lines() -> None:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """Give a PostgreSQL server for the whole run."""
     with run_server(quick_directory()) as url:
         yield url
 
 
 @pytest.fixture
 def database_url(server_url: str) -> Iterator[str]:
-    """Give a migrated database of the test's own."""
     with clone(server_url) as url:
         yield url
 
@@ -86,20 +84,17 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """Give an empty directory in which starting is quick."""
     with temporary_base(quick_directory()) as made:
         yield made
 
 
 @pytest.fixture
 def new_dir(base: Path) -> Path:
-    """Name a directory in which nothing was ever started."""
     return base / "data"
 
 
 @pytest.fixture(scope="module")
 def pattern() -> Iterator[Path]:
-    """Give a directory that was used before, to be copied."""
     with temporary_base(quick_directory()) as made:
         with start(made / "data", quiet):
             pass
@@ -129,14 +124,12 @@ async def nothing_fails_unseen() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def carrier() -> AsyncIterator[Carrier]:
-    """Give a carrier that does what the test says."""
     async with Carrier().listening() as listening:
         yield listening
 
 
 @pytest.fixture
 def paynow() -> Iterator[PaynowServer]:
-    """Give a Paynow that sends no notices."""
     with paynow_server() as running:
         running.tells = False
         running.numbers = itertools.count(9510)

@@ -30,7 +30,6 @@ HOURS_S: Final = 10_000
 
 @pytest.fixture(scope="module")
 def impatient(server_url: str) -> Iterator[Service]:
-    """Give a service that waits half a second where others wait long."""
     with (
         clone(server_url) as url,
         run_impatient_web(
@@ -46,7 +45,6 @@ def connected(service: Service, wait_s: float = WAIT_S) -> socket.socket:
 
 
 def read_to_end(line: socket.socket) -> bytes:
-    """Return everything up to the end of the connection."""
     pieces = []
     try:
         while piece := line.recv(65_536):
@@ -57,7 +55,6 @@ def read_to_end(line: socket.socket) -> bytes:
 
 
 def send_all(line: socket.socket, pieces: Sequence[bytes]) -> bool:
-    """Send pieces, and tell whether all were taken."""
     try:
         for piece in pieces:
             line.sendall(piece)
@@ -195,7 +192,6 @@ def test_nobody_stays_who_says_nothing(impatient: Service) -> None:
 
 
 def test_who_does_not_read_an_answer_is_cut_off(impatient: Service) -> None:
-    """So much is asked for that it fits into no buffer between us."""
     request = head(b"/docs") + b"\r\n"
     with connected(impatient) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)

@@ -24,7 +24,6 @@ OTHER = UUID(int=8)
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(database_url)
     yield database
     await database.close()
@@ -32,7 +31,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def caller(database_url: str) -> Caller:
-    """Give an account with a hundred dollars."""
     return await new_caller(database_url)
 
 

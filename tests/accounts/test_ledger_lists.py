@@ -58,7 +58,6 @@ SELECT id, created_at, from_book, to_book, batch_id, message_id,
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(database_url)
     yield database
     await database.close()
@@ -66,7 +65,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def caller(database_url: str) -> Caller:
-    """Give an account with a hundred dollars."""
     return await new_caller(database_url)
 
 

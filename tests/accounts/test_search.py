@@ -64,7 +64,6 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
 
 
 async def by_words(url: str, text: str, look_max: int = account_search.LOOK_MAX) -> Sequence[FoundAccount]:
-    """Return all that a search finds, page by page."""
     found: list[FoundAccount] = []
     after = None
     async with connected(url) as connection:

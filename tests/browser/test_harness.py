@@ -39,8 +39,6 @@ class Answers(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
-    """One answer of it."""
-
     server: Answers
 
     def do_GET(self) -> None:

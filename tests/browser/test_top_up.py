@@ -139,7 +139,6 @@ def inspect(page: Page, name: str) -> None:
 
 
 def stay(page: Page) -> None:
-    """Mark a document, to see later that it is still the same."""
     page.evaluate("document.documentElement.dataset.stayed = 'yes'")
 
 

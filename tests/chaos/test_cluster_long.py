@@ -79,7 +79,6 @@ def kill_now_and_then(cluster: Cluster, load: Load, chance: random.Random, kills
 
 
 def keep_alive(cluster: Cluster, what: Callable[[], object]) -> bool:
-    """Look whether something is so, and start what gave up meanwhile."""
     cluster.revive()
     return bool(what())
 

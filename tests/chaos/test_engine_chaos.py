@@ -54,8 +54,6 @@ SETTLED_S: Final = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that can be broken."""
-
     node: Node
     second: WorkerProcess
     carrier: CarrierThread

@@ -260,7 +260,6 @@ class Load:
     refused: list[httpx.Response] = field(default_factory=list)
 
     def run(self, name: int) -> None:
-        """Be one caller."""
         turn = 0
         while not self.stop.is_set():
             turn += 1

@@ -39,7 +39,6 @@ def namespaces_of(pid: int) -> list[str]:
 
 @contextmanager
 def listening(place: Place) -> Iterator[int]:
-    """Listen in a place, by a process of its own, and give the port."""
     port = place.free_port()
     address = (place.address, port)
     program = f"import socket; s = socket.create_server({address}); print(flush=True); s.accept()"
@@ -54,7 +53,6 @@ def listening(place: Place) -> Iterator[int]:
 
 
 def reach(near: Place, far: Place, port: int) -> str:
-    """Connect from one place to another, and return how that went."""
     program = f"import socket; socket.create_connection(('{far.address}', {port}), timeout=1)"
     done = subprocess.run(
         [*near.prefix, sys.executable, "-c", program], check=False, capture_output=True, text=True
@@ -81,7 +79,6 @@ def test_a_line_that_was_cut_works_again() -> None:
 
 
 def own_network() -> str:
-    """Return in which network this thread is."""
     return str(Path("/proc/thread-self/ns/net").readlink())
 
 

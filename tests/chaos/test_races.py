@@ -117,7 +117,6 @@ async def test_without_the_lock_and_the_unique_key_one_key_bills_more_than_once(
 
 @pytest.fixture
 def two_services(server_url: str) -> Iterator[tuple[Service, Service]]:
-    """Run two web processes on one database."""
     with clone(server_url) as url, run_web(url) as first, run_web(url) as second:
         yield first, second
 

@@ -64,7 +64,6 @@ def _kept(step: int) -> int:
 
 @contextmanager
 def workers(url: str) -> Iterator[Nursery]:
-    """Give a place where workers die."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.test_retention_kills", url],
         stdin=subprocess.PIPE,
@@ -76,14 +75,12 @@ def workers(url: str) -> Iterator[Nursery]:
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(database_url)
     yield database
     await database.close()
 
 
 async def states(connection: Connection, weeks_ago: int) -> set[State]:
-    """Return how far a week is on its way out."""
     return {
         State(await partitions.SQL_STATE.value(connection, name=await name_of(connection, table, weeks_ago)))
         for table in MESSAGE_TABLES

@@ -59,7 +59,6 @@ def kill(process: Process) -> None:
 
 
 def kill_one(node: Node, chance: random.Random) -> str:
-    """Kill any process of a node, each kind as likely as the others."""
     found = processes_of(node)
     if not found:
         return "nothing"
@@ -84,7 +83,6 @@ def check_audit(node: Node) -> None:
 
 @contextmanager
 def started(home: Path) -> Iterator[Node]:
-    """Start a node and do not wait for it."""
     node = Node(home)
     node.start()
     try:

@@ -192,7 +192,6 @@ async def bring_unguarded(world: PaynowWorld, top_up_id: TopUpId) -> None:
 
 
 async def paid_top_up(world: PaynowWorld) -> tuple[AccountId, TopUpId]:
-    """Have Paynow take the money for a top-up that is not settled."""
     world.paynow.outcomes[LOCAL] = Outcome("Paid")
     account_id, top_up_id = await world.begin()
     await world.provider.start(order_of(await world.find(top_up_id), datetime.now(UTC)))

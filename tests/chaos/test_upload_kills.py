@@ -32,13 +32,11 @@ PARTS: Final = ("worker", "postgres", "web")
 
 
 def numbers(count: int) -> Sequence[str]:
-    """Return numbers that mean nothing to the simulator."""
     all_numbers = (f"+2637712{place:05}" for place in itertools.count())
     return list(itertools.islice((one for one in all_numbers if one[-4:-2] != "99"), count))
 
 
 def begin(node: Node, recipients: Sequence[str]) -> tuple[AccountId, UploadId]:
-    """Upload a file and confirm it, as the page does."""
     url = embedded.attach(node.home / "data")
     assert url is not None
     return asyncio.run(_begin(url, recipients))

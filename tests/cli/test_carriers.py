@@ -118,7 +118,6 @@ class Smsc(ServerPeer):
     system_id = "testsmsc"
 
     def bound(self, bind: BindRequest, command: Command) -> int:
-        """Check who it is."""
         del command
         if bind.system_id != "user":
             return CommandStatus.RINVSYSID
@@ -129,18 +128,15 @@ class HangsUp(asyncio.Protocol):
     """A listener that speaks something else."""
 
     def data_received(self, data: bytes) -> None:
-        """Hang up at the first word."""
         del data
         self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = transport
 
 
 @asynccontextmanager
 async def listening(protocol: Callable[[], asyncio.Protocol]) -> AsyncIterator[int]:
-    """Run a carrier on loopback, and give its port."""
     server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -150,7 +146,6 @@ async def listening(protocol: Callable[[], asyncio.Protocol]) -> AsyncIterator[i
 
 
 async def run(cli: Cli, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command while the carriers of this process answer."""
     return await asyncio.to_thread(cli.run, *words)
 
 

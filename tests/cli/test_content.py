@@ -40,7 +40,6 @@ NOWHERE: Final[dict[str, Any]] = {"database_url": "postgresql://nobody@127.0.0.1
 
 @pytest.fixture(scope="module")
 def cli(service: Service) -> Cli:
-    """Give the command line on the database of a running web process."""
     return Cli(service.url)
 
 

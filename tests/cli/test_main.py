@@ -43,7 +43,6 @@ def cli(database_url: str) -> Cli:
 
 @pytest.fixture(scope="module")
 def beside(service: Service) -> Cli:
-    """Give the command line on the database of a running web process."""
     return Cli(service.url)
 
 

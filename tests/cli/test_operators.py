@@ -21,7 +21,6 @@ DUE: Final = next(task for task in MAINTENANCE_TASKS if task.name == "put prices
 
 @pytest.fixture(scope="module")
 def cli(service: Service) -> Cli:
-    """Give the command line on the database of a running web process."""
     return Cli(service.url)
 
 

@@ -39,14 +39,12 @@ SHOWN: Final = [
 
 @pytest.fixture(scope="module")
 def running(server_url: str) -> Iterator[Service]:
-    """Give a web process that the tests of this file share."""
     with clone(server_url) as url, run_web(url) as service:
         yield service
 
 
 @pytest_asyncio.fixture(scope="module")
 async def engine(running: Service) -> AsyncIterator[Engine]:
-    """Give a worker with a carrier behind it."""
     async with open_engine(running.url) as engine, run_smsc() as smsc:
         await engine.add_carrier("one", smsc.port)
         engine.start_worker()
@@ -55,7 +53,6 @@ async def engine(running: Service) -> AsyncIterator[Engine]:
 
 @pytest.fixture(scope="module")
 def cli(running: Service) -> Cli:
-    """Give the command line on the same database."""
     return Cli(running.url)
 
 

@@ -95,7 +95,6 @@ class TopUpCli(Cli):
         await database.close()
 
     def work(self) -> None:
-        """Do what a worker does once for all open top-ups."""
         complete(self._work())
 
     async def _work(self) -> None:

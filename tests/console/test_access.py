@@ -62,13 +62,11 @@ def service(server_url: str) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def admin(service: Service) -> OperatorBrowser:
-    """Give an admin whom nobody changes."""
     return new_operator(service)
 
 
 @pytest.fixture(scope="module")
 def viewer(service: Service) -> OperatorBrowser:
-    """Give a viewer whom nobody changes."""
     return new_operator(service, Role.VIEWER, "Vimbai Viewer")
 
 
@@ -91,7 +89,6 @@ def opens_nothing(browser: httpx.Client) -> bool:
 
 
 def holding(service: Service, token: str) -> httpx.Client:
-    """Return a browser with a session's token and nothing else."""
     return new_browser(service, **{COOKIE: token})
 
 

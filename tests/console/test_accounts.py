@@ -48,7 +48,6 @@ def hidden(page: str) -> dict[str, str]:
 
 
 def changed(service: Service, caller: Caller) -> list[tuple[Any, ...]]:
-    """Return what operators changed for an account, latest first."""
     rows = service.sql(
         "SELECT actor, what, detail, address IS NOT NULL FROM operator_changes WHERE account_id = $1"
         " ORDER BY id DESC",

@@ -91,7 +91,6 @@ def path(top_up_id: TopUpId, form: str = "") -> str:
 
 
 def hidden(page: str) -> dict[str, str]:
-    """Return the hidden fields of a confirmation page."""
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
 
 

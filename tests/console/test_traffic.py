@@ -84,7 +84,6 @@ def ended(
 
 
 def rows(page: str, part: str) -> list[list[str]]:
-    """Return the cells of the live part of a page with this name."""
     found = re.search(rf'data-live="{part}">(.*?)</tbody>', page, re.DOTALL)
     assert found is not None, part
     lines = re.findall(r"<tr>(.*?)</tr>", found[1], re.DOTALL)

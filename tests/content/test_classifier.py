@@ -39,7 +39,6 @@ NOTICES = [text for texts in TRANSACTIONAL.values() for text in texts]
 
 @pytest.fixture(scope="module")
 def classified() -> Classified:
-    """Classify all messages of the corpus, once."""
     return [(row, classify(row["text"])) for row in corpus()]
 
 

@@ -36,14 +36,12 @@ TESTER: Final = Actor("test")
 
 @pytest_asyncio.fixture
 async def batchers(database_url: str) -> AsyncIterator[Batchers]:
-    """Give one batcher on a database of its own."""
     async with open_batchers(database_url, 1) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture
 async def caller(database_url: str) -> Caller:
-    """Give an account with a key."""
     return await new_caller(database_url)
 
 

@@ -56,7 +56,6 @@ class Said:
     secrets: Sequence[str]
 
     def events(self, part: str) -> list[dict[str, Any]]:
-        """Return the log lines of a part of ours."""
         return [json.loads(line) for line in self.lines[part].splitlines()]
 
 
@@ -70,12 +69,10 @@ class World:
     folder: Path
 
     def send(self, *to: str, **fields: Any) -> httpx.Response:
-        """Send over the API."""
         return self.service.send(self.caller, **({"to": list(to), "body": TEXT} | fields))
 
 
 def drive(world: World) -> None:
-    """Send the text every way, and into every error."""
     service, browser = world.service, world.person.browser
     with closed_port() as port:
         hook = f"http://127.0.0.1:{port}/hook"
@@ -97,7 +94,6 @@ def drive(world: World) -> None:
 
 
 def upload(browser: httpx.Client) -> None:
-    """Send a file with the number and the text."""
     sheet = f"to,name\n{NUMBER},{WORDS[0]}\n".encode()
     files = {"file": ("people.csv", sheet, "text/csv")}
     path = goes_to(browser.post("/dashboard/upload", data={"message": f"{TEXT} {{name}}"}, files=files))
@@ -137,7 +133,6 @@ def has_tried(service: Service) -> bool:
 
 @pytest.fixture(scope="module")
 def said(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
-    """Drive a gateway, and give what its parts have said."""
     folder = tmp_path_factory.mktemp("logs")
     with ExitStack() as stack:
         url = stack.enter_context(clone(server_url))

@@ -12,7 +12,6 @@ from tumira.core.errors import OperatorError
 
 
 async def _run_until_done(step: Callable[[], Awaitable[float | None]], every_s: float = 0.0) -> None:
-    """Run a loop whose step ends it by raising CancelledError."""
     with pytest.raises(asyncio.CancelledError):
         await loops.forever("count sheep", step, every_s)
 

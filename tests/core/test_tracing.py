@@ -105,13 +105,11 @@ def test_about_the_share_that_was_asked_for_is_kept_by_whole_traces() -> None:
 
 @pytest.fixture(scope="module")
 def url(server_url: str) -> Iterator[str]:
-    """Give one database for the tests of this file."""
     with clone(server_url) as url:
         yield url
 
 
 def check_fields(kind: str, value: Any) -> None:
-    """Fail where something is not named as OTLP names it."""
     if isinstance(value, list):
         for one in value:
             check_fields(kind, one)

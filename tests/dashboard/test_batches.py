@@ -43,14 +43,12 @@ class Sender(Customer):
         )
 
     def messages(self, batch_id: str) -> Sequence[str]:
-        """Return the messages of a batch, in the order of its recipients."""
         rows = self.service.sql(
             "SELECT id FROM messages WHERE batch_id = $1 ORDER BY id", read_id(BATCH, batch_id)
         )
         return [write_id(MESSAGE, row["id"]) for row in rows]
 
     def fill(self, count: int) -> None:
-        """Let many batches be there, a second apart, the last one now."""
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         ids = [new_id(now_ms - 1000 * place) for place in range(count)]
         self.service.sql(

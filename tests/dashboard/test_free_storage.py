@@ -20,7 +20,6 @@ KEPT_MAX: Final = 15_000_000
 
 
 def stored(service: Service, caller: Caller) -> int:
-    """Return how much is kept of an account's sends, in octets."""
     texts = service.sql(
         "SELECT coalesce(sum(octet_length(body)), 0) FROM batches WHERE account_id = $1", caller.id
     )

@@ -277,7 +277,6 @@ async def accounts_that_do_not_add_up(database: Database) -> set[UUID]:
 
 
 def proof(customer: Owner) -> str:
-    """Return what the page says of the sum, without its times."""
     said = words(customer.page(LEDGER))
     return re.sub(r"\d+ \w+ \d{4}, \d\d:\d\d:\d\d", "TIME", said)
 

@@ -116,7 +116,6 @@ def owner(service: Service) -> Secure:
 
 
 def assert_safe(answer: httpx.Response) -> None:
-    """Check the headers that stand on every answer to a browser."""
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert "unsafe" not in answer.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]

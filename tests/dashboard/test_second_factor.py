@@ -56,17 +56,14 @@ class Device:
     recovery_codes: Sequence[str]
 
     def code(self, steps_ahead: int = 0) -> str:
-        """Return the code that the device shows now, or some steps later."""
         return totp.authenticator(self.secret).at(datetime.now(UTC), steps_ahead)
 
     def wrong(self) -> str:
-        """Return a code that the device does not show around now."""
         shown = {self.code(steps) for steps in range(-3, 4)}
         return next(code for code in map("{:06}".format, range(10)) if code not in shown)
 
 
 def begin(person: Person) -> bytes:
-    """Begin to set up the factor, and return the secret."""
     begun = person.browser.post(FACTOR, data={"password": person.password})
     assert goes_to(begun) == FACTOR, begun.text
     page = person.browser.get(FACTOR)
@@ -101,7 +98,6 @@ def enter(browser: httpx.Client, code: str, **fields: str) -> httpx.Response:
 
 
 def half_way(service: Service, device: Device, password: str = PASSWORD) -> httpx.Client:
-    """Return a browser that stands before the second step."""
     browser = new_browser(service)
     answer = sign_in(browser, device.person.phone, password)
     assert goes_to(answer) == CODE, answer.text

@@ -240,7 +240,6 @@ def test_what_an_endpoint_is_can_be_changed(service: Service) -> None:
 
 
 def owned_routes() -> Sequence[tuple[str, str]]:
-    """Return every page about one endpoint, as the dashboard has them."""
     found = [
         (method, route.path)
         for route in webhooks.routes(cast("Services", None))

@@ -37,7 +37,6 @@ def make_request(
     client: str | None = "198.18.0.1",
     pieces: int = 1,
 ) -> Request:
-    """Make a request as the server would, its body in `pieces` pieces."""
     size = max(1, -(-len(body) // pieces))
     waiting = [body[start : start + size] for start in range(0, max(1, len(body)), size)]
     given_headers = {"Host": "tumira.example"} | dict(headers or {})

@@ -469,12 +469,10 @@ class CountingHasher(PasswordHasher):
         self.done: Counter[str] = Counter()
 
     def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
-        """Hash, and count it."""
         self.done["hash"] += 1
         return super().hash(password, salt=salt)
 
     def verify(self, hash: str | bytes, password: str | bytes) -> Any:  # noqa: A002 - the base's name
-        """Compare, and count it."""
         self.done["verify"] += 1
         return super().verify(hash, password)
 

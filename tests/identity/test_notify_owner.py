@@ -55,12 +55,10 @@ def account_of(service: Service, person: Person) -> AccountId:
 
 
 def notices(service: Service, phone: str) -> Sequence[str]:
-    """Return what a number was told, codes aside."""
     return [text for text in texts_to(service, phone) if not re.search(r"[0-9]{6}", text)]
 
 
 def mailed(service: Service) -> Sequence[tuple[str, str, str]]:
-    """Return to whom mails wait to be sent, with subject and body."""
     rows = service.sql("SELECT recipient, subject, body FROM mails ORDER BY id")
     return [(row["recipient"], row["subject"], row["body"]) for row in rows]
 

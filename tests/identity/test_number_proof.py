@@ -88,7 +88,6 @@ def account_of(service: Service, phone: str) -> tuple[object, ...]:
 
 
 def made_with(service: Service, phone: str) -> int:
-    """Count the rows of an account that could outlive a new password."""
     return count(
         service,
         "SELECT (SELECT count(*) FROM api_keys k WHERE k.account_id = a.id)"

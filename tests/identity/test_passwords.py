@@ -32,7 +32,6 @@ async def busy(pool: HashingPool) -> AsyncIterator[None]:
 
 
 async def put(pool: HashingPool, address: str, work: Callable[[], object]) -> asyncio.Task[object]:
-    """Have a job wait in the queue of a pool that is busy."""
     job = asyncio.create_task(pool.run(address, work))
     # It is in the queue when the task has come to its first wait.
     await asyncio.sleep(0)

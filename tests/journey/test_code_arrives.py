@@ -34,20 +34,17 @@ BEN: Final = "+27821230102"
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """Give a running node with a simulator."""
     with new_home() as home, running(home) as one:
         yield one
 
 
 def database_url(node: Node) -> str:
-    """Return where the node's own PostgreSQL is reached."""
     url = attach(node.home / "data")
     assert url is not None
     return url
 
 
 def command(node: Node, *arguments: str) -> Any:
-    """Run a command beside the node, and return what a program reads."""
     done = tumira(*arguments, "--json", **node.settings)
     assert done.returncode == 0, (done.stdout, done.stderr)
     return json.loads(done.stdout)

@@ -58,7 +58,6 @@ class Callers:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Call meanwhile."""
         thread = threading.Thread(target=asyncio.run, args=(self._run(),))
         thread.start()
         try:
@@ -116,7 +115,6 @@ class Web:
         self.start()
 
     def start(self) -> None:
-        """Start it."""
         self.process = start(
             *("web", "--quiet"),
             stdout=subprocess.DEVNULL,
@@ -133,12 +131,10 @@ class Web:
             raise AssertionError(finish(self.process).stderr) from None
 
     def restart(self) -> None:
-        """Ask it to stop, as an upgrade does, and start it again."""
         self.stop()
         self.start()
 
     def stop(self) -> None:
-        """Ask it to stop."""
         self.process.terminate()
         done = finish(self.process)
         assert (done.returncode, done.stderr) == (0, "")
@@ -250,7 +246,6 @@ class Sends:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Send meanwhile."""
         thread = threading.Thread(target=asyncio.run, args=(self._run(),))
         thread.start()
         try:

@@ -31,7 +31,6 @@ class Person:
     environment: Mapping[str, str]
 
     def start(self, *command: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a command as this person, in the clone."""
         switched = self.name != pwd.getpwuid(os.geteuid()).pw_name
         with log.open("wb") as output:
             return subprocess.Popen(
@@ -47,7 +46,6 @@ class Person:
             )
 
     def run(self, *command: str) -> str:
-        """Run a command as this person, and return what it printed."""
         log = self.home / "command.log"
         assert self.start(*command, log=log).wait(60) == 0, log.read_text()
         return log.read_text()
@@ -130,14 +128,12 @@ class Machine:
     programs: Path
 
     def add(self, name: str, script: str) -> Path:
-        """Put a program before the machine's own."""
         path = self.programs / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         return path
 
     def make(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run make."""
         return subprocess.run(
             ["make", *arguments],
             cwd=self.clone,
@@ -151,7 +147,6 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """Give a machine on which we are nobody in particular."""
     clone, programs = tmp_path / "clone", tmp_path / "programs"
     programs.mkdir()
     shutil.copytree(CHECKOUT / "scripts", clone / "scripts")

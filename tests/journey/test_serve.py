@@ -56,7 +56,6 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Node]:
-    """Give a running node to the tests that leave it as it is."""
     with new_home() as path, running(path) as node:
         yield node
 
@@ -290,7 +289,6 @@ def test_a_part_that_cannot_start_is_tried_again_less_and_less_often(home: Path)
 
 @contextmanager
 def take_port_of(name: str, node: Node) -> Iterator[None]:
-    """Kill a part and listen on its port before it is there again."""
     while True:
         wait_for(partial(node.part, name))
         killed = node.part(name)
@@ -346,7 +344,6 @@ def test_serve_can_be_started_at_once_after_it_was_killed(home: Path) -> None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Tell whether a process has a handler for a signal."""
     caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return caught is not None and int(caught[1], 16) >> (number - 1) & 1 == 1
 

@@ -44,27 +44,23 @@ class Release:
     url: str
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command, however it ends."""
         process = self._start(*arguments)
         out, err = process.communicate(timeout=RUN_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), err.decode())
 
     def json(self, *arguments: str) -> Any:
-        """Run a command that succeeds, and return its JSON."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done
         return json.loads(done.stdout)
 
     @contextmanager
     def web(self, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run a web process that is ready."""
         with self._running("web", port=port) as process:
             wait_until_ready(f"http://127.0.0.1:{port}", process)
             yield process
 
     @contextmanager
     def worker(self) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run a worker that has a connection to the carrier."""
         bound = "SELECT FROM binds WHERE state = 'bound' AND split_part(worker, ':', 2) = $1"
         with self._running("worker") as process:
             until(lambda: execute(self.url, bound, str(process.pid)), "the worker is not bound")

@@ -41,7 +41,6 @@ class Tally(Misbehaviour):
         self.submits: Counter[SmscConnection] = Counter()
 
     def judge(self, line: SmscConnection) -> int:
-        """Count it."""
         self.submits[line] += 1
         return 0
 
@@ -56,18 +55,15 @@ class Place:
     logs: Path
 
     def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         return execute(self.url, statement, *arguments)
 
     @contextmanager
     def worker(self, name: str) -> Iterator[WorkerProcess]:
-        """Run a worker process."""
         worker = WorkerProcess(self.logs / f"{name}.log", database_url=self.url)
         with ended_at_last(worker):
             yield worker
 
     def binds(self) -> "Counter[int]":
-        """Count the binds that each worker's process holds and has bound."""
         held = self.rows(
             "SELECT split_part(worker, ':', 2)::integer AS pid, count(*) FROM binds"
             " WHERE state = 'bound' AND leased_until > clock_timestamp() GROUP BY pid"
@@ -78,7 +74,6 @@ class Place:
         until(lambda: self.binds() == wanted, f"the binds are not held as {wanted}", wait_s)
 
     def send(self, batches: Sequence[Sequence[str]]) -> None:
-        """Have messages accepted."""
         asyncio.run(_send(self.url, batches))
 
     def wait_until_delivered(self, wait_s: float = 30.0) -> None:
@@ -96,13 +91,11 @@ class Place:
         return describe(self.rows, left[0]["first"], left) if left else ""
 
     def doubts(self) -> int:
-        """Count how often a message was in doubt."""
         count = self.rows("SELECT count(*) FROM incidents WHERE kind = 'doubt'")[0][0]
         assert isinstance(count, int)
         return count
 
     def check(self) -> None:
-        """Check that everything adds up."""
         assert asyncio.run(_audit(self.url)) == []
 
 

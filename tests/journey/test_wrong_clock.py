@@ -35,7 +35,6 @@ SELECT FROM (SELECT sent_at AS at FROM messages UNION ALL SELECT delivered_at FR
 
 @pytest_asyncio.fixture
 async def engine(database_url: str) -> AsyncIterator[Engine]:
-    """Give an engine without carriers."""
     async with open_engine(database_url) as engine:
         yield engine
 

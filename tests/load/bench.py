@@ -200,7 +200,6 @@ def _measure_kannel(single: Mapping[int, float]) -> None:
 
 
 def main() -> None:
-    """Measure everything, in one run on one server."""
     print(
         f"{os.cpu_count()} cores; PostgreSQL with fsync on, all processes and the load share them.\n",
         flush=True,

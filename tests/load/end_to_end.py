@@ -39,7 +39,6 @@ class Stack:
     postmaster: int
 
     def cpu_s(self) -> Mapping[str, float]:
-        """Return the seconds of processor time that each part has used."""
         parts = {"web": self.service.process.pid, "worker": self.worker.pid}
         if self.simulator is not None:
             parts["simulator"] = self.simulator.pid
@@ -64,7 +63,6 @@ def _cpu_s(pid: int, *, ended: bool = False) -> float:
 
 
 def postmaster_of(server_url: str) -> int:
-    """Return the process of a PostgreSQL on this machine."""
     directory = execute(server_url, "SHOW data_directory")[0][0]
     return int(Path(directory, "postmaster.pid").read_text().split()[0])
 
@@ -117,12 +115,10 @@ class Peer:
         self.port = int(self._stdout.readline())
 
     def counted(self) -> tuple[int, float]:
-        """Return how many came, and when the last one did."""
         told = self._ask("")
         return int(told["count"]), float(told["last_at"])
 
     def passcodes(self) -> Mapping[str, float]:
-        """Return when each passcode came."""
         return self._ask("times")
 
     def _ask(self, word: str) -> dict[str, Any]:
@@ -144,7 +140,6 @@ class Peer:
 
 @contextmanager
 def run_peer(role: str) -> Iterator[Peer]:
-    """Run a carrier that counts, or a sink."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.load.peers", role],
         stdin=subprocess.PIPE,
@@ -161,7 +156,6 @@ def run_peer(role: str) -> Iterator[Peer]:
 def start_load(
     address: tuple[str, int], connections: int, count: int, requests: Sequence[str]
 ) -> "subprocess.Popen[str]":
-    """Start the load generator."""
     host, port = address
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.load.generator", host, str(port), str(connections), str(count)],
@@ -176,7 +170,6 @@ def start_load(
 
 
 def finish_load(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Wait for the load generator and read what it measured."""
     assert process.stdout is not None
     result: dict[str, Any] = json.loads(process.stdout.read())
     process.wait()
@@ -185,7 +178,6 @@ def finish_load(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def address_of(service: Service) -> tuple[str, int]:
-    """Return where a service listens."""
     host, port = service.base.removeprefix("http://").split(":")
     return host, int(port)
 
@@ -234,7 +226,6 @@ def _written(service: Service) -> tuple[int, int]:
 
 
 def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
-    """Have many thousand messages wait."""
     large = [request(PATH, caller.key, {"channel": "sms", "to": NUMBERS, "body": BODY})]
     finish_load(start_load(address_of(stack.service), 2, calls, large))
 
@@ -242,7 +233,6 @@ def fill_queue(stack: Stack, caller: Caller, calls: int) -> None:
 def measure_single(
     stack: Stack, smsc: Peer, callers: Sequence[Caller], connections: int, count: int
 ) -> float:
-    """Send single messages and return the submissions per second."""
     service = stack.service
     before = service.sql("SELECT count(*) FROM batches WHERE completed_at IS NOT NULL")[0][0]
     came, _ = smsc.counted()

@@ -43,7 +43,6 @@ SELECT 'ZW', 1, -number,
 
 
 async def fill(engine: Engine, caller: Caller, count: int, others: int) -> None:
-    """Let messages wait in the queue."""
     for first in range(0, count, BATCH):
         to = [f"+2637712{first + place:05}" for place in range(min(BATCH, count - first))]
         await engine.send(caller, to)

@@ -100,7 +100,6 @@ async def generate(
 
 
 def request(path: str, key: str, body: Any) -> str:
-    """Write one POST as it goes over the line."""
     text = json.dumps(body)
     return (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
@@ -109,7 +108,6 @@ def request(path: str, key: str, body: Any) -> str:
 
 
 def main() -> None:
-    """Generate the load that the arguments ask for."""
     host, port, connections, count = sys.argv[1:]
     requests = [json.loads(line).encode() for line in sys.stdin]
     print(json.dumps(uvloop.run(generate(host, int(port), int(connections), int(count), requests))))

@@ -42,7 +42,6 @@ def _say(line: str) -> None:
 
 
 def _directory(messages: int) -> Path:
-    """Return where the databases are made, if there is room for them."""
     directory = Path(os.environ.get("TUMIRA_BENCH_DIR", tempfile.gettempdir()))
     needed = messages * BYTES_PER_MESSAGE + BYTES_BESIDE
     free = shutil.disk_usage(directory).free
@@ -63,7 +62,6 @@ class Turns:
 
 
 async def _measure(sides: Sequence[Side], rounds: int, postmaster: int) -> Turns:
-    """Let both do each piece of work in turns."""
     turns = Turns({}, {})
     for turn in range(rounds + 1):
         began = time.monotonic()
@@ -168,7 +166,6 @@ async def _run(urls: Sequence[str], options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure a small and a large database, in one run on one server."""
     options = _options()
     directory = _directory(options.messages)
     _say(f"{os.cpu_count()} cores; PostgreSQL with fsync on in {directory}; {options.weeks} weeks.")

@@ -187,7 +187,6 @@ def stretches(messages: int, weeks: int, now: datetime) -> Iterator[Stretch]:
 
 
 async def fill(url: str, messages: int, weeks: int, tell: Callable[[str], None]) -> None:
-    """Fill a database that is new."""
     connection = await asyncpg.connect(url, server_settings={"synchronous_commit": "off", "jit": "off"})
     try:
         await connection.execute("SET work_mem = '256MB'; SET max_parallel_workers_per_gather = 0")

@@ -93,7 +93,6 @@ class Side:
 
 @asynccontextmanager
 async def open_side(name: str, url: str) -> AsyncIterator[Side]:
-    """Open a database that was filled."""
     web, worker = Database(url, settings=PLANNED_ONCE), Database(url, settings=KEY_LOOKUPS)
     batcher = Batcher(web, write_sent)
     try:
@@ -154,7 +153,6 @@ async def accept_many(side: Side) -> Measured:
 
 
 async def accept_single(side: Side) -> Measured:
-    """Ask the batcher for single sends, a group at a time."""
     calls = [send_call(side.callers[place % CALLERS], [_number()], BODY) for place in range(SINGLES)]
     began = time.perf_counter()
     for first in range(0, SINGLES, TOGETHER):
@@ -166,7 +164,6 @@ async def accept_single(side: Side) -> Measured:
 
 
 async def claim(side: Side) -> Measured:
-    """Claim all that waits."""
     wanted = [ClaimRequest("ZW", CLAIM, 0, CLAIM, 0, 0)]
     side.claimed.clear()
     began = time.perf_counter()
@@ -181,13 +178,11 @@ async def claim(side: Side) -> Measured:
 
 
 async def settle_answers(side: Side) -> Measured:
-    """Record that a carrier took all that was claimed."""
     rate = await _settle(side, [_taken(side, one) for one in side.claimed])
     return {"settle answers, messages/s": rate}
 
 
 async def settle_receipts(side: Side) -> Measured:
-    """Record that all that was claimed was delivered."""
     rate = await _settle(side, [_reported(side, one) for one in side.claimed])
     return {"settle receipts, messages/s": rate}
 
@@ -222,7 +217,6 @@ async def _timed(count: int, work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def look_up(side: Side) -> Measured:
-    """Look messages and batches up by their ids, as the API does."""
     async with side.web.connection() as connection:
 
         async def message() -> None:
@@ -248,7 +242,6 @@ async def look_up(side: Side) -> Measured:
 
 
 async def show_pages(side: Side) -> Measured:
-    """List batches, as the dashboard does."""
     searches: Mapping[str, Search] = {
         "first page": Search(),
         "a page in the middle": Search(before=side.middle),
@@ -271,7 +264,6 @@ async def show_pages(side: Side) -> Measured:
 
 
 async def search_numbers(side: Side) -> Measured:
-    """Search by number, as the dashboard does."""
     own = [one for one in side.known if one.account_id == BIG]
     async with side.web.connection() as connection:
 

@@ -88,7 +88,6 @@ async def _sink() -> None:
 
 
 def main() -> None:
-    """Run one of them."""
     roles: Mapping[str, Any] = {"smsc": _smsc, "sink": _sink}
     uvloop.run(roles[sys.argv[1]]())
 

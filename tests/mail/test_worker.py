@@ -75,7 +75,6 @@ async def until_put_off(database: Database, tries: int, patience_s: float = PATI
 
 
 async def make_due(database: Database) -> None:
-    """End the wait, or the lease."""
     async with database.connection() as connection:
         await connection.execute("UPDATE mails SET due_at = clock_timestamp()")
 
@@ -159,7 +158,6 @@ def worker(url: str, server_url: str, log: Path) -> WorkerProcess:
 
 
 async def send_marker(database: Database, server: MailServer) -> None:
-    """Have another mail sent, which shows that a claim has happened."""
     await put(database, BEN)
     await server.arrival(BEN)
     await until_sent(database, BEN)

@@ -162,7 +162,6 @@ TROUBLE: Final[Mapping[str, Series]] = {
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    """Give Prometheus's judge of rules."""
     found = shutil.which("promtool") or shutil.which("promtool", path=str(ROOT / ".tools"))
     if found is None:
         pytest.skip("the alerts are not tried: there is no promtool; `make peers` fetches it where it can")

@@ -104,7 +104,6 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def saved(source: str, folder: Path) -> Path:
-    """Give a backup of the shared database."""
     path = folder / "saved.backup"
     made = Cli(source).json("backup", str(path))
     assert made["file"] == str(path)
@@ -165,7 +164,6 @@ def test_what_comes_back_is_what_was_there(source: str, saved: Path, target: str
 
 
 def _counted(url: str) -> set[tuple[str, str]]:
-    """Return the sequences of the tables that a restore adds to."""
     return {
         (kind, entry)
         for kind, entry in likeness.catalog(url)
@@ -248,7 +246,6 @@ def test_a_backup_beside_traffic_is_of_one_moment(server_url: str, folder: Path,
 
 
 async def _back_up_under_load(url: str, path: Path) -> Any:
-    """Back up to standard output, which has to be as good as a file."""
     async with open_engine(url) as engine:
         caller = await engine.open_account()
         await engine.send(caller, numbers(200))

@@ -46,7 +46,6 @@ SELECT account_id, count(*) FROM events GROUP BY account_id
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_million_messages_come_back() -> None:
-    """Prints the figures of docs/backup.md."""
     with open_directory("tumira-million-") as home:
         path = home / "million.backup"
         with embedded.start(home / "first", print) as url:

@@ -52,7 +52,6 @@ def settings_of(unit: Path) -> list[tuple[str, str]]:
 
 
 def named_settings() -> set[str]:
-    """Return the names of all settings that are read."""
     sources = "".join(path.read_text() for path in Path(config.__file__).parent.glob("*.py"))
     return {f"TUMIRA_{name}" for name in re.findall(r'"([A-Z][A-Z_]+)"', sources)}
 
@@ -197,7 +196,6 @@ def test_nobody_from_outside_reads_metrics_however_they_spell_it(
 
 
 def fetch(port: int, target: str) -> bytes:
-    """Ask for a target exactly as it is written."""
     with socket.create_connection(("127.0.0.1", port), 30) as line:
         line.sendall(f"GET {target} HTTP/1.1\r\nHost: sms.example\r\nConnection: close\r\n\r\n".encode())
         return b"".join(iter(lambda: line.recv(65_536), b""))

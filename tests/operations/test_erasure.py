@@ -55,18 +55,15 @@ class Office:
 
     @property
     def database(self) -> Database:
-        """Return the database as the command line sees it."""
         return self.world.engine.database
 
     async def erase(self, number: str, note: str = "request of 12 May") -> Erasure:
-        """Erase a number, as the command does."""
         subject = await erase_number.read_number(self.database, number)
         return await erase_number.erase_number(
             self.database, subject, note=note, actor=ACTOR, tell=lambda _step: None
         )
 
     async def rehearse(self, number: str) -> Erasure:
-        """Ask what would be erased."""
         return await erase_number.rehearse(
             self.database, await erase_number.read_number(self.database, number)
         )
@@ -81,7 +78,6 @@ class Office:
         return steps
 
     async def deliver(self, *to: str, body: str = "Your code is 493817.") -> Sequence[UUID]:
-        """Send to numbers, and let all arrive."""
         await self.world.send(to=to, body=body)
         claimed = await self.world.claim(len(to))
         for one in claimed:
@@ -90,14 +86,12 @@ class Office:
         return [one.id for one in claimed]
 
     async def check_file(self, text: str, message: str = "Dear {name}, it is here.") -> UploadId:
-        """Upload a file."""
         wanted = Wanted("people.csv", text.encode(), message, None, None)
         checked = await check_file(self.database, self.world.caller.id, wanted)
         assert isinstance(checked, UUID), checked
         return UploadId(checked)
 
     async def send_file(self, upload_id: UploadId) -> None:
-        """Send all of a file."""
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.world.caller.id, upload_id)
             assert found is not None
@@ -106,7 +100,6 @@ class Office:
         assert await send_next_chunk(self.database, UploadId(LOWEST)) is not None
 
     async def where(self, number: str) -> set[str]:
-        """Return the tables that hold a number, in whatever column."""
         national = number[4:]
         tables = await self.world.rows(
             "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
@@ -124,7 +117,6 @@ class Office:
         return holding
 
     async def ledger(self) -> Sequence[tuple[Any, ...]]:
-        """Return all that money rests on."""
         return [
             tuple(row)
             for statement in (
@@ -137,13 +129,11 @@ class Office:
         ]
 
     async def is_sound(self) -> bool:
-        """Tell whether everything adds up."""
         return await self.world.engine.audit() == []
 
 
 @pytest_asyncio.fixture(scope="module")
 async def shared(server_url: str) -> AsyncIterator[Office]:
-    """Give a database that the tests of this file share."""
     with clone(server_url) as url:
         worker = Database(url, settings=KEY_LOOKUPS)
         async with open_world(url) as world:
@@ -153,13 +143,11 @@ async def shared(server_url: str) -> AsyncIterator[Office]:
 
 @pytest_asyncio.fixture
 async def office(shared: Office) -> Office:
-    """Give an account of the test's own."""
     return replace(shared, world=replace(shared.world, caller=await shared.world.engine.open_account()))
 
 
 @pytest.fixture
 def number() -> str:
-    """Give a number that no other test sends to."""
     return next(_numbers)
 
 

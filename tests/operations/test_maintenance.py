@@ -25,7 +25,6 @@ UNMATCHED: Final = BY_NAME["forget unmatched receipts"]
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give an open database."""
     database = Database(database_url)
     yield database
     await database.close()

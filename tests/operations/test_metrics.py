@@ -77,12 +77,10 @@ class Watch:
     first: set[str] = field(default_factory=set)
 
     def begin(self, text: str) -> None:
-        """Note how a process stood before anything happened."""
         self.first.update(read_samples(text))
         self.note(text)
 
     def note(self, text: str) -> None:
-        """Note what a process shows."""
         for name, value in read_samples(text).items():
             # Whatever is no number counts once, and unlike any number.
             self.seen.setdefault(name, set()).add(-1.0 if math.isnan(value) else value)
@@ -110,7 +108,6 @@ class World:
     worker_base: str
 
     async def look(self, *, worker: bool = True) -> None:
-        """Read all metrics that can be had."""
         self.watch.note(await asyncio.to_thread(page, self.web.base))
         if worker:
             self.watch.note(await asyncio.to_thread(page, self.worker_base))
@@ -126,15 +123,12 @@ class World:
         raise AssertionError(what)
 
     async def run(self, action: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any) -> Any:
-        """Carry out an action on the database."""
         return await asyncio.to_thread(self.service.run, action, *arguments, **named)
 
     async def sql(self, statement: str, *arguments: Any) -> list[Any]:
-        """Run one statement."""
         return await asyncio.to_thread(self.service.sql, statement, *arguments)
 
     async def send(self, *to: str, **fields: Any) -> httpx.Response:
-        """Send from the account."""
         return await asyncio.to_thread(self.service.send, self.caller, to=list(to), **fields)
 
 
@@ -261,7 +255,6 @@ def _has_moved(watch: Watch, gauge: str, _now: Mapping[str, float]) -> bool:
 
 
 async def lose_database(world: World, server_url: str) -> None:
-    """Take the database away for a moment."""
     name = urlsplit(world.service.url).path.removeprefix("/")
     await asyncio.to_thread(execute, server_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     try:

@@ -15,7 +15,6 @@ from tumira.operations.metrics_server import show_metrics
 
 @pytest_asyncio.fixture
 async def port() -> AsyncIterator[int]:
-    """Give a port where metrics are shown."""
     port = free_port()
     async with show_metrics("127.0.0.1", port):
         yield port

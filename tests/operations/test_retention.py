@@ -45,24 +45,19 @@ class Past:
 
     @property
     def database(self) -> Database:
-        """Return its database."""
         return self.batchers.database
 
     async def drop(self, kind: Kind = Kind.MESSAGES, weeks_kept: int = KEPT) -> int:
-        """Let old weeks go."""
         return await drop_old(self.database, kind, weeks_kept, SOON_MS)
 
     async def send(self) -> None:
-        """Have a message accepted."""
         assert isinstance(await self.batchers.batchers[0].ask(send_call(self.caller)), Answered)
 
     async def names(self, weeks_ago: int, tables: Sequence[str] = MESSAGE_TABLES) -> Mapping[str, str]:
-        """Return what a week of each table is called."""
         async with self.database.connection() as connection:
             return {table: await name_of(connection, table, weeks_ago) for table in tables}
 
     async def is_there(self, weeks_ago: int, tables: Sequence[str] = MESSAGE_TABLES) -> set[State]:
-        """Return how far a week of these tables is on its way out."""
         async with self.database.connection() as connection:
             return {
                 State(await partitions.SQL_STATE.value(connection, name=name))
@@ -70,7 +65,6 @@ class Past:
             }
 
     async def execute(self, statement: str, *arguments: Any) -> None:
-        """Change something past every guard."""
         async with self.database.connection() as connection:
             await connection.execute(statement, *arguments)
 
@@ -99,14 +93,12 @@ async def _make_past(url: str) -> Pattern:
 
 @pytest.fixture(scope="module")
 def pattern(server_url: str) -> Iterator[Pattern]:
-    """Give a database with a past, in which everything adds up."""
     with clone(server_url) as url:
         yield asyncio.run(_make_past(url))
 
 
 @pytest_asyncio.fixture
 async def past(server_url: str, pattern: Pattern) -> AsyncIterator[Past]:
-    """Give a gateway with a past."""
     with clone(server_url, pattern.name) as url:
         async with open_batchers(url, 1) as batchers:
             yield Past(batchers, pattern.caller, pattern.old, pattern.young)

@@ -33,7 +33,6 @@ FILES: Final = {
 
 @pytest.fixture
 def empty_url(server_url: str) -> str:
-    """Give a database without any table."""
     execute(server_url, "DROP DATABASE IF EXISTS tumira_empty WITH (FORCE)")
     execute(server_url, "CREATE DATABASE tumira_empty TEMPLATE template0")
     return server_url.replace("/tumira?", "/tumira_empty?")
@@ -74,7 +73,6 @@ def test_every_migration_has_a_number_of_its_own_and_they_rise() -> None:
 
 @pytest_asyncio.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """Give a migrated database."""
     opened = Database(database_url)
     yield opened
     await opened.close()

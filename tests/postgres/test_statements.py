@@ -53,7 +53,6 @@ STATEMENTS: Final = dict(every_statement())
 
 @pytest_asyncio.fixture
 async def connection(database_url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """Give a connection to a migrated database."""
     connection = await asyncpg.connect(database_url)
     yield connection
     await connection.close()
@@ -95,7 +94,6 @@ async def _add_weeks(url: str) -> None:
 
 @pytest_asyncio.fixture
 async def old_and_large(server_url: str, weeks: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """Give a connection to a copy of it."""
     with clone(server_url, weeks) as url:
         connection = await asyncpg.connect(url)
         yield connection
@@ -301,7 +299,6 @@ def literal(value: Any) -> str:
 
 
 def nodes(node: Any) -> Iterator[Any]:
-    """Return every step of a plan."""
     if isinstance(node, list):
         for one in node:
             yield from nodes(one)
@@ -633,7 +630,6 @@ async def _add_archive(url: str) -> None:
 async def archived(
     server_url: str, archive_of_weeks: str
 ) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """Give a page's connection to a copy of it."""
     with clone(server_url, archive_of_weeks) as url:
         connection = await asyncpg.connect(url)
         await set_all(connection, PLANNED_ONCE)
@@ -805,7 +801,6 @@ MOVED: Final = f"""
 
 @pytest_asyncio.fixture
 async def moved(connection: "asyncpg.Connection[asyncpg.Record]") -> "asyncpg.Connection[asyncpg.Record]":
-    """Give a connection to a database in which money has moved often."""
     await connection.execute(MOVED)
     return connection
 

@@ -62,7 +62,6 @@ def all_texts() -> Sequence[str]:
 
 
 def ask_browser(asked: str) -> str:
-    """Load the script into an empty page and ask it."""
     with run_browser() as browser:
         page = browser.new_page()
         page.set_default_timeout(BROWSER_S * 1000)

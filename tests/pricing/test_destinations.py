@@ -169,7 +169,6 @@ def test_an_empty_tariff_supports_nothing() -> None:
 
 
 def expected_code(number: str) -> RecipientCode | None:
-    """Apply the rule the long way round."""
     digits = number[1:]
     if not number.startswith("+") or not digits.isascii() or not digits.isdecimal():
         return INVALID

@@ -57,7 +57,6 @@ TEXTS: Final = (
 
 @pytest.fixture(scope="module")
 def split_sms() -> Sequence[Any]:
-    """Let split-sms cut all texts, in one process."""
     node = node_with(ORACLES)
     done = subprocess.run(
         [node.program, ORACLES / "split.mjs"],

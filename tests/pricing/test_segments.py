@@ -153,14 +153,12 @@ def test_a_lone_surrogate_does_not_stop_the_count(text: str) -> None:
 
 
 def widths(text: str) -> list[int]:
-    """Count what each character takes, the plain way."""
     if all(character in BASIC + EXTENSION for character in text):
         return [2 if character in EXTENSION else 1 for character in text]
     return [2 if ord(character) > 0xFFFF else 1 for character in text]
 
 
 def counted_one_by_one(text: str) -> Measure:
-    """Fill the parts with one character after the other."""
     gsm = all(character in BASIC + EXTENSION for character in text)
     single, part_max = (160, 153) if gsm else (70, 67)
     total = sum(widths(text))
@@ -180,7 +178,6 @@ def around(*boundaries: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Place wide characters close to where a text is cut."""
     filler = draw(st.sampled_from(["a", "é", "€", CYRILLIC, EMOJI]))
     special = draw(st.text(alphabet="ab[]€\n" + draw(st.sampled_from(["", f"я\t{EMOJI}"])), max_size=8))
     head = filler * draw(around(0, 32, 67, 70, 76, 134, 153, 160, 306))

@@ -50,7 +50,6 @@ class World:
         account_id: AccountId | None = None,
         newest_first: bool = True,
     ) -> Sequence[UUID]:
-        """Return the ids of messages to a number."""
         sent = await recipients.list_sent(
             self.connection, number, bounds, count_max, account_id=account_id, newest_first=newest_first
         )
@@ -59,7 +58,6 @@ class World:
 
 @pytest_asyncio.fixture(scope="module")
 async def world(server_url: str) -> AsyncIterator[World]:
-    """Give a database that the tests of this file share."""
     with clone(server_url) as url:
         connection = await asyncpg.connect(url)
         monday = partitions._monday(datetime.now(UTC))

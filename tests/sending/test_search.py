@@ -69,7 +69,6 @@ class World:
         return batch_id
 
     async def search(self, count_max: int = 50, look_max: int = 1000, **wanted: Any) -> Sequence[BatchId]:
-        """Search page by page to the end, and return what was found."""
         search = Search(**wanted)
         found: list[Found] = []
         for _ in range(100):
@@ -86,7 +85,6 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    """Give an account without batches, and another one."""
     caller, stranger = await new_caller(database_url), await new_caller(database_url)
     connection = await asyncpg.connect(database_url)
     yield World(connection, caller.id, stranger.id, datetime.now(UTC) - timedelta(hours=6))

@@ -36,7 +36,6 @@ def waits(handed_over: Sequence[Submitted], account: str, lane: int = 0) -> Wait
 
 
 def shares(handed_over: Sequence[Submitted]) -> Counter[str]:
-    """Count the segments that each account got through."""
     counter: Counter[str] = Counter()
     for one in handed_over:
         counter[one.account] += one.segments
@@ -44,7 +43,6 @@ def shares(handed_over: Sequence[Submitted]) -> Counter[str]:
 
 
 def codes(account: str, seconds: int, each_second: float = 5, seed: int = 1) -> Iterator[Send]:
-    """Make single sends at random moments, as people sign in."""
     moments = random.Random(seed)
     for _ in range(int(seconds * each_second)):
         yield Send(moments.uniform(0, seconds - 1), account)

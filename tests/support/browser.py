@@ -69,8 +69,6 @@ _ANSWERED: Final = "Failed to load resource: the server responded with a status 
 
 @dataclass(frozen=True, slots=True)
 class Viewport:
-    """A screen."""
-
     width: int
     height: int
     scale: int = 1
@@ -394,7 +392,6 @@ _SHIFT: Final = """() => new Promise((resolve) => {
 
 
 def layout_shift(page: Page) -> float:
-    """Return the Cumulative Layout Shift since the page was opened."""
     return float(_evaluate(page, _SHIFT))
 
 

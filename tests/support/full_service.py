@@ -206,7 +206,6 @@ async def _start(database: Database, new: NewTopUp) -> None:
 
 
 def add_top_up(service: Service, account_id: AccountId, *answers: ProviderAnswer) -> TopUpId:
-    """Begin a top-up, and let its provider report about it."""
     top_up_id = TopUpId(new_id(time.time_ns() // 1_000_000))
     new = NewTopUp(top_up_id, account_id, Method.PAYNOW, "ecocash", Currency.USD, asked=Decimal(5))
     service.run(_start, new)
@@ -257,7 +256,6 @@ def _add_refusal(service: Service, account_id: AccountId) -> dict[str, str]:
 
 
 def _add_endpoints(service: Service, person: Person) -> dict[str, str]:
-    """Add endpoints in every state, one of them with many attempts."""
     added = [
         add_endpoint(person, HOOK, "Web shop"),
         add_endpoint(person, LONG_HOOK, "W" * 200),

@@ -55,14 +55,12 @@ CHANGES: Final = [
 
 @pytest.fixture
 def pool(server_url: str) -> Iterator[Pool]:
-    """Give a pool of the test's own."""
     with open_pool(server_url) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 async def connection(server_url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """Give a line to a database in which nothing is ever committed."""
     with open_pool(server_url) as pool:
         name = pool.take()
         line = await asyncpg.connect(sibling(server_url, name))

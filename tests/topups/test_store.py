@@ -99,7 +99,6 @@ async def start(
 
 
 def paid(amount: Decimal = FIVE) -> Paid:
-    """Answer that it was paid, under a new reference."""
     return Paid(f"ref-{next(_references)}", amount)
 
 

@@ -43,28 +43,23 @@ class World:
     database: Database
 
     async def account(self) -> AccountId:
-        """Open an account without money."""
         return (await new_caller(self.url, "0")).id
 
     async def look(self, account_id: AccountId, upload_id: UploadId) -> FileCheck | None:
-        """Look how far a check is."""
         async with self.database.connection() as connection:
             return await file_checks.look(connection, account_id, upload_id)
 
     async def is_kept(self, account_id: AccountId, upload_id: UploadId) -> bool:
-        """Tell whether a file was checked to its end."""
         async with self.database.connection() as connection:
             return await uploads.find(connection, account_id, upload_id) is not None
 
     async def forget_who_waits(self) -> None:
-        """Let nobody have looked for long."""
         async with self.database.connection() as connection:
             await connection.execute("UPDATE file_checks SET wanted_until = now() - interval '1 second'")
 
 
 @pytest_asyncio.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database."""
     database = Database(database_url)
     yield World(database_url, database)
     assert await ended(), "a process that checks was left behind"
@@ -72,7 +67,6 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 
 def processes() -> int:
-    """Count the processes of ours that check files."""
     found = 0
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():

@@ -346,7 +346,6 @@ def test_text_behind_a_closing_quote_is_refused() -> None:
 
 
 def steps_of(action: Callable[[], object]) -> int:
-    """Count the lines of Python that an action runs."""
     steps = 0
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -423,7 +422,6 @@ def test_what_a_program_writes_is_read_as_it_was(
 
 
 def check_sheet(sheet: Sheet) -> None:
-    """Check what everybody who reads a sheet relies on."""
     width = len(sheet.columns)
     assert 0 <= sheet.number_column < width <= COLUMNS_MAX
     assert 0 < len(sheet.rows) <= ROWS_MAX

@@ -28,7 +28,6 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @pytest.fixture(scope="module")
 def service(server_url: str) -> Iterator[Service]:
-    """Give a running service."""
     with run_behind_proxy(server_url) as service:
         yield service
 
@@ -49,7 +48,6 @@ def cost_s(rows: int) -> float:
 
 
 def checks(service: Service) -> int:
-    """Count the processes that check files for the service."""
     found = 0
     for children in Path(f"/proc/{service.process.pid}/task").glob("*/children"):
         for pid in children.read_text().split():
@@ -68,7 +66,6 @@ def post(person: Person, rows: int) -> httpx.Response:
 
 
 def post_and_hang_up(service: Service, person: Person, rows: int) -> None:
-    """Send a file, and hang up while it is checked."""
     wanted = expensive_file(rows)
     request = httpx.Request(
         "POST",

@@ -40,7 +40,6 @@ class Screen:
         self.asked: Counter[str] = Counter()
 
     def __call__(self, text: str) -> Refusal | None:
-        """Judge a text."""
         self.asked[text] += 1
         if "blocked" in text:
             return ContentRejected.blocked()

@@ -51,7 +51,6 @@ class World:
     async def check(
         self, rows: int = 3, message: str = MESSAGE, text: str | None = None, first: int = 0
     ) -> UploadId:
-        """Check a file with this number of rows."""
         lines = [f"+2637712{first + place:05},Person {first + place}" for place in range(rows)]
         data = (text or "\n".join(["to,name", *lines])).encode()
         wanted = Wanted("people.csv", data, message, None, "spring")
@@ -60,14 +59,12 @@ class World:
         return UploadId(checked)
 
     async def find(self, upload_id: UploadId) -> Upload:
-        """Return a file."""
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.caller.id, upload_id)
         assert found is not None
         return found
 
     async def confirm(self, upload_id: UploadId, agreed: Decimal | None = None) -> object:
-        """Agree to what the rest of a file costs."""
         async with self.database.connection() as connection:
             found = await uploads.find(connection, self.caller.id, upload_id)
             assert found is not None
@@ -77,7 +74,6 @@ class World:
         )
 
     async def send_all(self) -> int:
-        """Send what was confirmed, and return in how many chunks."""
         chunks = 0
         while await send_next_chunk(self.database, BEFORE_ALL) is not None:
             chunks += 1
@@ -85,7 +81,6 @@ class World:
         return chunks
 
     async def template(self, text: str, verdict: TemplateVerdict) -> TemplateId:
-        """Allow or block texts of a form for everybody."""
         made = await add_template(self.database, text, None, verdict, note="for tests", actor=OPERATOR)
         return made.id
 
@@ -96,21 +91,17 @@ class World:
         return [(one.line, one.cells[0]) for one in faults if one.code == "NO_LONGER_ALLOWED"]
 
     async def rows(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement."""
         async with self.database.connection() as connection:
             return await connection.fetch(statement, *arguments)
 
     async def balance(self) -> Decimal:
-        """Return what the account has."""
         (row,) = await self.rows("SELECT balance FROM accounts WHERE id = $1", self.caller.id)
         return Decimal(row["balance"])
 
     async def sent_to(self) -> Sequence[str]:
-        """Return whom messages go to."""
         return [row["recipient"] for row in await self.rows("SELECT recipient FROM messages ORDER BY id")]
 
     async def check_books(self) -> None:
-        """Make sure that everything adds up."""
         async with runs.snapshot(self.database) as connection:
             found = [await runs.run_check(connection, check) for check in CHECKS]
         assert [one for one in found if one.rows] == []
@@ -118,7 +109,6 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(database_url: str) -> AsyncIterator[World]:
-    """Give a database with an account, seen with a worker's settings."""
     database = Database(database_url, settings=KEY_LOOKUPS)
     yield World(database, await new_caller(database_url, "1000"))
     await database.close()

@@ -74,8 +74,6 @@ def new_posting(*secrets: str, age_s: int = 0) -> Posting:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A receiver that runs."""
-
     address: str
     log: Path
 

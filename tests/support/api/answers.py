@@ -70,7 +70,6 @@ def assert_refused(response: httpx.Response, refusal: type[Refusal]) -> dict[str
 
 
 def faults(error: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the fields that are at fault, each with its code."""
     for detail in error["details"]:
         assert_shape(detail, {"field": str, "code": str, "message": str})
     return [(detail["field"], detail["code"]) for detail in error["details"]]

@@ -98,7 +98,6 @@ class Balancer:
 
 @contextmanager
 def run_balancer(name: str, nodes: Sequence[int], home: Path) -> Iterator[Balancer]:
-    """Run HAProxy or nginx in front of nodes on these ports."""
     program, port, control = find_program(name), free_port(), home / "control"
     settings = home / f"{name}.conf"
     if name == "haproxy":

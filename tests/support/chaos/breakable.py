@@ -27,7 +27,6 @@ class Moody(Misbehaviour):
     silent = False
 
     def judge(self, line: SmscConnection) -> int:  # noqa: ARG002 - all lines alike
-        """Drop it while silent."""
         return DROPPED if self.silent else 0
 
 
@@ -68,7 +67,6 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
         self._server = await asyncio.get_running_loop().create_server(self._accept, HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -80,21 +78,18 @@ class Proxy:
         self._ends.clear()
 
     def hush(self) -> None:
-        """Let nothing through in either direction from now on."""
         self._hushed = True
         for end in self._ends:
             if end.transport is not None and not end.transport.is_closing():
                 end.transport.pause_reading()
 
     def speak(self) -> None:
-        """Pass on what was held back, and all that follows."""
         self._hushed = False
         for end in self._ends:
             if end.transport is not None and not end.transport.is_closing():
                 end.transport.resume_reading()
 
     def close(self) -> None:
-        """Stop listening and cut all connections."""
         if self._server is not None:
             self._server.close()
         for opening in self._openings:
@@ -109,7 +104,6 @@ class Proxy:
         return near
 
     def opened(self, near: "_End") -> None:
-        """Connect the far end of a pair."""
         task = asyncio.create_task(self._open(near))
         self._openings.add(task)
         task.add_done_callback(self._openings.discard)
@@ -171,11 +165,9 @@ class DatabaseLine:
             await asyncio.gather(*self._lines, return_exceptions=True)
 
     def hold_next_claim(self) -> None:
-        """Hold back the answer to the next commit of a claim."""
         self._armed = True
 
     def release(self) -> None:
-        """Pass the answer on."""
         self._released.set()
 
     def cut(self) -> None:
@@ -274,30 +266,24 @@ class CarrierThread:
 
     @property
     def port(self) -> int:
-        """Where workers connect."""
         return self._proxy.port
 
     @property
     def received(self) -> int:
-        """How many submits came."""
         return self._smsc.submits.received
 
     def counts(self) -> "Counter[tuple[str, str]]":
-        """Count how often each number got each text."""
         return self.ask(lambda: self._smsc.texts.counts)
 
     def cut(self) -> None:
-        """Cut every line."""
         self.ask(self._proxy.cut)
 
     def hush(self, wait_s: float) -> None:
-        """Let nothing through for a while, then go on where it was."""
         self.ask(self._proxy.hush)
         time.sleep(wait_s)
         self.ask(self._proxy.speak)
 
     def die_silently(self, wait_s: float) -> None:
-        """Let nothing through for a while, and cut the lines then."""
         self.ask(self._proxy.hush)
         time.sleep(wait_s)
         self.ask(self._proxy.cut)

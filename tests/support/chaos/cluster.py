@@ -68,11 +68,9 @@ class Cluster:
     began: float = field(default_factory=time.monotonic)
 
     def say(self, what: str) -> None:
-        """Tell what happens, and when."""
         print(f"{time.monotonic() - self.began:5.1f} s: {what}", flush=True)
 
     def open_account(self, rate: int = 1_000_000) -> Caller:
-        """Open an account with a key."""
         return complete(new_caller(self.pair.primary.local_url, str(BALANCE), rate))
 
     def wait_until_ready(self) -> None:
@@ -113,7 +111,6 @@ class Cluster:
         self.rebuild()
 
     def restart_primary(self) -> None:
-        """Kill the primary and start it again."""
         self.pair.kill_primary()
         self.pair.primary.start()
         self.pair.wait_for_sync()
@@ -143,7 +140,6 @@ class Cluster:
         )
 
     def said(self) -> str:
-        """Return what the nodes wrote last."""
         return "\n".join(f"{name}: {node.said()[-2000:]}" for name, node in self.nodes.items())
 
 
@@ -213,7 +209,6 @@ class Hurried:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Call meanwhile."""
         with ThreadPoolExecutor(len(self.bases)) as pool:
             callers: list[Future[None]] = [pool.submit(self._run, base) for base in self.bases]
             try:

@@ -36,7 +36,6 @@ class Mortal:
         self.is_counting = False
 
     def watch(self, owner: type, name: str) -> None:
-        """Count what is said by this method."""
         method: Callable[..., Awaitable[Any]] = getattr(owner, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +53,6 @@ class Mortal:
 
 
 async def look_once(database: Database, providers: Mapping[str, Provider]) -> None:
-    """Ask for what is due, and write down what came of it."""
     worker = TopUpWorker(database, providers)
     await worker._claim()
     await asyncio.gather(*worker._calls)

@@ -95,7 +95,6 @@ def open_network(names: Sequence[str], *, loopback: bool = False) -> Iterator[Ne
 
 
 def _problem() -> str | None:
-    """Say why there can be no namespaces here, or None when there can."""
     if shutil.which("ip") is None:
         return "there is no `ip`: install iproute2"
     probe = _namespace("probe")
@@ -158,7 +157,6 @@ def _namespace_of(name: str) -> Iterator[None]:
 
 @contextmanager
 def _entered(namespace: Path) -> Iterator[None]:
-    """Have this thread, and all that it starts, in a namespace."""
     with Path("/proc/thread-self/ns/net").open("rb") as own, namespace.open("rb") as other:
         _enter(other.fileno())
         try:

@@ -55,7 +55,6 @@ class NodeProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it, or another after it has ended."""
         self.process = start(
             self._role, "--quiet", stdout=subprocess.DEVNULL, prefix=self._prefix, **self._settings
         )
@@ -70,11 +69,9 @@ class NodeProcess:
                 log.flush()
 
     def said(self) -> str:
-        """Return all that it wrote."""
         return self._log.read_text() if self._log.exists() else ""
 
     def kill(self) -> None:
-        """End it as a power cut would."""
         self.process.kill()
         self.process.wait()
 
@@ -85,7 +82,6 @@ class NodeProcess:
         self.kill()
 
     def stop(self, wait_s: float = STOP_S) -> float:
-        """Ask it to end, and return how many seconds it took."""
         began = time.monotonic()
         if self.process.poll() is None:
             self.process.terminate()
@@ -94,14 +90,11 @@ class NodeProcess:
 
 
 class WorkerProcess(NodeProcess):
-    """A `tumira worker` of its own."""
-
     def __init__(self, log: Path, **settings: Any) -> None:
         super().__init__("worker", log, **settings)
 
 
 def children_of(process: Process) -> Sequence[Process]:
-    """Return a process and all that it started."""
     return [process, *descendants(process.pid)]
 
 
@@ -136,7 +129,6 @@ class Load:
 
     @property
     def messages(self) -> int:
-        """How many messages were accepted so far."""
         return sum(len(sent.to) for sent in self.accepted)
 
     @contextmanager
@@ -218,7 +210,6 @@ class Load:
 
 
 def open_account(phone: str = PHONE, rate: int = 100_000, **settings: Any) -> str:
-    """Open an account by the command line, and return a key of it."""
     account = _json(
         *("account", "create", "--phone", phone, "--name", "Chaos", "--business", "Chaos"),
         *("--balance", str(BALANCE), "--rate", str(rate)),
@@ -236,12 +227,10 @@ def _json(*arguments: str, **settings: Any) -> Any:
 
 
 def add_carrier(name: str, url: str, **settings: Any) -> None:
-    """Add a carrier by the command line."""
     _json("carrier", "add", name, url, **settings)
 
 
 def remove_carrier(name: str, **settings: Any) -> None:
-    """Remove a carrier by the command line."""
     _json("carrier", "remove", name, **settings)
 
 
@@ -305,7 +294,6 @@ def wait_until_final(
 
 
 def describe(rows: Rows, message_id: str, open_ones: Sequence[asyncpg.Record]) -> str:
-    """Tell where a message stands that should have come to its end."""
     where = {
         table: [dict(row) for row in rows(f"SELECT * FROM {table} WHERE message_id = $1::uuid", message_id)]
         for table in ("queue", "in_flight", "retries", "parts", "incidents")
@@ -418,7 +406,6 @@ def _check_money(rows: Rows, found: Mapping[tuple[str, str], asyncpg.Record], ph
 
 
 def audit(**settings: Any) -> None:
-    """Have the whole database audited by the command line."""
     done = tumira("audit", "--json", **settings)
     assert done.returncode == 0, done.stdout
 
@@ -433,7 +420,6 @@ async def first_true(condition: Callable[[], Awaitable[bool]], why: str, wait_s:
 
 @contextmanager
 def ended_at_last(worker: WorkerProcess) -> Iterator[WorkerProcess]:
-    """End a worker with the test."""
     try:
         yield worker
     finally:

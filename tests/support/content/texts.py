@@ -121,7 +121,6 @@ class Mixed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the message as it would be sent."""
         return f"{self.service} {self.advert}"
 
 
@@ -316,7 +315,6 @@ def passcode_messages(language: str) -> Iterator[str]:
 
 
 def corpus() -> Sequence[Mapping[str, Any]]:
-    """Read all messages of our own that the classifier learnt from."""
     return [
         json.loads(line)
         for path in sorted(CORPUS.glob("*.jsonl"))
@@ -325,7 +323,6 @@ def corpus() -> Sequence[Mapping[str, Any]]:
 
 
 def without(text: str, sentences: Sequence[str]) -> str:
-    """Take sentences out of a text that holds each of them."""
     for sentence in sentences:
         assert sentence in text
         text = text.replace(sentence, "", 1)
@@ -333,12 +330,10 @@ def without(text: str, sentences: Sequence[str]) -> str:
 
 
 def full_width(text: str) -> str:
-    """Write letters, digits and signs as wide as Chinese ones."""
     return "".join(chr(ord(one) + 0xFEE0) if "!" <= one <= "~" else one for one in text)
 
 
 def mathematical(text: str) -> str:
-    """Write letters and digits in mathematical bold."""
     return "".join(_bold(one) for one in text)
 
 
@@ -351,34 +346,28 @@ def _bold(one: str) -> str:
 
 
 def cyrillic(text: str) -> str:
-    """Write letters that have a twin in Cyrillic with it."""
     return text.translate(str.maketrans("aceopxyiAEOPCTXKM", "асеорхуіАЕОРСТХКМ"))  # noqa: RUF001
 
 
 def greek(text: str) -> str:
-    """Write letters that have a twin in Greek with it."""
     return text.translate(str.maketrans("aoivAEIKOTX", "αοινΑΕΙΚΟΤΧ"))  # noqa: RUF001
 
 
 def zero_width(text: str) -> str:
-    """Put something that nobody sees behind each letter."""
     return "".join(one + "\u200b\u200d\u2060"[place % 3] for place, one in enumerate(text))
 
 
 def soft_hyphens(text: str) -> str:
-    """Put a soft hyphen behind each letter."""
     return "".join(one + "\u00ad" if one.isalpha() else one for one in text)
 
 
 def combining(text: str) -> str:
-    """Put a stroke or an accent over each letter."""
     return "".join(
         one + "\u0336\u0301"[place % 2] if one.isalpha() else one for place, one in enumerate(text)
     )
 
 
 def boxed(text: str) -> str:
-    """Write letters white on black."""
     return "".join(chr(ord(one) - ord("A") + 0x1F170) if "A" <= one <= "Z" else one for one in text.upper())
 
 
@@ -387,13 +376,10 @@ def no_break_spaces(text: str) -> str:
 
 
 def spaced_out(text: str) -> str:
-    """Part all characters by blanks, and words by two more."""
     return "   ".join(" ".join(word) for word in text.split())
 
 
 def parted_by(gap: str) -> Callable[[str], str]:
-    """Part the letters of each word of three letters or more."""
-
     def part(text: str) -> str:
         return " ".join(_part(word, gap) for word in text.split(" "))
 

@@ -21,14 +21,11 @@ ONE: Final = "+263771200001"
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A signed-in customer."""
-
     service: Service
     caller: Caller
     token: str
 
     def ask(self, path: str, /, method: str = "GET", **query: str) -> httpx.Response:
-        """Ask for a page."""
         return httpx.request(
             method,
             self.service.base + path + (f"?{urlencode(query)}" if query else ""),
@@ -39,14 +36,12 @@ class Customer:
         )
 
     def page(self, path: str, /, **query: str) -> str:
-        """Return a page as it was written."""
         response = self.ask(path, **query)
         assert response.status_code == 200, response.text
         assert response.text.count("<h1") == 1
         return response.text
 
     def table(self, path: str, /, **query: str) -> Sequence[Mapping[str, str]]:
-        """Download a table."""
         response = self.ask(path, **query)
         assert response.status_code == 200
         assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -54,7 +49,6 @@ class Customer:
         return list(csv.DictReader(io.StringIO(response.text, newline="")))
 
     def send(self, *to: str, **fields: Any) -> str:
-        """Send, and return the batch."""
         response = self.service.send(self.caller, to=list(to or (ONE,)), **fields)
         assert response.status_code == 202, response.text
         batch_id: str = response.json()["batch_id"]
@@ -62,7 +56,6 @@ class Customer:
 
 
 def open_session(service: Service, caller: Caller) -> str:
-    """Begin a session of an account, and return its token."""
     token = new_token()
     service.sql(
         "INSERT INTO sessions (id, token_sha256, account_id, address, browser)"
@@ -75,13 +68,11 @@ def open_session(service: Service, caller: Caller) -> str:
 
 
 def words(page: str) -> str:
-    """Return what of a page is read, in one line."""
     main = page[page.index("<main") :] if "<main" in page else page
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
 
 
 def link(page: str, name: str) -> str | None:
-    """Return where a link of this name leads."""
     for attributes, inside in re.findall(r"<a ([^>]*)>(.*?)</a>", page, re.DOTALL):
         address = re.search(r'href="([^"]*)"', attributes)
         if words(inside) == name and address is not None:

@@ -22,8 +22,6 @@ PASSWORD: Final = "correct horse operator"
 
 @dataclass(frozen=True, slots=True)
 class OperatorBrowser:
-    """An operator who is signed in."""
-
     browser: httpx.Client
     phone: str
     name: str
@@ -31,7 +29,6 @@ class OperatorBrowser:
 
     @property
     def cookie(self) -> str:
-        """Return the token of the session."""
         return self.browser.cookies[COOKIE]
 
     def code(self, steps_ahead: int = 0) -> str:
@@ -47,14 +44,12 @@ def create(service: Service, role: Role = Role.ADMIN, name: str = "Rudo Operator
 
 
 def read_secret(page: str) -> bytes:
-    """Return the secret that the page of the set-up shows."""
     shown = re.search(r'<code id="secret"[^>]*>([A-Z2-7 =]+)</code>', page)
     assert shown is not None, page
     return b32decode(unescape(shown[1]).replace(" ", ""))
 
 
 def new_operator(service: Service, role: Role = Role.ADMIN, name: str = "Rudo Operator") -> OperatorBrowser:
-    """Give an operator who has signed in for the first time."""
     phone, password = create(service, role, name)
     browser = new_browser(service)
     entered = browser.post("/operator/sign-in", data={"phone": phone, "password": password})

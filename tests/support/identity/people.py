@@ -32,7 +32,6 @@ _CODE: Final = re.compile(r"\b[0-9]{6}\b")
 
 
 def new_phone() -> str:
-    """Return a number that no other test uses."""
     return f"+2782123{next(_phones):04}"
 
 
@@ -73,7 +72,6 @@ class Person:
 
     @property
     def session(self) -> str:
-        """Return the token of their session."""
         return self.browser.cookies[SESSION]
 
 
@@ -83,27 +81,22 @@ def filled(phone: str, **fields: str) -> dict[str, str]:
 
 
 def begin_sign_up(browser: httpx.Client, phone: str, **fields: str) -> httpx.Response:
-    """Send the form of a sign-up."""
     return browser.post("/dashboard/sign-up", data=filled(phone, **fields))
 
 
 def verify(browser: httpx.Client, code: str) -> httpx.Response:
-    """Enter the code of a sign-up."""
     return browser.post("/dashboard/verify", data={"code": code})
 
 
 def sign_in(browser: httpx.Client, phone: str, password: str = PASSWORD, **fields: str) -> httpx.Response:
-    """Sign in with a password."""
     return browser.post("/dashboard/sign-in", data={"phone": phone, "password": password} | fields)
 
 
 def set_password(browser: httpx.Client, code: str, password: str) -> httpx.Response:
-    """Choose a new password with a code."""
     return browser.post("/dashboard/new-password", data={"code": code, "password": password})
 
 
 def texts_to(service: Service, phone: str) -> Sequence[str]:
-    """Return what we ourselves have texted to a number, oldest first."""
     rows = service.sql(
         "SELECT b.body FROM batches b JOIN messages m ON m.batch_id = b.id"
         " WHERE b.account_id = $1 AND m.recipient = $2 ORDER BY b.id",
@@ -114,18 +107,15 @@ def texts_to(service: Service, phone: str) -> Sequence[str]:
 
 
 def code_in(text: str) -> str:
-    """Return the code that a text carries."""
     (code,) = _CODE.findall(text)
     return str(code)
 
 
 def code_to(service: Service, phone: str) -> str:
-    """Return the code that was sent last to a number."""
     return code_in(texts_to(service, phone)[-1])
 
 
 def mail_code_to(service: Service, email: str) -> str:
-    """Return the code of the last mail to an address."""
     rows = service.sql("SELECT body FROM mails WHERE recipient = $1 ORDER BY id DESC LIMIT 1", email)
     return code_in(rows[0]["body"])
 
@@ -142,12 +132,10 @@ def guessed(service: Service, phone: str, times: int, kind: str = "password") ->
 
 
 def another(code: str) -> str:
-    """Return a code that is not this one."""
     return f"{(int(code) + 1) % 1_000_000:06}"
 
 
 def sign_up(service: Service, phone: str | None = None, **fields: str) -> Person:
-    """Sign up a customer, to the end."""
     browser = new_browser(service)
     number = phone or new_phone()
     begun = begin_sign_up(browser, number, **fields)
@@ -165,7 +153,6 @@ def goes_to(answer: httpx.Response) -> str | None:
 
 
 def is_signed_in(browser: httpx.Client) -> bool:
-    """Tell whether a browser may see private pages."""
     return browser.get("/dashboard/keys").status_code == httpx.codes.OK
 
 
@@ -176,7 +163,6 @@ def alert(page: httpx.Response) -> str:
 
 
 def pass_time(service: Service, phone: str, interval: str) -> None:
-    """Let time pass for the codes and the tries of a number."""
     for table, column in (("codes", "sent_at"), ("attempts", "at")):
         service.sql(
             f"UPDATE {table} SET {column} = {column} - '{interval}'::interval WHERE phone = $1", phone
@@ -184,12 +170,10 @@ def pass_time(service: Service, phone: str, interval: str) -> None:
 
 
 def count(service: Service, statement: str, *arguments: Any) -> int:
-    """Return the number that a statement finds."""
     return int(service.sql(statement, *arguments)[0][0])
 
 
 def at_once(jobs: Sequence[Callable[[], httpx.Response]]) -> Sequence[httpx.Response]:
-    """Make all these requests at the same time."""
     with ThreadPoolExecutor(len(jobs)) as pool:
         return [job.result() for job in [pool.submit(job) for job in jobs]]
 

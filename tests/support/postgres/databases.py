@@ -72,24 +72,20 @@ class Pool:
         self._tidying = ThreadPoolExecutor(1)
 
     def take(self) -> str:
-        """Return the name of a database that is like the template."""
         try:
             return self._ready.get_nowait()
         except Empty:
             return self.make(TEMPLATE)
 
     def make(self, template: str) -> str:
-        """Make a database, and return its name."""
         name = _new_name()
         execute(self._server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def give_back(self, name: str) -> None:
-        """Have a database made ready for the next one who takes it."""
         self._tidying.submit(self._tidy, name)
 
     def throw_away(self, name: str) -> None:
-        """Have a database dropped."""
         self._tidying.submit(_drop, self._server_url, name)
 
     def settle(self) -> None:
@@ -182,12 +178,10 @@ def _drop(server_url: str, name: str) -> None:
 
 
 def sibling(url: str, name: str) -> str:
-    """Return the address of another database on the same server."""
     return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def execute(url: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-    """Run one statement and return its rows."""
     return complete(_execute(url, statement, *arguments))
 
 

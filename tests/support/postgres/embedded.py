@@ -34,7 +34,6 @@ ROOMY_BYTES: Final = 2 * 1024**3
 
 
 async def fetch(url: str, sql: str) -> list[list[Any]]:
-    """Run one statement on a connection of its own."""
     connection = await asyncpg.connect(url, timeout=PATIENCE_S)
     try:
         return [list(row) for row in await connection.fetch(sql)]
@@ -51,7 +50,6 @@ def wait_for(what: Callable[[], object]) -> None:
 
 
 def kill_processes(cluster: Path) -> None:
-    """Kill every process of a cluster."""
     for pid in live_processes(cluster):
         # The others go by themselves as soon as they miss the first.
         with suppress(ProcessLookupError):
@@ -96,7 +94,6 @@ def interpreter_for(user: str | int) -> tuple[str, Mapping[str, str]] | None:
 def run_as(
     user: str | int, command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as another user, with none of our groups."""
     return subprocess.run(
         command,
         cwd="/",
@@ -152,14 +149,12 @@ class Owner:
         raise AssertionError(f"The process ended without a line of the kind {kind!r}; it said {self.said}.")
 
     def ask(self, sql: str) -> Any:
-        """Run a statement in the other process."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{sql}\n")
         self.process.stdin.flush()
         return json.loads(self.read("answer"))
 
     def leave(self) -> None:
-        """Let the process end as it should."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.read("stopped")
@@ -178,7 +173,6 @@ class Owner:
         wait_for(lambda: not live_processes(self.cluster))
 
     def close(self) -> None:
-        """Forget the process, ended or not."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):

@@ -27,12 +27,10 @@ def quiet(_text: str) -> None:
 
 
 def log_of(data_dir: Path) -> str:
-    """Return what the server wrote so far."""
     return (data_dir / "postgres.log").read_text()
 
 
 def postmaster_pid(data_dir: Path) -> int:
-    """Return the number of the running server."""
     found = read_postmaster(data_dir / "postgres")
     assert found is not None
     return found.pid

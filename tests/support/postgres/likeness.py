@@ -44,12 +44,10 @@ SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND rel
 
 
 def catalog(url: str) -> set[tuple[str, str]]:
-    """Return all that describes the schema of a database."""
     return {(row["kind"], row["entry"]) for row in execute(url, SQL_CATALOG)}
 
 
 def rows(url: str, without: Collection[str] = ()) -> Mapping[str, str]:
-    """Return what stands for the rows of each table that has some."""
     names = [row["relname"] for row in execute(url, SQL_TABLES) if row["relname"] not in without]
     text = r"count(*) || ' ' || md5(string_agg(t::text, E'\n' ORDER BY t::text))"
     each = [f"SELECT '{name}' AS name, {text} AS hash FROM {name} AS t HAVING count(*) > 0" for name in names]

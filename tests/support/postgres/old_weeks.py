@@ -44,7 +44,6 @@ async def make_weeks(
 
 
 async def name_of(connection: Connection, table: str, weeks_ago: int) -> str:
-    """Return what the week of a table is called."""
     monday = await partitions.this_week(connection)
     return partitions._name(table, monday - timedelta(weeks=weeks_ago))
 
@@ -52,7 +51,6 @@ async def name_of(connection: Connection, table: str, weeks_ago: int) -> str:
 async def add_batch(
     connection: Connection, account_id: UUID, weeks_ago: int, into_week: timedelta = timedelta(days=2)
 ) -> OldBatch:
-    """Write a batch of long ago, as the gateway would have left it."""
     at = await partitions.this_week(connection) - timedelta(weeks=weeks_ago) + into_week
     batch_id = BatchId(new_id(_ms(at)))
     first, second = message_ids(batch_id, 2)
@@ -117,7 +115,6 @@ async def tell(
     at: datetime,
     told: Sequence[tuple[str, UUID | None, UUID | None]],
 ) -> None:
-    """Write events of long ago, with the account's next numbers."""
     last = await connection.fetchval(
         "INSERT INTO event_counters VALUES ($1, $2) ON CONFLICT (account_id)"
         " DO UPDATE SET last = event_counters.last + excluded.last RETURNING last",

@@ -119,7 +119,6 @@ class Pattern:
 
 
 async def read_pattern(url: str) -> Pattern:
-    """Look at a fresh database."""
     connection = await asyncpg.connect(url)
     try:
         return Pattern(

@@ -99,12 +99,10 @@ class Server:
 
     @property
     def cluster(self) -> Path:
-        """Where its files lie."""
         return self._place.cluster
 
     @property
     def log(self) -> str:
-        """What it said so far."""
         return self._place.log.read_text(errors="replace")
 
     @property
@@ -119,11 +117,9 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether its first process lives, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     def execute(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement as the superuser, by the socket."""
         return execute(self._local_url(SUPERUSER), statement, *arguments)
 
     def start(self) -> None:
@@ -144,7 +140,6 @@ class Server:
         process.wait_until_ready(self._process, self._place, log_start, lambda _line: None, go_on)
 
     def stop(self) -> None:
-        """Shut it down fast, as an operator would."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -157,7 +152,6 @@ class Server:
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had been."""
         self._signal_all(signal.SIGCONT)
 
     def configure(self, **settings: str) -> None:
@@ -213,7 +207,6 @@ class Server:
         self.start()
 
     def replication_address(self, name: str) -> str:
-        """Say to a standby of this name where it finds this server."""
         return (
             f"host={self.address} port={self.port} user={ROLE} password={self._password} "
             f"application_name={name} connect_timeout=3 "
@@ -302,11 +295,9 @@ class Pair:
         self.primary.kill()
 
     def freeze_primary(self) -> None:
-        """Let the primary fall silent, connections open."""
         self.primary.freeze()
 
     def thaw_primary(self) -> None:
-        """Let the primary go on."""
         self.primary.thaw()
 
     def promote(self) -> None:
@@ -321,7 +312,6 @@ class Pair:
         self.wait_for_sync()
 
     def require_standby(self) -> None:
-        """Let commits of the primary wait for the standby, present or not."""
         self.primary.configure(synchronous_standby_names=self.standby.name)
 
     def release_standby(self) -> None:

@@ -152,7 +152,6 @@ def _around(*boundaries: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def long_texts(draw: st.DrawFn) -> str:
-    """Place what takes two units close to where a text is cut."""
     filler = draw(st.sampled_from(["a", "é", "€", CYRILLIC, EMOJI]))
     head = filler * draw(_around(0, 33, 67, 70, 76, 80, 134, 153, 160, 306))
     tail = draw(st.sampled_from(["a", "€", filler])) * draw(_around(0, 67, 153, 306))
@@ -160,12 +159,10 @@ def long_texts(draw: st.DrawFn) -> str:
 
 
 def short_texts() -> st.SearchStrategy[str]:
-    """Mix what the spelling treats in different ways."""
     return st.text(alphabet=_TELLING, max_size=24)
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Make any text without lone surrogates."""
     return st.one_of(
         long_texts(),
         short_texts(),

@@ -63,27 +63,22 @@ class ForkedProcess:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code, or None while it runs."""
         return self._look(0)
 
     def wait(self, timeout: float = WAIT_S) -> int:
-        """Wait for its end, and return its exit code."""
         code = self._look(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
         self.send_signal(signal.SIGKILL)
 
     def _look(self, timeout_s: float) -> int | None:
@@ -100,7 +95,6 @@ def start_forked(
     cwd: str,
     handles: tuple[int, int, int],
 ) -> ForkedProcess:
-    """Start one command that reads and writes at these three handles."""
     order = {
         "arguments": [os.fsdecode(one) for one in arguments],
         "environment": dict(environment),
@@ -129,7 +123,6 @@ def start_part(name: str, environment: Mapping[str, str], output: int | None = N
 def run_forked(
     arguments: Sequence[str | bytes], environment: Mapping[str, str], cwd: str, given: bytes | None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run one command to its end."""
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,
@@ -194,7 +187,6 @@ def _wait_for_command(line: socket.socket) -> None:
 
 
 def _become(order: Mapping[str, Any], handles: Sequence[int]) -> None:
-    """Be the command, and end as it does."""
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
     os.chdir(order["cwd"])

@@ -26,7 +26,6 @@ STOP_S: Final = 60
 
 
 def environment(**settings: Any) -> dict[str, str]:
-    """Return our environment with these settings and no others."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TUMIRA_")}
     chosen = {f"TUMIRA_{name.upper()}": str(value) for name, value in settings.items()}
     return kept | chosen | {"PYTHONPATH": str(CHECKOUT)}
@@ -54,7 +53,6 @@ def start(
 def finish(
     process: "subprocess.Popen[bytes]", given: bytes | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Wait for a command and read what it printed."""
     out, err = process.communicate(given, timeout=START_S)
     said = (out or b"").decode()
     return subprocess.CompletedProcess(process.args, process.returncode, said, err.decode())
@@ -63,7 +61,6 @@ def finish(
 def tumira(
     *arguments: str | bytes, given: bytes | None = None, cwd: Path | str = "/", **settings: Any
 ) -> "subprocess.CompletedProcess[str]":
-    """Run one command."""
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
     return finish(start(*arguments, stdin=stdin, cwd=cwd, **settings), given)
 
@@ -83,14 +80,12 @@ class Process:
 
     @property
     def words(self) -> Sequence[str]:
-        """Return its command line."""
         with suppress(OSError):
             return Path(f"/proc/{self.pid}/cmdline").read_text(errors="replace").split("\0")
         return ()
 
 
 def _stat(pid: int) -> Sequence[str] | None:
-    """Return what the kernel says about a process, from its state on."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -130,7 +125,6 @@ class Node:
         self.process: subprocess.Popen[bytes]
 
     def start(self, prefix: Sequence[str] = (), stdin: int = subprocess.DEVNULL) -> None:
-        """Start it, with its output in a file."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*prefix, *TUMIRA, "serve"],
@@ -153,7 +147,6 @@ class Node:
             time.sleep(0.02)
 
     def said(self) -> str:
-        """Return all that it printed."""
         return self.log.read_text()
 
     def status(self, path: str) -> int:
@@ -164,16 +157,13 @@ class Node:
             return 0
 
     def part(self, name: str) -> Process | None:
-        """Return the process of a part, or None while there is none."""
         return next((one for one in descendants(self.process.pid) if one.lives and _is(one, name)), None)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to stop, and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(STOP_S)
 
     def abandon(self) -> None:
-        """End it if it still runs, and see that nothing is left behind."""
         if self.process.poll() is None:
             self.stop()
 
@@ -187,14 +177,12 @@ def _is(process: Process, name: str) -> bool:
 
 @contextmanager
 def new_home() -> Iterator[Path]:
-    """Make a directory for a node that PostgreSQL's user can reach."""
     with temporary_base(quick_directory()) as home:
         yield home
 
 
 @contextmanager
 def running(home: Path, **settings: Any) -> Iterator[Node]:
-    """Run a node on its own directory."""
     node = Node(home, **settings)
     node.start()
     try:
@@ -232,17 +220,14 @@ class Cli:
         self._environment = environment(database_url=database_url, **settings)
 
     def run(self, *arguments: str | bytes, given: bytes | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run one command, however it ends."""
         return run_forked(arguments, self._environment, "/", given)
 
     def text(self, *arguments: str) -> str:
-        """Run a command that succeeds, and return what a person reads."""
         done = self.run(*arguments)
         assert (done.returncode, done.stderr) == (0, ""), done
         return done.stdout
 
     def json(self, *arguments: str) -> Any:
-        """Run a command that succeeds, and return what a program reads."""
         (line,) = self.text(*arguments, "--json").splitlines()
         return json.loads(line)
 
@@ -251,7 +236,6 @@ class Cli:
         return one_line(self.run(*arguments))
 
     def all_refused(self, *commands: Sequence[str]) -> Sequence[str]:
-        """Run several such commands."""
         return [one_line(done) for done in self._run_all(commands)]
 
     def misused(self, *commands: Sequence[str]) -> Sequence[str]:
@@ -266,7 +250,6 @@ class Cli:
 
 
 def one_line(done: "subprocess.CompletedProcess[str]", exit_code: int = 1) -> str:
-    """Return the one line with which a command failed."""
     assert done.returncode == exit_code, (done.returncode, done.stderr)
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

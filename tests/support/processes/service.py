@@ -76,7 +76,6 @@ class Service:
     def open_account(
         self, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
     ) -> Caller:
-        """Open an account with a key."""
         return complete(new_caller(self.url, balance, rate, scopes))
 
     def call(
@@ -88,7 +87,6 @@ class Service:
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> httpx.Response:
-        """Make one API call, with the caller's key."""
         key = caller.key if isinstance(caller, Caller) else caller
         authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         return httpx.request(
@@ -123,11 +121,9 @@ class Service:
         return complete(_run(self.url, action, *args, **kwargs))
 
     def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run one statement on the service's database."""
         return execute(self.url, statement, *arguments)
 
     def balance(self, caller: Caller) -> Decimal:
-        """Read a balance from the database, without a call."""
         balance = self.sql("SELECT balance FROM accounts WHERE id = $1", caller.id)[0][0]
         assert isinstance(balance, Decimal)
         return balance
@@ -163,7 +159,6 @@ async def _run(
 async def new_caller(
     url: str, balance: str = "100", rate: int = 600, scopes: Sequence[Scope] = tuple(Scope)
 ) -> Caller:
-    """Open an account with a key."""
     database = Database(url, connections_max=1)
     try:
         account = await open_account(
@@ -219,7 +214,6 @@ def wait_until_ready(base: str, process: Running) -> None:
 
 
 def send_request(key: str, *, keep: bool) -> bytes:
-    """Write a call as it goes over the line."""
     body = json.dumps({"channel": "sms", "to": "+263771200001", "body": "Your code is 493817."})
     lines = [
         "POST /api/v1/messages HTTP/1.1",
@@ -233,7 +227,6 @@ def send_request(key: str, *, keep: bool) -> bytes:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert isinstance(port, int)

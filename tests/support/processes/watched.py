@@ -33,7 +33,6 @@ class Watched:
     process: Running
 
     def metrics(self) -> dict[str, float]:
-        """Return what it shows now, each sample under its name and labels."""
         answer = httpx.get(f"{self.base}/metrics", timeout=30, trust_env=False, verify=NO_TLS)
         assert answer.status_code == httpx.codes.OK, answer.text
         return read_samples(answer.text)

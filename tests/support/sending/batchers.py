@@ -26,7 +26,6 @@ class Batchers:
     batchers: Sequence[Batcher]
 
     async def ask_all(self, calls: Sequence[Call]) -> Sequence[Decision]:
-        """Make all calls at once, each at the next batcher in turn."""
         return await asyncio.gather(
             *(self.batchers[place % len(self.batchers)].ask(call) for place, call in enumerate(calls))
         )
@@ -34,7 +33,6 @@ class Batchers:
 
 @asynccontextmanager
 async def open_batchers(url: str, count: int) -> AsyncIterator[Batchers]:
-    """Open `count` batchers."""
     database = Database(url)
     batchers = [Batcher(database, write_sent) for _ in range(count)]
     try:
@@ -50,7 +48,6 @@ def send_call(
     body: str = "Your code is 493817.",
     idempotency_key: str | None = None,
 ) -> Call:
-    """Make a live send as the API would have read it."""
     request = SendRequest("sms", to, body, None, dry_run=False)
     idempotency = None
     if idempotency_key is not None:
@@ -59,19 +56,16 @@ def send_call(
 
 
 def read_call(caller: Caller) -> Call:
-    """Make a call that only reads."""
     return Call(caller.id, secret_of(caller).key_id, Scope.ACCOUNT)
 
 
 def secret_of(caller: Caller) -> KeySecret:
-    """Return what the API knows of a caller once the key was proved."""
     key_id = read_id(KEY, caller.key_id)
     assert key_id is not None
     return KeySecret(KeyId(key_id), caller.id, b"")
 
 
 async def broken_promises(database: Database) -> Sequence[str]:
-    """Audit the database and return the names of the checks that fail."""
     async with runs.snapshot(database) as connection:
         findings = [await runs.run_check(connection, check) for check in CHECKS]
     return [finding.check.name for finding in findings if finding.rows]

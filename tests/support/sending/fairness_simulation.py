@@ -48,7 +48,6 @@ class Submitted:
 
     @property
     def wait(self) -> float:
-        """Return the seconds from acceptance to submission."""
         return self.at - self.accepted_at
 
 
@@ -84,11 +83,9 @@ class WholeQueue:
         self._numbers = itertools.count()
 
     def add(self, lane: int, send: Send, run: fairness.TurnRange) -> None:
-        """Let the messages of one send wait."""
         heapq.heappush(self._heaps[lane], (run.first, next(self._numbers), send.recipients, send, run))
 
     def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:  # noqa: ARG002 - for those with a floor
-        """Take the first messages of a lane."""
         heap = self._heaps[lane]
         for _ in range(limit):
             if not heap:
@@ -113,12 +110,10 @@ class FlooredQueue:
         self._numbers = itertools.count()
 
     def add(self, lane: int, send: Send, run: fairness.TurnRange) -> None:
-        """Let the messages of one send wait."""
         for place in range(send.recipients):
             insort(self._entries[lane], (run.first + place * run.step, next(self._numbers), send))
 
     def take(self, lane: int, limit: int, now: float) -> Iterator[Waiting]:
-        """Take the first messages of a lane at or above its floor."""
         if not limit:
             return
         entries, floor = self._entries[lane], self._floors[lane]
@@ -131,7 +126,6 @@ class FlooredQueue:
             yield Waiting(send, lane, turn)
 
     def published(self, lane: int, clock: int, now: float) -> None:
-        """Learn of a clock."""
         self._floors[lane].published(now, clock)
 
 
@@ -144,7 +138,6 @@ class Acceptance:
         self._next_turns: dict[tuple[str, int], int] = {}
 
     def accept(self, send: Send, clock_of: Callable[[int], int]) -> None:
-        """Let a send wait, and move its flow on."""
         lane = self._lane_of(send.recipients)
         flow = (send.account, lane)
         run = fairness.take_turns(
@@ -201,7 +194,6 @@ class Worker:
         return claimed
 
     def hand_over(self, now: float) -> Waiting | None:
-        """Hand the next message over, if one is held."""
         for lane in LANES:
             if self._held[lane]:
                 self._unanswered.append((now + ANSWER_S, lane))
@@ -218,7 +210,6 @@ def simulate(
     window: int = WINDOW,
     new_floor: Callable[[], lanes.Floor] | None = None,
 ) -> Sequence[Submitted]:
-    """Let the sends arrive and return what the carrier got, in order."""
     arriving = deque(sorted(sends, key=lambda send: send.at))
     queue: Queue = WholeQueue() if new_floor is None else FlooredQueue(new_floor)
     acceptance = Acceptance(queue, lane_of)

@@ -62,7 +62,6 @@ class LocalChain:
     purse: str = ""
 
     def ask(self, method: str, *parameters: Any) -> Any:
-        """Ask the chain itself, bypassing all providers."""
         return ask(self.client, self.url, method, *parameters)
 
     def head(self) -> int:
@@ -106,7 +105,6 @@ class LocalChain:
         return self._send(self.purse, self._call("Purse", signature, self.token, first, much, second, more))
 
     def fail_to_pay(self, address: str, units: int) -> str:
-        """Make a transaction that fails and transfers nothing."""
         self._send(self.token, self._call("Token", "stop(bool)", 1))
         before = self.head()
         data = self._call("Token", "transfer(address,uint256)", address, units)

@@ -69,7 +69,6 @@ class Payer(Customer):
         )
 
     def form(self, path: str) -> str:
-        """Open a form, and return the id in it."""
         found = re.search(r'name="form" value="(top_\w+)"', self.page(path))
         assert found is not None
         return found[1]

@@ -73,7 +73,6 @@ class PaynowWorld:
         return await start_paynow(self.database, payments, self.caller.id, wallet, amount, self.phone)
 
     async def work(self, top_up_id: TopUpId) -> TopUp:
-        """Handle a top-up once, as if it were due."""
         async with self.database.connection() as connection:
             await connection.execute(
                 "UPDATE top_ups SET due_at = clock_timestamp() WHERE id = $1 AND due_at IS NOT NULL",
@@ -98,7 +97,6 @@ class PaynowWorld:
         return payment
 
     async def begun(self, wallet: Wallet = Wallet.ECOCASH) -> tuple[TopUpId, Payment]:
-        """Start a top-up, and have Paynow asked for it."""
         top_up_id = await self.start(wallet)
         assert (await self.work(top_up_id)).state is TopUpState.PENDING
         return top_up_id, self.payment(top_up_id)

@@ -47,7 +47,6 @@ class World:
     watchers: dict[Usdt, ChainWatcher] = field(default_factory=dict)
 
     async def customer(self) -> Customer:
-        """Open an account without money that wants to pay USDT."""
         caller = await new_caller(self.database.url, balance="0")
         started = await start_usdt(self.database, Payments(usdt=self.settings), caller.id)
         return Customer(caller.id, started.address, started.top_up_id)
@@ -68,7 +67,6 @@ class World:
         await watch(self.watchers[wanted])
 
     async def look_anew(self, settings: Usdt | None = None) -> None:
-        """Watch with a watcher that knows nothing yet."""
         async with self.watcher(settings) as watcher:
             await watch(watcher)
 

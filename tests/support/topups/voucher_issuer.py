@@ -181,7 +181,6 @@ class IssuerServer:
         tell: Callable[[Redemption | Fault], Answer],
         unsure: Answer,
     ) -> Answer:
-        """Redeem a voucher, or do what its twist says."""
         voucher = self.vouchers.get(pin)
         twist = Twist.NONE if voucher is None else voucher.twist
         if voucher is not None and twist in ONCE:

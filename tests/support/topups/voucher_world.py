@@ -65,7 +65,6 @@ class VoucherWorld:
         )
 
     async def look(self, top_up_id: TopUpId) -> TopUp:
-        """Handle what is due now, and return the top-up after it."""
         await self.rows("UPDATE top_ups SET due_at = now() WHERE id = $1 AND due_at IS NOT NULL", top_up_id)
         await self.worker._claim()
         await asyncio.gather(*self.worker._calls)

@@ -10,7 +10,6 @@ from tumira.uploads.check_file import Busy, FileChecker, Outcome, Pending, Wante
 
 
 async def check_file(database: Database, account_id: AccountId, wanted: Wanted) -> Outcome:
-    """Check a file, however long that takes."""
     checked = await FileChecker(database, patience_s=None).check(account_id, wanted)
     assert not isinstance(checked, Busy | Pending)
     return checked

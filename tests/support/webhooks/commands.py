@@ -64,7 +64,6 @@ def listed(cli: Cli, caller: Caller) -> Any:
 
 
 async def add_events(url: str, caller: Caller, count: int) -> None:
-    """Record events of an account."""
     database = Database(url, connections_max=1)
     async with database.transaction() as connection:
         new = [NewEvent(caller.id, "balance.low", data=LOW)] * count

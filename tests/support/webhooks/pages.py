@@ -38,7 +38,6 @@ def add(person: Person, url: str = URL, description: str = "", types: Sequence[s
 
 
 def post(person: Person, below: str, **fields: Any) -> httpx.Response:
-    """Send a form of a page below that of all endpoints."""
     return person.browser.post(WEBHOOKS + below, data=fields)
 
 
@@ -64,7 +63,6 @@ def account_of(service: Service, person: Person) -> AccountId:
 
 
 def add_events(service: Service, person: Person, number: int = 1) -> Sequence[EventId]:
-    """Record events of an account, and return them."""
     account_id = account_of(service, person)
     data = low_balance_data(Decimal("0.96"), Decimal(1))
 

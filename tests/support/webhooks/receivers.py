@@ -56,7 +56,6 @@ class Line:
             pass
 
     async def hear_request(self) -> Request | None:
-        """Return the next request, or None when there is no other."""
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
@@ -111,7 +110,6 @@ async def hang(_: Request, line: Line) -> None:
 
 
 async def drip(_: Request, line: Line) -> None:
-    """Answer for ever, an octet at a time, the headers included."""
     pieces = write_answer(200, {"x-slow": "yes"}).removesuffix(b"\r\n")
     for value in pieces:
         await line.say(bytes((value,)))
@@ -155,7 +153,6 @@ async def close_after(_: Request, line: Line) -> None:
 
 
 async def continue_first(_: Request, line: Line) -> None:
-    """Send interim answers before the final one."""
     await line.say(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\nretry-after: 1\r\n\r\n"
     )
@@ -194,7 +191,6 @@ class Receiver:
         return self.url_as("127.0.0.1")
 
     def url_as(self, host: str, path: str = "/hook") -> str:
-        """Return where to deliver to when it is known by another name."""
         return f"{self.scheme}://{host}:{self.port}{path}"
 
     @property
@@ -314,12 +310,10 @@ class Authority:
         self._sign("authority", "/CN=Authority of a test", "-addext", "basicConstraints=critical,CA:TRUE")
 
     def trust(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Have a context trust this authority, and return it."""
         context.load_verify_locations(self._folder / "authority.pem")
         return context
 
     def issue(self, name: str) -> ssl.SSLContext:
-        """Return what a server for the name or address needs."""
         alternative = f"IP:{name}" if name[-1].isdigit() else f"DNS:{name}"
         extension = ("-addext", f"subjectAltName={alternative}")
         signer = ("-CA", "authority.pem", "-CAkey", "authority.key")
@@ -340,7 +334,6 @@ class Authority:
         return self._serve(stem)
 
     def issue_self_signed(self, name: str) -> ssl.SSLContext:
-        """Return what a server needs that has signed for itself."""
         return self._serve(self._sign(self._next(), "/CN=Receiver", "-addext", f"subjectAltName=DNS:{name}"))
 
     def _next(self) -> str:

@@ -124,7 +124,6 @@ class Hooks:
             return await connection.fetch(statement, *arguments)
 
     async def endpoint(self, added: Added) -> Endpoint:
-        """Return an endpoint as it is now, without holding anybody up."""
         async with self.database.connection() as connection:
             there = await endpoints.list_endpoints(connection, None, 100_000)
         (found,) = (one for one in there if one.id == added.id)
@@ -135,12 +134,10 @@ class Hooks:
             return await retries.count_backlog(connection, added.id)
 
     async def attempts(self, added: Added, event_id: EventId | None = None) -> Sequence[Attempt]:
-        """Return the tries that were recorded, the oldest first."""
         async with self.database.connection() as connection:
             return (await attempts.list_attempts(connection, added.id, event_id, 100_000))[::-1]
 
     async def event_ids(self, caller: Caller | None = None) -> Sequence[EventId]:
-        """Return the account's events in their order, tests left out."""
         rows = await self.rows(
             "SELECT id FROM events WHERE account_id = $1 AND sequence > 0 ORDER BY sequence",
             (caller or self.caller).id,
@@ -229,7 +226,6 @@ async def comes_soon(receiver: Receiver, count: int, wait_s: float) -> bool:
 
 
 def still() -> Awaitable[None]:
-    """Give workers the time to do what they should not."""
     return asyncio.sleep(STILL_S)
 
 
