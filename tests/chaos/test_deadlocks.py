@@ -216,4 +216,4 @@ async def test_nobody_waits_in_a_circle(crowd: Crowd, rounds: int) -> None:
     await run(crowd, rounds)
     assert crowd.deadlocks == {}
     # What carriers are made to say here contradicts itself; what was done about it adds up all the same.
-    assert set(await crowd.world.engine.audit()) <= {"submission"}
+    assert set(await crowd.world.engine.audit()) <= {"hand_over"}

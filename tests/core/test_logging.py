@@ -216,7 +216,7 @@ def test_errors_are_told_without_what_they_quote(capsys: pytest.CaptureFixture[s
     assert "ValueError: bad: '…'" in first["exception"]
     assert "DataError" in first["exception"]
     assert "KeyError" in first["exception"]
-    assert "test_logs.py" in first["exception"]
+    assert "test_logging.py" in first["exception"]
     assert second["error"].startswith("DataError(")
 
 

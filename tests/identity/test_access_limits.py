@@ -65,7 +65,7 @@ SLOW_CODE: Final = Statement("""
 INSERT INTO codes (id, verification_id, phone, address, device_sha256, code_hash, email_hash, sent)
 SELECT %(code_id)s, %(verification_id)s, %(phone)s, %(address)s, %(device)s, %(code_hash)s, %(email_hash)s,
        %(sent)s
-  FROM pg_sleep(0.03)
+  FROM pg_sleep(0.3)
 """)
 SLOW_ATTEMPT: Final = Statement(
     "INSERT INTO attempts (kind, phone, address) SELECT %(kind)s, %(phone)s, %(origin)s FROM pg_sleep(0.03)"

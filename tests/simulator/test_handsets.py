@@ -175,10 +175,10 @@ def test_the_latest_are_found_across_files(tmp_path: Path, monkeypatch: pytest.M
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tumira.simulator.handsets import Keeper, Text, moment
+from tumira.simulator.handsets import HandsetFiles, Text, moment
 
 async def write():
-    keeper = Keeper(Path(sys.argv[1]))
+    keeper = HandsetFiles(Path(sys.argv[1]))
     number = 0
     while True:
         for _ in range(100):
