@@ -346,8 +346,8 @@ async def _check_phone(
 
 def _how_it_looks(issuer: Issuer) -> str:
     if issuer is Issuer.OWN:
-        return "A code looks like TMR-XXXX-XXXX-XXXX-XXXX; look at it once more."
-    return f"The PIN of a {issuer.title} has {issuer.pin_length} digits; look at it once more."
+        return "A code looks like TMR-XXXX-XXXX-XXXX-XXXX; check it and try again."
+    return f"The PIN of a {issuer.title} has {issuer.pin_length} digits; check it and try again."
 
 
 def _secret_of(payments: Payments, issuer: Issuer) -> str | None:
