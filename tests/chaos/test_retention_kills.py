@@ -19,7 +19,7 @@ from tests.support.postgres.old_weeks import MESSAGE_TABLES, add_batch, make_wee
 from tests.support.processes.service import new_caller
 from tests.support.sending.batchers import broken_promises
 from tumira.operations import retention
-from tumira.operations.retention import Kind, drop_old
+from tumira.operations.retention import RetentionKind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
@@ -42,7 +42,7 @@ async def _work(url: str, weeks_kept: int, step: int) -> None:
     mortal = Mortal(step)
     mortal.watch(asyncpg.Connection, "execute")
     mortal.is_counting = True
-    await drop_old(Database(url), Kind.MESSAGES, weeks_kept)
+    await drop_old(Database(url), RetentionKind.MESSAGES, weeks_kept)
 
 
 def main() -> None:
@@ -92,9 +92,9 @@ async def finish(database: Database, weeks_kept: int) -> None:
     async with database.connection() as connection:
         while await states(connection, weeks_kept + 1) != GONE:
             assert time.monotonic() < deadline, await states(connection, weeks_kept + 1)
-            await drop_old(database, Kind.MESSAGES, weeks_kept)
+            await drop_old(database, RetentionKind.MESSAGES, weeks_kept)
         assert await states(connection, weeks_kept) == ATTACHED
-        assert await retention.list_leaving(connection, Kind.MESSAGES) == []
+        assert await retention.list_leaving(connection, RetentionKind.MESSAGES) == []
 
 
 async def test_whoever_dies_at_any_step_leaves_a_week_that_the_next_one_drops(database: Database) -> None:

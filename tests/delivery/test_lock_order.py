@@ -26,7 +26,7 @@ from tumira.identity.code_rules import AttemptLimits
 from tumira.identity.store import attempts
 from tumira.identity.store.attempts import AttemptKind, Budget
 from tumira.operations.erasure import store as erasure
-from tumira.operations.erasure.store import Fault
+from tumira.operations.erasure.store import FileFault
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import IN_KEY_ORDER, KEY_LOOKUPS
 from tumira.pricing.actions import set_price
@@ -239,7 +239,7 @@ async def test_who_forgets_old_files_passes_over_those_that_are_being_erased(wor
     await world.rows("UPDATE uploads SET created_at = created_at - interval '1 year'")
     ((line,),) = await world.rows("SELECT line FROM upload_faults")
     async with world.engine.database.transaction() as erasing:
-        await erasure.erase_faults(erasing, [Fault(UploadId(upload_id), line, holds=True)])
+        await erasure.erase_faults(erasing, [FileFault(UploadId(upload_id), line, holds=True)])
         async with world.engine.database.connection() as connection, asyncio.timeout(WAIT_S):
             assert await uploads.delete_old(connection, 10) == 0
     async with world.engine.database.connection() as connection:

@@ -17,7 +17,7 @@ from tests.support.sending.batchers import broken_promises, open_batchers, send_
 from tumira.core.ids import new_id
 from tumira.operations.audit import runs
 from tumira.operations.audit.checks import CHECKS
-from tumira.operations.retention import Kind, drop_old
+from tumira.operations.retention import RetentionKind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.pool import Database
 from tumira.sending.types import Answered
@@ -594,8 +594,8 @@ async def grow_old(url: str) -> Aged:
             gone.id,
         )
         last = await connection.fetchval("SELECT last FROM event_counters")
-    assert await drop_old(database, Kind.MESSAGES, 2) == 1
-    assert await drop_old(database, Kind.EVENTS, 1) == 2
+    assert await drop_old(database, RetentionKind.MESSAGES, 2) == 1
+    assert await drop_old(database, RetentionKind.EVENTS, 1) == 2
     await database.close()
     names = {"gone": gone.messages[0], "old": old.id, "recent": recent.id, "last": last, "unsure": unsure}
     return Aged(url, names)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tumira.operations.backup.programs import Finished, Programs, complaint, environment_for
+from tumira.operations.backup.programs import ProgramResult, Programs, complaint, environment_for
 
 HOSTS = (
     "postgresql://us%40er:p%3Aw@h1:5433,h2,[::1]:5434/d%20b?target_session_attrs=read-write&sslmode=require"
@@ -72,4 +72,4 @@ def test_a_database_may_have_any_name() -> None:
     ],
 )
 def test_a_complaint_is_one_line(said: list[str], code: int, words: str) -> None:
-    assert complaint(Finished("pg_dump", code, said)) == words
+    assert complaint(ProgramResult("pg_dump", code, said)) == words

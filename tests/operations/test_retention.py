@@ -22,7 +22,7 @@ from tumira.core.errors import OperatorError
 from tumira.operations import retention
 from tumira.operations.audit import runs
 from tumira.operations.maintenance import drop_messages, run_task
-from tumira.operations.retention import Kind, drop_old
+from tumira.operations.retention import RetentionKind, drop_old
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State
@@ -47,7 +47,7 @@ class Past:
     def database(self) -> Database:
         return self.batchers.database
 
-    async def drop(self, kind: Kind = Kind.MESSAGES, weeks_kept: int = KEPT) -> int:
+    async def drop(self, kind: RetentionKind = RetentionKind.MESSAGES, weeks_kept: int = KEPT) -> int:
         return await drop_old(self.database, kind, weeks_kept, SOON_MS)
 
     async def send(self) -> None:
@@ -132,14 +132,14 @@ async def test_an_old_week_goes_from_all_its_tables_and_the_next_one_stays(past:
     assert (await past.is_there(OLD), await past.is_there(KEPT)) == ({State.GONE}, {State.ATTACHED})
     assert await past.drop() == 0
     async with past.database.connection() as connection:
-        assert await retention.list_leaving(connection, Kind.MESSAGES) == []
+        assert await retention.list_leaving(connection, RetentionKind.MESSAGES) == []
         kept = await connection.fetch("SELECT id FROM batches ORDER BY id LIMIT 1")
         assert [row["id"] for row in kept] == [past.young.id]
 
 
 async def test_the_ledger_stays_and_the_audit_finds_nothing_after_a_week_has_gone(past: Past) -> None:
     await past.drop()
-    await past.drop(Kind.EVENTS)
+    await past.drop(RetentionKind.EVENTS)
 
     assert await broken_promises(past.database) == []
     async with past.database.connection() as connection:
@@ -177,7 +177,7 @@ async def test_a_week_with_something_open_or_wrong_stays_and_those_after_it_too(
             transaction = connection.transaction()
             await transaction.start()
             await connection.execute(statement, past.old.id)
-            (week, *_) = await retention.list_old(connection, Kind.MESSAGES, KEPT)
+            (week, *_) = await retention.list_old(connection, RetentionKind.MESSAGES, KEPT)
             problem = await retention.problem_of(connection, week)
             await transaction.rollback()
         assert problem is not None, words
@@ -196,7 +196,7 @@ async def test_a_week_with_something_open_or_wrong_stays_and_those_after_it_too(
 
 
 async def test_events_go_before_their_messages_and_the_audit_compares_what_is_left(past: Past) -> None:
-    assert await past.drop(Kind.EVENTS) == 1
+    assert await past.drop(RetentionKind.EVENTS) == 1
 
     assert (await past.is_there(OLD, ["events"]), await past.is_there(OLD)) == (
         {State.GONE},
@@ -213,19 +213,19 @@ async def test_events_that_an_endpoint_still_waits_for_stay(past: Past) -> None:
     )
 
     with pytest.raises(OperatorError, match="it has 1 endpoints that were not told of all of it"):
-        await past.drop(Kind.EVENTS)
+        await past.drop(RetentionKind.EVENTS)
     await past.execute("UPDATE webhook_endpoints SET position = 4")
     await past.execute(
         "INSERT INTO webhook_retries (endpoint_id, sequence, event_id, tries, first_at, due_at)"
         " SELECT gen_random_uuid(), sequence, id, 1, now(), now() FROM events WHERE sequence = 2"
     )
     with pytest.raises(OperatorError, match="it has 1 events that are tried again"):
-        await past.drop(Kind.EVENTS)
+        await past.drop(RetentionKind.EVENTS)
 
     # Those of an endpoint that is paused do not wait for ever.
     await past.execute("UPDATE webhook_retries SET due_at = 'infinity'")
     await past.execute("UPDATE webhook_endpoints SET position = 0, state = 'paused'")
-    assert await past.drop(Kind.EVENTS) == 1
+    assert await past.drop(RetentionKind.EVENTS) == 1
 
 
 async def test_as_many_weeks_as_are_kept_stay_whatever_the_time_is(past: Past) -> None:
@@ -234,14 +234,14 @@ async def test_as_many_weeks_as_are_kept_stay_whatever_the_time_is(past: Past) -
         for weeks in range(KEPT + 1):
             for table in MESSAGE_TABLES:
                 await connection.execute(f"DROP TABLE {await name_of(connection, table, weeks)}")
-        assert await retention.list_old(connection, Kind.MESSAGES, KEPT) == []
-        (week,) = await retention.list_old(connection, Kind.MESSAGES, 0)
+        assert await retention.list_old(connection, RetentionKind.MESSAGES, KEPT) == []
+        (week,) = await retention.list_old(connection, RetentionKind.MESSAGES, 0)
         assert week.low < past.old.id < week.high
 
 
 async def test_weeks_ahead_are_never_old(past: Past) -> None:
     async with past.database.connection() as connection:
-        found = await retention.list_old(connection, Kind.ATTEMPTS, 0)
+        found = await retention.list_old(connection, RetentionKind.ATTEMPTS, 0)
         ahead = await name_of(connection, "webhook_attempts", 0)
     assert ahead not in {week.name for one in found for week in one.tables}
     assert len(found) == OLD
@@ -298,7 +298,7 @@ async def test_twin_a_week_that_is_dropped_in_its_table_stops_all_who_send_behin
 async def test_no_week_goes_while_somebody_audits_and_nobody_audits_while_one_goes(past: Past) -> None:
     async with runs.snapshot(past.database):
         assert await past.drop() == 0
-    async with retention.alone(past.database, Kind.MESSAGES, SOON_MS):
+    async with retention.alone(past.database, RetentionKind.MESSAGES, SOON_MS):
         assert await past.drop() == 0
         auditing = asyncio.create_task(broken_promises(past.database))
         async with past.database.connection() as connection:
@@ -311,7 +311,7 @@ async def test_no_week_goes_while_somebody_audits_and_nobody_audits_while_one_go
 
 async def test_what_slips_into_a_week_on_its_way_is_found_before_it_is_dropped(past: Past) -> None:
     async with past.database.connection() as connection:
-        (week,) = await retention.list_old(connection, Kind.MESSAGES, KEPT)
+        (week,) = await retention.list_old(connection, RetentionKind.MESSAGES, KEPT)
         await retention.mark_leaving(connection, week)
     await past.execute(OPEN["messages that have not ended"], past.old.id)
 

@@ -111,7 +111,7 @@ BINDS_TRIED: Final = Counter(
     ["carrier", "result"],
     registry=WORKER,
 )
-HANDOVER_SECONDS: Final = Histogram(
+SUBMISSION_SECONDS: Final = Histogram(
     "tumira_handover_seconds",
     "Time from the accept of a message until a carrier has taken all of it.",
     ["country", "lane"],

@@ -61,7 +61,7 @@ _TOLD_STEP: Final[Mapping[str, str]] = {
 Value = str | int | bool
 
 
-class Kind(IntEnum):
+class SpanKind(IntEnum):
     """SpanKind of opentelemetry/proto/trace/v1/trace.proto."""
 
     SERVER = 2
@@ -76,7 +76,7 @@ class Span(Struct, frozen=True):
     span_id: str
     parent_id: str
     name: str
-    kind: Kind
+    kind: SpanKind
     start_ns: int
     end_ns: int
     attributes: Mapping[str, Value]
@@ -106,7 +106,7 @@ def accepted(batch_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str
     """Return the first span: the call that was accepted."""
     trace = trace_of(batch_id)
     named = {"tumira.batch": write_id(BATCH, batch_id), **attributes}
-    return Span(trace.hex, _name(ACCEPT, trace), "", ACCEPT, Kind.SERVER, start_ns, end_ns, named)
+    return Span(trace.hex, _name(ACCEPT, trace), "", ACCEPT, SpanKind.SERVER, start_ns, end_ns, named)
 
 
 def handed_over(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[str, Value]) -> Span:
@@ -117,7 +117,7 @@ def handed_over(message_id: UUID, start_ns: int, end_ns: int, attributes: Mappin
         _name(HAND_OVER, message_id),
         _name(ACCEPT, trace),
         HAND_OVER,
-        Kind.CLIENT,
+        SpanKind.CLIENT,
         start_ns,
         end_ns,
         attributes,
@@ -131,7 +131,7 @@ def received(message_id: UUID, start_ns: int, end_ns: int, attributes: Mapping[s
         _name(RECEIPT, message_id),
         _name(HAND_OVER, message_id),
         RECEIPT,
-        Kind.CONSUMER,
+        SpanKind.CONSUMER,
         start_ns,
         end_ns,
         attributes,
@@ -158,7 +158,7 @@ def told(
         _name(WEBHOOK, event_id, endpoint_id, tries),
         _name(ACCEPT, trace) if step is None else _name(step, about),
         WEBHOOK,
-        Kind.CLIENT,
+        SpanKind.CLIENT,
         start_ns,
         end_ns,
         {"tumira.event": event_type, "tumira.try": tries, **attributes},

@@ -41,7 +41,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 _log: Final = structlog.get_logger()
 # Looking a labelled metric up costs more than counting.
-_handover_seconds: Final = lru_cache(256)(metrics.HANDOVER_SECONDS.labels)
+_handover_seconds: Final = lru_cache(256)(metrics.SUBMISSION_SECONDS.labels)
 _ended: Final = lru_cache(256)(metrics.ENDED.labels)
 
 

@@ -24,7 +24,7 @@ from tumira.mail import outbox
 from tumira.operations import retention
 from tumira.operations.audit import runs
 from tumira.operations.erasure import erase as erase_number
-from tumira.operations.retention import Kind, drop_old
+from tumira.operations.retention import RetentionKind, drop_old
 from tumira.postgres import clock, partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -198,18 +198,18 @@ async def _cut_old_numbers(connection: Connection) -> int:
 
 
 async def _drop_attempts(database: Database) -> int:
-    return await drop_old(database, Kind.ATTEMPTS, ATTEMPT_WEEKS)
+    return await drop_old(database, RetentionKind.ATTEMPTS, ATTEMPT_WEEKS)
 
 
 async def _drop_events(database: Database) -> int:
-    return await drop_old(database, Kind.EVENTS, EVENT_WEEKS)
+    return await drop_old(database, RetentionKind.EVENTS, EVENT_WEEKS)
 
 
 def drop_messages(weeks_kept: int) -> MultiStepTask:
     """Return the task that drops messages older than the operator keeps."""
 
     async def do(database: Database) -> int:
-        return await drop_old(database, Kind.MESSAGES, weeks_kept)
+        return await drop_old(database, RetentionKind.MESSAGES, weeks_kept)
 
     return MultiStepTask("drop old messages", 3600, do)
 

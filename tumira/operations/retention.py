@@ -17,7 +17,7 @@ import asyncpg
 from tumira.core.errors import OperatorError
 from tumira.core.ids import first_id, made_at_ms
 from tumira.operations.audit import runs
-from tumira.operations.audit.checks import Scope, settled_checks
+from tumira.operations.audit.checks import AuditScope, settled_checks
 from tumira.postgres import partitions
 from tumira.postgres.connection import Connection
 from tumira.postgres.partitions import State, Week
@@ -33,7 +33,7 @@ READ_S: Final = 3600
 _UNSURE_MS: Final = 3_600_000
 
 
-class Kind(StrEnum):
+class RetentionKind(StrEnum):
     """Tables that are kept for the same time, and dropped together."""
 
     MESSAGES = "messages"
@@ -41,11 +41,11 @@ class Kind(StrEnum):
     ATTEMPTS = "attempts"
 
 
-TABLES: Final[Mapping[Kind, Sequence[str]]] = {
+TABLES: Final[Mapping[RetentionKind, Sequence[str]]] = {
     # The batch goes first: nobody is shown one that has lost its messages.
-    Kind.MESSAGES: ("batches", "messages", "parts", "incidents"),
-    Kind.EVENTS: ("events",),
-    Kind.ATTEMPTS: ("webhook_attempts",),
+    RetentionKind.MESSAGES: ("batches", "messages", "parts", "incidents"),
+    RetentionKind.EVENTS: ("events",),
+    RetentionKind.ATTEMPTS: ("webhook_attempts",),
 }
 
 
@@ -53,7 +53,7 @@ TABLES: Final[Mapping[Kind, Sequence[str]]] = {
 class Leaving:
     """An old week of all tables of a kind."""
 
-    kind: Kind
+    kind: RetentionKind
     low: UUID
     high: UUID
     tables: Sequence[Week]
@@ -76,7 +76,7 @@ SQL_TRY_LOCK: Final = Statement(
 
 
 @asynccontextmanager
-async def alone(database: Database, kind: Kind, wait_ms: int) -> "AsyncIterator[Connection | None]":
+async def alone(database: Database, kind: RetentionKind, wait_ms: int) -> "AsyncIterator[Connection | None]":
     """Yield a connection that holds the retention lock of a kind; None while another process drops or audits.
 
     The lock ends with the connection: that of a worker that died is free at once.
@@ -90,7 +90,7 @@ async def alone(database: Database, kind: Kind, wait_ms: int) -> "AsyncIterator[
         connection.terminate()
 
 
-async def list_old(connection: Connection, kind: Kind, weeks_kept: int) -> Sequence[Leaving]:
+async def list_old(connection: Connection, kind: RetentionKind, weeks_kept: int) -> Sequence[Leaving]:
     """Return the weeks of a kind that ended `weeks_kept` weeks ago and are not leaving yet, the oldest first.
 
     Of messages and events `weeks_kept` weeks stay in any case, whatever the time is: a clock that jumps ahead
@@ -108,7 +108,7 @@ async def list_old(connection: Connection, kind: Kind, weeks_kept: int) -> Seque
             if week.name not in on_their_way:
                 found.setdefault((week.low, week.high), []).append(week)
     begun = sorted(bounds for bounds in found if bounds[0] < now)
-    if kind is not Kind.ATTEMPTS:
+    if kind is not RetentionKind.ATTEMPTS:
         begun = begun[: max(0, len(begun) - weeks_kept)]
     return [Leaving(kind, *bounds, found[bounds]) for bounds in begun if bounds[1] <= border]
 
@@ -141,12 +141,12 @@ SELECT (SELECT count(*)
            AND due_at < 'infinity')
 """
 
-_OPEN: Final[Mapping[Kind, tuple[str, Sequence[str]]]] = {
-    Kind.MESSAGES: (
+_OPEN: Final[Mapping[RetentionKind, tuple[str, Sequence[str]]]] = {
+    RetentionKind.MESSAGES: (
         _OPEN_MESSAGES,
         ("batches that are not completed", "messages that have not ended", "messages that wait to be sent"),
     ),
-    Kind.EVENTS: (
+    RetentionKind.EVENTS: (
         _OPEN_EVENTS,
         ("endpoints that were not told of all of it", "events that are tried again"),
     ),
@@ -164,8 +164,8 @@ async def problem_of(connection: Connection, week: Leaving) -> str | None:
     still_open = [f"{count} {word}" for count, word in zip(row, words, strict=True) if count]
     if still_open:
         return f"it has {' and '.join(still_open)}"
-    if week.kind is Kind.MESSAGES:
-        scope = Scope(week.table("batches"), week.table("messages"), f"'{week.low}'", f"'{week.high}'")
+    if week.kind is RetentionKind.MESSAGES:
+        scope = AuditScope(week.table("batches"), week.table("messages"), f"'{week.low}'", f"'{week.high}'")
         for check in settled_checks(scope):
             if (await runs.run_check(connection, check)).rows:
                 return f"it does not add up, as `{check.name}` of the audit says"
@@ -202,7 +202,7 @@ SELECT name, parent, low, high FROM leaving_weeks WHERE kind = %(kind)s ORDER BY
 """)
 
 
-async def list_leaving(connection: Connection, kind: Kind) -> Sequence[Leaving]:
+async def list_leaving(connection: Connection, kind: RetentionKind) -> Sequence[Leaving]:
     """Return the weeks that are leaving, the oldest first."""
     found: dict[tuple[UUID, UUID], list[Week]] = {}
     for row in await SQL_LIST_LEAVING.rows(connection, kind=kind.value):
@@ -232,7 +232,7 @@ WEEKS_PER_TURN_MAX: Final = 8
 WAIT_MS: Final = 10_000
 
 
-async def drop_old(database: Database, kind: Kind, weeks_kept: int, wait_ms: int = WAIT_MS) -> int:
+async def drop_old(database: Database, kind: RetentionKind, weeks_kept: int, wait_ms: int = WAIT_MS) -> int:
     """Drop the weeks of a kind that ended `weeks_kept` weeks ago, and return how many.
 
     The oldest goes first and nothing overtakes it: all above the border is complete.

@@ -22,7 +22,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class AuditScope:
     """The batches and messages to check, in SQL, with the bounds of their ids."""
 
     batches: str
@@ -32,7 +32,7 @@ class Scope:
 
 
 # What is below the border is gone with its week, or goes, and nothing is compared with it.
-ALL_KEPT: Final = Scope(
+ALL_KEPT: Final = AuditScope(
     batches="(SELECT * FROM batches WHERE id >= (SELECT id FROM kept_from WHERE kind = 'messages'))",
     messages="(SELECT * FROM messages WHERE id >= (SELECT id FROM kept_from WHERE kind = 'messages'))",
     low="(SELECT id FROM kept_from WHERE kind = 'messages')",
@@ -141,7 +141,7 @@ SELECT id AS message_id, status, refunded_at
 }
 
 
-def settled_checks(scope: Scope) -> Sequence[Check]:
+def settled_checks(scope: AuditScope) -> Sequence[Check]:
     """Return the checks that hold for batches after all their messages have ended."""
     return [
         Check(name, promise, Statement(query.format(**asdict(scope))))

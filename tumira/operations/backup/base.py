@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tumira.core.errors import OperatorError
 from tumira.operations.backup.files import sync_directory
-from tumira.operations.backup.programs import Finished, Programs, failed, run
+from tumira.operations.backup.programs import ProgramResult, Programs, failed, run
 from tumira.postgres.embedded import server as embedded
 from tumira.postgres.embedded.files import (
     Place,
@@ -77,7 +77,7 @@ def _new_directory(target: Path) -> Iterator[Path]:
         raise
 
 
-def _check(done: Finished, what: str, where: Path) -> None:
+def _check(done: ProgramResult, what: str, where: Path) -> None:
     if not done.ok:
         raise failed(done, what, where)
 
@@ -117,7 +117,7 @@ def _damaged(base: Path, what: str) -> OperatorError:
     return OperatorError(f"{base} is no base backup, or is damaged, at {what}: use another one.")
 
 
-async def keep_log(programs: Programs, target: Path, watch: Callable[[], None]) -> Finished:
+async def keep_log(programs: Programs, target: Path, watch: Callable[[], None]) -> ProgramResult:
     """Write the log of changes to a directory, as it comes, until we are stopped or the server goes."""
     arguments = [f"--directory={target}", "--no-loop", "--synchronous", "--no-password"]
     return await run(programs, "pg_receivewal", *arguments, watch=watch)

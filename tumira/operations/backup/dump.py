@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from tumira.core.errors import OperatorError
-from tumira.operations.backup.files import Step
+from tumira.operations.backup.files import AppliedMigration
 from tumira.postgres.connection import Connection
 from tumira.postgres.migrate import MIGRATION_LOCK
 from tumira.postgres.pool import Database
@@ -45,7 +45,7 @@ class Moment:
     version: int
     accounts: int
     messages: int
-    steps: Sequence[Step]
+    steps: Sequence[AppliedMigration]
 
 
 SQL_IS_OURS: Final = Statement("SELECT to_regclass('schema_migrations') IS NOT NULL")
@@ -85,7 +85,7 @@ async def read_moment(connection: Connection) -> Moment:
     await check_whole(connection)
     found = await SQL_MOMENT.row(connection)
     assert found is not None
-    steps = [Step(*row) for row in await SQL_STEPS.rows(connection)]
+    steps = [AppliedMigration(*row) for row in await SQL_STEPS.rows(connection)]
     accounts, messages = await count(connection)
     return Moment(**dict(found), accounts=accounts, messages=messages, steps=steps)
 
@@ -237,7 +237,7 @@ VALUES (%(number)s, %(name)s, %(checksum)s, %(applied_at)s)
 """)
 
 
-async def open_history(connection: Connection, steps: Sequence[Step]) -> None:
+async def open_history(connection: Connection, steps: Sequence[AppliedMigration]) -> None:
     """Write the migrations of the restored database: from the commit on, nodes can use it."""
     await SQL_STEP.each(
         connection,

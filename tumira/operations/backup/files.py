@@ -41,7 +41,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
 
-class Step(Struct, frozen=True):
+class AppliedMigration(Struct, frozen=True):
     """An applied migration."""
 
     number: int
@@ -59,7 +59,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     accounts: int
     messages: int
     archive_bytes: int
-    steps: Sequence[Step]
+    steps: Sequence[AppliedMigration]
 
     @property
     def schema(self) -> str:

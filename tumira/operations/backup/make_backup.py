@@ -26,7 +26,7 @@ from tumira.operations.backup.files import (
     new_file,
     partial_of,
 )
-from tumira.operations.backup.programs import Finished, Programs, failed, finish, run, start
+from tumira.operations.backup.programs import ProgramResult, Programs, failed, finish, run, start
 from tumira.postgres.embedded.server import MAJOR_VERSION
 from tumira.postgres.pool import Database
 
@@ -154,7 +154,7 @@ def _arguments(moment: Moment) -> list[str]:
     return [*DUMP, f"--snapshot={moment.snapshot}", f'--schema="{quoted}"']
 
 
-def _check(done: Finished, target: Path) -> None:
+def _check(done: ProgramResult, target: Path) -> None:
     if not done.ok:
         raise failed(done, "The backup failed", target.parent)
 

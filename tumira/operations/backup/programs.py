@@ -75,7 +75,7 @@ class Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ProgramResult:
     """How a program ended, and its last messages."""
 
     name: str
@@ -135,7 +135,7 @@ def _escaped(value: str) -> str:
 
 async def run(
     found: Programs, name: str, *arguments: str, output: int = asyncio.subprocess.DEVNULL, watch: Watch
-) -> Finished:
+) -> ProgramResult:
     """Run a program to its end, with its output at a handle, calling `watch` repeatedly meanwhile."""
     process = await start(found, name, *arguments, output=output)
     return await finish(process, name, watch)
@@ -158,7 +158,7 @@ async def start(
     )
 
 
-async def finish(process: asyncio.subprocess.Process, name: str, watch: Watch) -> Finished:
+async def finish(process: asyncio.subprocess.Process, name: str, watch: Watch) -> ProgramResult:
     said: deque[str] = deque(maxlen=LINES_KEPT)
     hearing = asyncio.create_task(_hear(process, said))
     try:
@@ -166,7 +166,7 @@ async def finish(process: asyncio.subprocess.Process, name: str, watch: Watch) -
             await asyncio.wait([hearing], timeout=WATCH_S)
             watch()
         await hearing
-        return Finished(name, await process.wait(), list(said))
+        return ProgramResult(name, await process.wait(), list(said))
     finally:
         hearing.cancel()
         await stop(process)
@@ -190,7 +190,7 @@ async def _hear(process: asyncio.subprocess.Process, said: "deque[str]") -> None
             said.append(words)
 
 
-def failed(done: Finished, what: str, where: Path) -> OperatorError:
+def failed(done: ProgramResult, what: str, where: Path) -> OperatorError:
     """Return the error of a program in one line; `where` is what it wrote to or read."""
     if is_disk_full("\n".join(done.said)):
         return disk_full(where)
@@ -201,7 +201,7 @@ def disk_full(where: Path) -> OperatorError:
     return OperatorError(f"The disk that holds {where} is full: free some space, then try again.")
 
 
-def complaint(done: Finished) -> str:
+def complaint(done: ProgramResult) -> str:
     """Return a program's message without its name in front."""
     lines = [line for line in done.said if any(mark in line for mark in _MARKS)] or list(done.said)
     if not lines:

@@ -20,7 +20,7 @@ from tumira.operations.backup import dump as backups
 from tumira.operations.backup.dump import LONG_S
 from tumira.operations.backup.files import Backup, Manifest, Progress, inspect
 from tumira.operations.backup.make_backup import check_version
-from tumira.operations.backup.programs import Finished, Programs, failed, run
+from tumira.operations.backup.programs import ProgramResult, Programs, failed, run
 from tumira.postgres import migrate
 from tumira.postgres.connection import Connection
 from tumira.postgres.pool import Database
@@ -297,7 +297,7 @@ def _arguments(
     return [*_WITHOUT_OWNER, *at_once, *where, str(path)]
 
 
-def _succeeded(done: Finished, version: int) -> bool:
+def _succeeded(done: ProgramResult, version: int) -> bool:
     if done.ok or version >= _KNOWS_SETTING:
         return done.ok
     errors = [line for line in done.said if "error:" in line]

@@ -62,7 +62,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StepResult:
     """What a step erased, what has to wait, and where the next step begins: None for the next stage."""
 
     place: Sequence[str] | None = None
@@ -86,18 +86,18 @@ async def find_owners(connection: Connection, number: str) -> Owners:
     return Owners(None if account is None else account.id, operator is not None)
 
 
-async def _messages(connection: Connection, walk: Walk) -> Found:
+async def _messages(connection: Connection, walk: Walk) -> StepResult:
     after = UUID(walk.erasure.place[0]) if walk.erasure.place else LOWEST
     listed = await store.list_messages(connection, walk.subject.number, after, walk.until, MESSAGES_MAX)
     if not listed:
-        return Found()
+        return StepResult()
     return replace(
         await _erase_messages(connection, walk, listed),
         place=[str(listed[-1])] if len(listed) == MESSAGES_MAX else None,
     )
 
 
-async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[MessageId]) -> Found:
+async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[MessageId]) -> StepResult:
     """Erase the number in those messages that have ended."""
     held = await settlement.lock_messages(connection, sorted(ids))
     own = [one for one in held.values() if one.recipient == walk.subject.number]
@@ -106,7 +106,7 @@ async def _erase_messages(connection: Connection, walk: Walk, ids: Sequence[Mess
     if ended:
         batch_ids = sorted({one.batch_id for one in ended})
         texts = await store.erase_messages(connection, walk.subject, [one.id for one in ended], batch_ids)
-    return Found(
+    return StepResult(
         messages=len(ended),
         others={"texts": texts},
         waiting=len(own) - len(ended),
@@ -121,14 +121,14 @@ def _has_ended(message: LockedMessage, now: datetime) -> bool:
     return lifecycle.is_final(message.status)
 
 
-async def _files(connection: Connection, walk: Walk) -> Found:
+async def _files(connection: Connection, walk: Walk) -> StepResult:
     after_upload, after_number = walk.erasure.place or (str(LOWEST), "-1")
     chunks = await store.list_chunks(
         connection, walk.subject.number, (UUID(after_upload), int(after_number)), walk.until, CHUNKS_MAX
     )
     holding = next((place for place, one in enumerate(chunks) if one.holding), None)
     if holding is None:
-        looked_at, found = chunks, Found()
+        looked_at, found = chunks, StepResult()
     else:
         # One chunk per step: messages are locked before batches, so none may follow after the first one's
         # batch.
@@ -138,11 +138,11 @@ async def _files(connection: Connection, walk: Walk) -> Found:
     return replace(found, place=None if is_last or last is None else [str(last.upload_id), str(last.number)])
 
 
-async def _erase_row(connection: Connection, walk: Walk, chunk: store.Chunk) -> Found:
+async def _erase_row(connection: Connection, walk: Walk, chunk: store.FileChunk) -> StepResult:
     """Erase the number in rows of a file; rows that its owner may still send stay until then."""
     if chunk.batch_id is None:
-        return Found(waiting=chunk.holding)
-    found = Found()
+        return StepResult(waiting=chunk.holding)
+    found = StepResult()
     ids = await store.list_of_batch(connection, walk.subject.number, chunk.batch_id)
     if ids:
         sent = await _erase_messages(connection, walk, ids)
@@ -152,10 +152,10 @@ async def _erase_row(connection: Connection, walk: Walk, chunk: store.Chunk) -> 
         if sent.waiting:
             return found
     await store.erase_chunk(connection, walk.subject, chunk)
-    return _add(found, Found(others={"file_rows": chunk.holding}))
+    return _add(found, StepResult(others={"file_rows": chunk.holding}))
 
 
-def _add(found: Found, more: Found) -> Found:
+def _add(found: StepResult, more: StepResult) -> StepResult:
     return replace(
         found,
         messages=found.messages + more.messages,
@@ -168,20 +168,20 @@ def _add(found: Found, more: Found) -> Found:
     )
 
 
-async def _faults(connection: Connection, walk: Walk) -> Found:
+async def _faults(connection: Connection, walk: Walk) -> StepResult:
     after_upload, after_line = walk.erasure.place or (str(LOWEST), "-1")
     faults = await store.list_faults(
         connection, walk.subject, (UUID(after_upload), int(after_line)), walk.until, ROWS_MAX
     )
     holding = [one for one in faults if one.holds]
     await store.erase_faults(connection, holding)
-    return Found(
+    return StepResult(
         place=[str(faults[-1].upload_id), str(faults[-1].line)] if len(faults) == ROWS_MAX else None,
         others={"bad_file_rows": len(holding)},
     )
 
 
-async def _replies(connection: Connection, walk: Walk) -> Found:
+async def _replies(connection: Connection, walk: Walk) -> StepResult:
     after_account, after_key = walk.erasure.place or (str(LOWEST), "")
     replies = await store.list_replies(connection, walk.subject, (UUID(after_account), after_key), ROWS_MAX)
     changed = 0
@@ -190,7 +190,7 @@ async def _replies(connection: Connection, walk: Walk) -> Found:
         if response is not None:
             await store.set_reply(connection, store.Reply(reply.account_id, reply.key, response))
             changed += 1
-    return Found(
+    return StepResult(
         place=[str(replies[-1].account_id), replies[-1].key] if len(replies) == ROWS_MAX else None,
         others={"replies": changed},
     )
@@ -205,15 +205,15 @@ def _without(subject: Subject, response: bytes) -> bytes | None:
     return msgspec.json.encode(answer) if quoting else None
 
 
-async def _answers(connection: Connection, walk: Walk) -> Found:
+async def _answers(connection: Connection, walk: Walk) -> StepResult:
     if not walk.erasure.accounts:
-        return Found()
+        return StepResult()
     if walk.erasure.place:
         endpoint_id, after = (UUID(one) for one in walk.erasure.place)
     else:
         first = await store.next_endpoint(connection, walk.erasure.accounts, LOWEST)
         if first is None:
-            return Found()
+            return StepResult()
         endpoint_id, after = first, LOWEST
     attempts = await store.list_attempts(
         connection,
@@ -227,33 +227,33 @@ async def _answers(connection: Connection, walk: Walk) -> Found:
     await store.erase_answers(connection, EndpointId(endpoint_id), holding)
     others = {"webhook_answers": len(holding)}
     if len(attempts) == ROWS_MAX:
-        return Found(place=[str(endpoint_id), str(attempts[-1].id)], others=others)
+        return StepResult(place=[str(endpoint_id), str(attempts[-1].id)], others=others)
     following = await store.next_endpoint(connection, walk.erasure.accounts, endpoint_id)
-    return Found(place=None if following is None else [str(following), str(LOWEST)], others=others)
+    return StepResult(place=None if following is None else [str(following), str(LOWEST)], others=others)
 
 
-async def _proofs(connection: Connection, walk: Walk) -> Found:
+async def _proofs(connection: Connection, walk: Walk) -> StepResult:
     owners = await find_owners(connection, walk.subject.number)
     if owners.account_id is not None or owners.is_operator:
         # They protect the sign-in of the account or operator, and are deleted after two days.
-        return Found()
+        return StepResult()
     deleted = await store.delete_proofs(connection, walk.subject.number, walk.erasure.at)
-    return Found(others={"proofs": deleted})
+    return StepResult(others={"proofs": deleted})
 
 
-async def _receipts(connection: Connection, walk: Walk) -> Found:
+async def _receipts(connection: Connection, walk: Walk) -> StepResult:
     if walk.erasure.waiting:
         # One of them may belong to a message that waits for it.
-        return Found()
+        return StepResult()
     digits = walk.subject.number.removeprefix("+")
     after = int(walk.erasure.place[0]) if walk.erasure.place else 0
     deleted = await store.delete_receipts(connection, digits, walk.erasure.at, after, ROWS_MAX)
-    return Found(
+    return StepResult(
         place=[str(max(deleted))] if len(deleted) == ROWS_MAX else None, others={"receipts": len(deleted)}
     )
 
 
-STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[Found]]]] = {
+STEPS: Final[Mapping[Stage, Callable[[Connection, Walk], Awaitable[StepResult]]]] = {
     Stage.MESSAGES: _messages,
     Stage.FILES: _files,
     Stage.FAULTS: _faults,

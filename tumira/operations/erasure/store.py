@@ -97,7 +97,7 @@ async def erase_messages(
     )
 
 
-class Chunk(Struct, frozen=True):
+class FileChunk(Struct, frozen=True):
     """Rows of a file, the batch that they became, and how many of them hold the number."""
 
     upload_id: UploadId
@@ -118,7 +118,7 @@ SELECT upload_id, number, batch_id, cardinality(array_positions(recipients, %(nu
 
 async def list_chunks(
     connection: Connection, number: str, after: tuple[UUID, int], until: UUID, count_max: int
-) -> Sequence[Chunk]:
+) -> Sequence[FileChunk]:
     rows = await SQL_LIST_CHUNKS.rows(
         connection,
         number=number,
@@ -127,7 +127,7 @@ async def list_chunks(
         until=until,
         count_max=count_max,
     )
-    return [Chunk(*row) for row in rows]
+    return [FileChunk(*row) for row in rows]
 
 
 SQL_LIST_OF_BATCH: Final = Statement("""
@@ -168,7 +168,7 @@ UPDATE upload_chunks
 """)
 
 
-async def erase_chunk(connection: Connection, subject: Subject, chunk: Chunk) -> None:
+async def erase_chunk(connection: Connection, subject: Subject, chunk: FileChunk) -> None:
     """Take the number, and the texts for it, out of rows that were sent."""
     # Lock order: files before their chunks.
     await SQL_ERASE_FILE_TEXT.rows(connection, upload_id=chunk.upload_id)
@@ -181,7 +181,7 @@ async def erase_chunk(connection: Connection, subject: Subject, chunk: Chunk) ->
     )
 
 
-class Fault(Struct, frozen=True):
+class FileFault(Struct, frozen=True):
     """A row of a file that cannot be sent; `holds` tells whether the number is in it."""
 
     upload_id: UploadId
@@ -204,7 +204,7 @@ SELECT upload_id, line,
 
 async def list_faults(
     connection: Connection, subject: Subject, after: tuple[UUID, int], until: UUID, count_max: int
-) -> Sequence[Fault]:
+) -> Sequence[FileFault]:
     rows = await SQL_LIST_FAULTS.rows(
         connection,
         national=subject.national,
@@ -213,7 +213,7 @@ async def list_faults(
         until=until,
         count_max=count_max,
     )
-    return [Fault(*row) for row in rows]
+    return [FileFault(*row) for row in rows]
 
 
 # The maintenance task that deletes old files skips these meanwhile.
@@ -232,7 +232,7 @@ UPDATE upload_faults
 """)
 
 
-async def erase_faults(connection: Connection, faults: Sequence[Fault]) -> None:
+async def erase_faults(connection: Connection, faults: Sequence[FileFault]) -> None:
     """Blank rows that cannot be sent; files are locked before their rows."""
     if not faults:
         return
@@ -304,7 +304,7 @@ async def next_endpoint(
     return found
 
 
-class Attempt(Struct, frozen=True):
+class WebhookAnswer(Struct, frozen=True):
     """A webhook attempt; `holds` says whether the answer of the customer's server has the number."""
 
     id: UUID
@@ -329,7 +329,7 @@ async def list_attempts(
     after: UUID,
     until: UUID,
     count_max: int,
-) -> Sequence[Attempt]:
+) -> Sequence[WebhookAnswer]:
     rows = await SQL_LIST_ATTEMPTS.rows(
         connection,
         national=subject.national,
@@ -338,7 +338,7 @@ async def list_attempts(
         until=until,
         count_max=count_max,
     )
-    return [Attempt(*row) for row in rows]
+    return [WebhookAnswer(*row) for row in rows]
 
 
 SQL_ERASE_ANSWER: Final = Statement("""
@@ -349,7 +349,9 @@ UPDATE webhook_attempts
 """)
 
 
-async def erase_answers(connection: Connection, endpoint_id: EndpointId, attempts: Sequence[Attempt]) -> None:
+async def erase_answers(
+    connection: Connection, endpoint_id: EndpointId, attempts: Sequence[WebhookAnswer]
+) -> None:
     await SQL_ERASE_ANSWER.each(
         connection, [{"endpoint_id": endpoint_id, "attempt_id": one.id} for one in attempts]
     )
